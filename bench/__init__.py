@@ -1,0 +1,1 @@
+"""Benchmarks against peers that are measured in the same run."""

@@ -1,0 +1,40 @@
+"""What can go wrong when a migration talks to a store.
+
+StoreError
+├── StoreUnreachable     no connection, connection lost, or no answer in time; worth a retry
+├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
+├── StoreDenied          the store refuses the credentials, or a node's ACL does
+├── StoreUnsupported     the server lacks something that a migration needs; names the cure
+├── RecordNotWritable    a record cannot be represented in the target; names path and cause
+└── StoreProtocolError   an answer that the protocol does not allow
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Base of all errors of the stores' clients; the message says cause and, where known, cure."""
+
+
+class StoreUnreachable(StoreError):
+    """No connection, connection lost, or no answer in time."""
+
+
+class StoreConflict(StoreError):
+    """The state was not the expected one: version, existence or owner."""
+
+
+class StoreDenied(StoreError):
+    """The store refuses the credentials, or the ACL of a node does."""
+
+
+class StoreUnsupported(StoreError):
+    """The server lacks something that a migration needs."""
+
+
+class RecordNotWritable(StoreError):
+    """A record cannot be represented in the target store."""
+
+
+class StoreProtocolError(StoreError):
+    """An answer that the protocol does not allow."""

@@ -1,0 +1,1 @@
+"""The dev stack from package registries, and the deployment for production."""

@@ -1,0 +1,1 @@
+"""Real servers on one machine, from package registries alone."""

@@ -1,0 +1,1 @@
+"""What users type, what workflows carry and what the stores hold; no input or output happens here."""

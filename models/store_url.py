@@ -1,0 +1,68 @@
+"""Addresses of metadata stores, in the forms that Pulsar's own configuration takes."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+_HOST_PORT = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}$")
+_FORMS = "zk:host:port[,host:port...][/chroot] or oxia://host:port[/namespace]"
+
+
+class StoreUrl(BaseModel):
+    """One metadata store.
+
+    Attributes:
+        scheme: `zk` or `oxia`.
+        hosts: `host:port` of every server named; Oxia has one entry point.
+        root: the chroot of a ZooKeeper store (empty or `/a/b`), or the namespace of an Oxia store.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheme: Literal["zk", "oxia"]
+    hosts: tuple[str, ...]
+    root: str
+
+    def __str__(self) -> str:
+        if self.scheme == "zk":
+            return f"zk:{','.join(self.hosts)}{self.root}"
+        return f"oxia://{self.hosts[0]}/{self.root}"
+
+    @property
+    def display(self) -> str:
+        """The product's name, for sentences that people read."""
+        return "ZooKeeper" if self.scheme == "zk" else "Oxia"
+
+    def overlaps(self, other: StoreUrl) -> bool:
+        """Whether one of both trees holds the other: same servers, same or nested root."""
+        if self.scheme != other.scheme or not set(self.hosts) & set(other.hosts):
+            return False
+        if self.scheme == "oxia":
+            return self.root == other.root
+        mine, theirs = self.root + "/", other.root + "/"
+        return mine.startswith(theirs) or theirs.startswith(mine)
+
+
+def parse_store_url(text: str) -> StoreUrl:
+    """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
+
+    Raises:
+        ValueError: the text has none of these forms; the message names the forms that are taken.
+    """
+    if text.startswith("oxia://"):
+        address, _, namespace = text.removeprefix("oxia://").partition("/")
+        if not _HOST_PORT.match(address) or "/" in namespace:
+            raise ValueError(f"{text!r} is no Oxia address; write oxia://host:port[/namespace]")
+        return StoreUrl(scheme="oxia", hosts=(address,), root=namespace or "default")
+    if "://" in text and not text.startswith("zk://"):
+        raise ValueError(f"{text!r} names a store that is not supported; write {_FORMS}")
+    rest = text.removeprefix("zk://").removeprefix("zk:")
+    servers, slash, chroot = rest.partition("/")
+    hosts = tuple(servers.split(","))
+    if not all(_HOST_PORT.match(host) for host in hosts):
+        raise ValueError(f"{text!r} is no store address; write {_FORMS}")
+    root = ("/" + chroot.strip("/")) if slash and chroot.strip("/") else ""
+    return StoreUrl(scheme="zk", hosts=hosts, root=root)

@@ -1,0 +1,1 @@
+"""Bulk copy and bulk compare as Spark jobs; an activity or `spark-submit` runs them."""

@@ -1,0 +1,1 @@
+"""Proof, in four tiers."""

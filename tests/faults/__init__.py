@@ -1,0 +1,1 @@
+"""Kill, pause, cut, corrupt and double starts, on real servers."""

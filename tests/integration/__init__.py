@@ -1,0 +1,1 @@
+"""Each migration whole, on real servers."""

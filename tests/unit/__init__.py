@@ -1,0 +1,1 @@
+"""Arithmetic, codecs, planners and state walks; no server."""

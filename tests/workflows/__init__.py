@@ -1,0 +1,1 @@
+"""Every path of every workflow on Temporal's time-skipping test server."""

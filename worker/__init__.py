@@ -1,0 +1,1 @@
+"""The process: settings, connection, registration, metrics and command line."""

@@ -1,0 +1,1 @@
+"""Orchestration only, deterministic: phases, gates, timers and the operator's verbs."""
