@@ -1,0 +1,136 @@
+import com.sun.management.OperatingSystemMXBean;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.EnumSet;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.metadata.api.MetadataStoreConfig;
+import org.apache.pulsar.metadata.api.extended.CreateOption;
+import org.apache.pulsar.metadata.api.extended.MetadataStoreExtended;
+import org.apache.pulsar.metadata.coordination.impl.MigrationCoordinator;
+import org.apache.pulsar.metadata.impl.MetadataStoreFactoryImpl;
+
+/**
+ * Pulsar's own side of the benchmark; prints one line of JSON when it ends.
+ *
+ * <p>{@code coordinator zkUrl oxiaUrl}: Pulsar's MigrationCoordinator, on the store that a broker would give it.
+ * It prints READY, and starts with the first line on its standard input.
+ *
+ * <p>{@code participant zkUrl}: stands for a broker. It holds ephemeral records and writes all the time, prints READY,
+ * and ends when its standard input does; the longest time between two writes that succeeded is what a broker felt.
+ */
+public final class Peer {
+    private static final int EPHEMERALS = 4;
+    private static final long WRITE_EVERY_MS = 20;
+    private static final long WRITE_TIMEOUT_SECONDS = 30;
+
+    private Peer() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        MetadataStoreConfig config = MetadataStoreConfig.builder().sessionTimeoutMillis(30_000).build();
+        // Never closed: a DualMetadataStore whose target was never opened cannot be; the process ends instead.
+        MetadataStoreExtended store = MetadataStoreFactoryImpl.createExtended(args[1], config);
+        BufferedReader orders = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        switch (args[0]) {
+            case "coordinator" -> coordinate(store, args[2], orders);
+            case "participant" -> participate(store, orders);
+            default -> throw new IllegalArgumentException("coordinator or participant, not " + args[0]);
+        }
+        System.exit(0);
+    }
+
+    private static void coordinate(MetadataStoreExtended store, String target, BufferedReader orders) throws Exception {
+        MigrationCoordinator coordinator = new MigrationCoordinator(store, target);
+        System.out.println("READY");
+        orders.readLine();
+        long cpu = cpuNanos();
+        long start = System.nanoTime();
+        coordinator.startMigration();
+        double seconds = (System.nanoTime() - start) / 1e9;
+        System.out.printf(Locale.ROOT, "{\"seconds\": %.3f, \"cpu_seconds\": %.3f, \"peak_rss_bytes\": %d}%n",
+                seconds, (cpuNanos() - cpu) / 1e9, peakRssBytes());
+    }
+
+    private static void participate(MetadataStoreExtended store, BufferedReader orders) throws Exception {
+        long self = ProcessHandle.current().pid();
+        byte[] value = ("{\"pid\":" + self + "}").getBytes(StandardCharsets.UTF_8);
+        for (int i = 0; i < EPHEMERALS; i++) {
+            String path = "/loadbalance/brokers/127.0.0.1:" + (self * EPHEMERALS + i);
+            store.put(path, value, Optional.of(-1L), EnumSet.of(CreateOption.Ephemeral))
+                    .get(WRITE_TIMEOUT_SECONDS, TimeUnit.SECONDS);
+        }
+        Writes writes = new Writes(store, "/bench/participant-" + self, value);
+        writes.once();
+        System.out.println("READY");
+        Thread writer = new Thread(writes, "writes");
+        writer.start();
+        while (orders.readLine() != null) {
+            continue;
+        }
+        writes.ended = true;
+        writer.join();
+        System.out.printf(Locale.ROOT, "{\"writes\": %d, \"refused\": %d, \"longest_gap_seconds\": %.3f}%n",
+                writes.done, writes.refused, writes.longestGapNanos / 1e9);
+    }
+
+    private static long cpuNanos() {
+        return ManagementFactory.getPlatformMXBean(OperatingSystemMXBean.class).getProcessCpuTime();
+    }
+
+    private static long peakRssBytes() throws Exception {
+        return Files.readAllLines(Path.of("/proc/self/status")).stream()
+                .filter(line -> line.startsWith("VmHWM:"))
+                .mapToLong(line -> Long.parseLong(line.replaceAll("\\D", "")) * 1024)
+                .findFirst().orElse(0);
+    }
+
+    /** Writes to one record for as long as it is let. */
+    private static final class Writes implements Runnable {
+        private final MetadataStoreExtended store;
+        private final String path;
+        private final byte[] value;
+        private volatile boolean ended;
+        private long done;
+        private long refused;
+        private long longestGapNanos;
+        private long lastSuccess = System.nanoTime();
+
+        Writes(MetadataStoreExtended store, String path, byte[] value) {
+            this.store = store;
+            this.path = path;
+            this.value = value;
+        }
+
+        void once() throws Exception {
+            store.put(path, value, Optional.empty()).get(WRITE_TIMEOUT_SECONDS, TimeUnit.SECONDS);
+            long now = System.nanoTime();
+            longestGapNanos = done == 0 ? 0 : Math.max(longestGapNanos, now - lastSuccess);
+            lastSuccess = now;
+            done++;
+        }
+
+        @Override
+        public void run() {
+            try {
+                while (!ended) {
+                    try {
+                        once();
+                    } catch (InterruptedException e) {
+                        throw e;
+                    } catch (Exception e) {
+                        refused++;
+                    }
+                    Thread.sleep(WRITE_EVERY_MS);
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+}
