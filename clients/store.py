@@ -23,7 +23,7 @@ class Record(NamedTuple):
         value: the data; a znode without data reads as `b""`.
         version: data version (znode) or version id (Oxia).
         count: how many children were ever created beneath it, which is the number that the next sequential child gets
-            (znode: (cversion + numChildren) // 2); Oxia: the modification count, which Pulsar uses for the same purpose.
+            (znode: (cversion + numChildren) // 2); Oxia: the modification count, which Pulsar uses for the same.
         owner: session that holds an ephemeral record; 0 for a persistent one.
         changed: highest zxid that created or set the node; 0 on Oxia.
         children_changed: zxid of the last creation or deletion of a child (pzxid); 0 on Oxia.
@@ -41,8 +41,8 @@ class Record(NamedTuple):
 class Partition(NamedTuple):
     """A part of a store that one task scans; plain data, so that it travels to an executor.
 
-    The partitions of one `partitions()` call are disjoint and together hold every record exactly once, save for those that
-    come and go meanwhile.
+    The partitions of one `partitions()` call are disjoint and together hold every record exactly once, save for those
+    that come and go meanwhile.
     """
 
     singles: tuple[bytes, ...]

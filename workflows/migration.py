@@ -1,0 +1,414 @@
+"""The lifecycle that every migration shares: phases, the operator's verbs, windows, status and report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle import Lifecycle, Rules
+    from models.migration import (
+        FailureKind,
+        MigrationPlan,
+        Outcome,
+        PhaseEntry,
+        Progress,
+        Report,
+        Status,
+        Steering,
+        StepNote,
+        Verb,
+        Verdict,
+        Waiting,
+        WindowChange,
+    )
+    from workflows.details import render
+
+PlanT = TypeVar("PlanT", bound=MigrationPlan)
+ResultT = TypeVar("ResultT")
+
+KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
+PHASE_KEY = SearchAttributeKey.for_keyword("MigrationPhase")
+TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
+
+HEARTBEAT = timedelta(seconds=10)
+"""Longest silence of a running step before Temporal starts it anew."""
+
+RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
+"""Steps are retried until they succeed, fail for good, or the migration's own deadlines end them."""
+
+
+class Interrupted(Exception):
+    """A phase was left because of a rollback or a deadline."""
+
+    def __init__(self, why: str, *, by_operator: bool) -> None:
+        super().__init__(why)
+        self.by_operator = by_operator
+
+
+class Migration(Generic[PlanT]):
+    """Base of all migration workflows.
+
+    A subclass calls `super().__init__` in its `@workflow.init`, and runs its phases inside `carried_out`.
+    """
+
+    def __init__(self, plan: PlanT, *, kind: str, target: str, first: str, rules: Rules) -> None:
+        self.plan = plan
+        self.kind = kind
+        self.target = target
+        self.lifecycle = Lifecycle(rules)
+        self.outcome = Outcome.RUNNING
+        self.history: list[PhaseEntry] = []
+        self.notes: list[str] = []
+        self.failed_items: list[str] = []
+        self.facts: dict[str, Any] = {}
+        self.figures: dict[str, Any] = {}
+        self.certificate: dict[str, Any] = {}
+        self.deadlines: dict[str, datetime] = {}
+        self._first = first
+        self._progress: Progress | None = None
+        self._waiting: Waiting | None = None
+
+    # What the operator sees -----------------------------------------------------------------------------------------
+
+    @workflow.query(description="Where the migration stands, what it waits for, and which verbs are legal now.")
+    def status(self) -> Status:
+        """Answer the query `status`."""
+        rules = self.lifecycle.rules
+        return Status(
+            kind=self.kind,
+            cluster=self.plan.cluster,
+            target=self.target,
+            phase=self.history[-1].phase if self.history else self._first,
+            outcome=self.outcome,
+            history=self.history,
+            progress=self._progress,
+            waiting=self._waiting,
+            paused=self.lifecycle.paused,
+            undo=rules.undo,
+            undo_cost=rules.undo_cost,
+            legal_verbs=list(self.lifecycle.legal()),
+            failed_items=self.failed_items,
+            deadlines=self.deadlines,
+            notes=self.notes,
+            facts={**self.facts, **self.figures},
+        )
+
+    def note(self, text: str) -> None:
+        """Remember an event for status and report."""
+        self.notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
+        self.publish()
+
+    def publish(self) -> None:
+        """Show the state in the Web UI."""
+        workflow.set_current_details(render(self.status(), workflow.now()))
+
+    # What the operator says -----------------------------------------------------------------------------------------
+
+    @workflow.signal(description="Undo the migration; refused behind its point of no return. Optional: a reason.")
+    def rollback(self, reason: str = "") -> None:
+        """Take the verb `rollback`."""
+        self._take(Verb.ROLLBACK, reason)
+
+    @workflow.signal(description="Clean up the old side, once the migration is committed. Optional: a reason.")
+    def cleanup(self, reason: str = "") -> None:
+        """Take the verb `cleanup`."""
+        self._take(Verb.CLEANUP, reason)
+
+    @workflow.signal(description="Hold before the next step that is safe to wait at. Optional: a reason.")
+    def pause(self, reason: str = "") -> None:
+        """Take the verb `pause`."""
+        self._take(Verb.PAUSE, reason)
+
+    @workflow.signal(description="Go on after `pause`. Optional: a reason.")
+    def resume(self, reason: str = "") -> None:
+        """Take the verb `resume`."""
+        self._take(Verb.RESUME, reason)
+
+    @workflow.signal(description="Open the gate at which the migration waits. Optional: a reason.")
+    def proceed(self, reason: str = "") -> None:
+        """Take the verb `proceed`."""
+        self._take(Verb.PROCEED, reason)
+
+    @workflow.signal(name="step_note", description="Sent by the migration's own steps: progress and reasons to wait.")
+    def step_note(self, note: StepNote) -> None:
+        """Show what a running step reports."""
+        self._progress = note.progress or self._progress
+        if note.waiting_for:
+            self._wait_for(note.waiting_for)
+        elif self._waiting and not self.lifecycle.paused:
+            self._waiting = None
+        self.publish()
+
+    @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
+    def steer(self, steering: Steering) -> Verdict:
+        """Take a verb and answer."""
+        return self._take(steering.verb, steering.reason)
+
+    @steer.validator
+    def check_steer(self, steering: Steering) -> None:
+        """Refuse an illegal verb before it enters the history."""
+        verdict = self.lifecycle.judge(steering.verb)
+        if not verdict.accepted:
+            raise ApplicationError(_refusal(verdict), type=FailureKind.REFUSED)
+
+    @workflow.update(description="Set the time that the running window shall have left: longer, shorter or zero.")
+    def change_window(self, change: WindowChange) -> datetime:
+        """Move the end of the running window; returns the new end."""
+        self.deadlines["window"] = workflow.now() + change.remaining
+        self.note(f"the window now ends {self.deadlines['window']:%Y-%m-%d %H:%M:%S}Z")
+        return self.deadlines["window"]
+
+    @change_window.validator
+    def check_change_window(self, change: WindowChange) -> None:
+        """Refuse while no window is open."""
+        del change
+        if "window" not in self.deadlines:
+            raise ApplicationError("no window is open", type=FailureKind.REFUSED)
+
+    def _take(self, verb: Verb, reason: str) -> Verdict:
+        verdict = self.lifecycle.take(verb)
+        because = f" ({reason})" if reason else ""
+        self.note(f"{verb}{because}: {verdict.why}" if verdict.accepted else f"{_refusal(verdict)}{because}")
+        return verdict
+
+    # Phases ---------------------------------------------------------------------------------------------------------
+
+    async def phase(
+        self, phase: str, rules: Rules, work: Callable[[], Awaitable[ResultT]], *, undoing: bool = False
+    ) -> ResultT:
+        """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
+
+        A phase that undoes the others (`undoing`) is interrupted by nothing.
+
+        Raises:
+            Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
+        """
+        if not undoing:
+            await self._hold_while_paused()
+        entry = self._enter(phase, rules)
+        try:
+            result = await (work() if undoing else self._unless_interrupted(work()))
+        except Interrupted as stop:
+            self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
+            raise
+        except BaseException as error:
+            self._close(entry, Outcome.FAILED, _cause(error))
+            raise
+        self._close(entry, Outcome.DONE, "")
+        return result
+
+    async def step(
+        self,
+        activity: Callable[..., Awaitable[ResultT]],
+        *args: Any,
+        summary: str,
+        limit: timedelta = timedelta(days=7),
+        queue: str | None = None,
+    ) -> ResultT:
+        """Run one activity with the house's retries.
+
+        `queue` is the queue of one worker that can do the step faster. A worker that does not answer there is given up
+        after a few seconds, and any worker takes the step. `limit` bounds one attempt.
+        """
+        common: dict[str, Any] = {
+            "start_to_close_timeout": limit,
+            "heartbeat_timeout": HEARTBEAT,
+            "retry_policy": RETRIES,
+            "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            "summary": summary,
+        }
+        if queue:
+            try:
+                return await workflow.execute_activity_method(
+                    activity, args=args, task_queue=queue, schedule_to_start_timeout=timedelta(seconds=5), **common
+                )
+            except ActivityError as error:
+                if not _nobody_started(error):
+                    raise
+                self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
+        return await workflow.execute_activity_method(activity, args=args, **common)
+
+    async def window(
+        self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move.
+
+        `check` runs at the begin and every ten minutes, and keeps the status fresh.
+        """
+        self.deadlines["window"] = workflow.now() + length
+        self._wait_for(f"the {name} window", until=self.deadlines["window"], ends_on=("cleanup", "proceed"))
+        self.publish()
+        while (left := self.deadlines["window"] - workflow.now()) > timedelta(0):
+            if check is not None:
+                await check()
+            end = self.deadlines["window"]
+            await _until(
+                lambda end=end: (
+                    self.lifecycle.cleanup_wanted
+                    or self.lifecycle.proceed_wanted
+                    or self.lifecycle.rollback_wanted
+                    or self.deadlines["window"] != end
+                ),
+                min(left, timedelta(minutes=10)),
+                f"{name} window",
+            )
+            if self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted:
+                break
+        del self.deadlines["window"]
+        self._waiting = None
+
+    @asynccontextmanager
+    async def deadline(self, name: str, length: timedelta) -> AsyncGenerator[None]:
+        """Bound the phases inside: past the deadline the running one is interrupted."""
+        self.deadlines[name] = workflow.now() + length
+        try:
+            yield
+        finally:
+            self.deadlines.pop(name, None)
+
+    @asynccontextmanager
+    async def way_back(self, undo: Callable[[str], Awaitable[bool]]) -> AsyncGenerator[None]:
+        """Undo what the phases inside did when they fail, are interrupted, or the workflow is cancelled.
+
+        Args:
+            undo: undoes, retrying for as long as it takes; True means that the migration turned out to be committed, so
+                that it goes on as if nothing had happened.
+        """
+        try:
+            yield
+        except (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError) as error:
+            if not await undo(_cause(error)):
+                raise
+            self.note("the migration had been committed before it was interrupted, and goes on")
+
+    async def carried_out(self, work: Awaitable[Report]) -> Report:
+        """Run the whole migration and give it its end: report, rollback or typed failure."""
+        _upsert(KIND_KEY.value_set(self.kind), TARGET_KEY.value_set(self.target))
+        try:
+            report = await work
+        except Interrupted as stop:
+            if not stop.by_operator:
+                self._end(Outcome.FAILED)
+                raise ApplicationError(str(stop), type=FailureKind.DEADLINE, non_retryable=True) from None
+            report = self.report(Outcome.ROLLED_BACK, str(stop))
+        except ActivityError as error:
+            self._end(Outcome.FAILED)
+            cause = error.cause
+            kind = cause.type if isinstance(cause, ApplicationError) and cause.type else FailureKind.UNREACHABLE
+            raise ApplicationError(_cause(error), type=kind, non_retryable=True) from error
+        except BaseException:
+            self._end(Outcome.FAILED)
+            raise
+        self._end(report.outcome)
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return report
+
+    def report(self, outcome: Outcome, summary: str) -> Report:
+        """The migration's result."""
+        return Report(
+            kind=self.kind,
+            cluster=self.plan.cluster,
+            outcome=outcome,
+            summary=summary,
+            history=self.history,
+            figures=self.figures,
+            certificate=self.certificate,
+            notes=self.notes,
+        )
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _enter(self, phase: str, rules: Rules) -> PhaseEntry:
+        self.lifecycle.enter(rules)
+        self._progress = self._waiting = None
+        entry = PhaseEntry(phase=phase, started=workflow.now(), undo=rules.undo)
+        self.history.append(entry)
+        _upsert(PHASE_KEY.value_set(phase))
+        gauge = workflow.metric_meter().create_gauge("pulsar_migrate_phase", "Index of the running phase")
+        gauge.with_additional_attributes(self._labels(phase=phase)).set(len(self.history))
+        self.publish()
+        return entry
+
+    def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
+        entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
+        meter = workflow.metric_meter()
+        seconds = meter.create_gauge_float("pulsar_migrate_phase_seconds", "Time that a phase took", "s")
+        seconds.with_additional_attributes(self._labels(phase=entry.phase)).set(entry.seconds(workflow.now()))
+        self.publish()
+
+    def _labels(self, **more: str) -> dict[str, str | int | float | bool]:
+        return {"kind": self.kind, "cluster": self.plan.cluster, **more}
+
+    def _end(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.lifecycle.end()
+        self._waiting = None
+        self.publish()
+
+    def _wait_for(self, why: str, *, until: datetime | None = None, ends_on: Sequence[str] = ()) -> None:
+        since = self._waiting.since if self._waiting and self._waiting.why == why else workflow.now()
+        self._waiting = Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
+
+    async def _hold_while_paused(self) -> None:
+        if self.lifecycle.paused:
+            self._wait_for("paused by the operator", ends_on=("resume", "rollback"))
+            self.publish()
+            await workflow.wait_condition(lambda: not self.lifecycle.paused)
+            self._waiting = None
+        if self.lifecycle.rollback_wanted:
+            raise Interrupted("rolled back by the operator", by_operator=True)
+
+    async def _unless_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                end = min((at for name, at in self.deadlines.items() if name != "window"), default=None)
+                left = None if end is None else max(end - workflow.now(), timedelta(0))
+                await _until(lambda: task.done() or self.lifecycle.rollback_wanted, left, "deadline")
+                if not task.done() and (self.lifecycle.rollback_wanted or (end is not None and workflow.now() >= end)):
+                    break
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            return task.result()
+        if self.lifecycle.rollback_wanted:
+            raise Interrupted("rolled back by the operator", by_operator=True)
+        for name, at in self.deadlines.items():
+            if name != "window" and workflow.now() >= at:
+                raise Interrupted(f"{name}: the deadline passed", by_operator=False)
+        return task.result()
+
+
+async def _until(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
+    with suppress(TimeoutError):
+        await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)
+
+
+def _upsert(*updates: SearchAttributeUpdate[str]) -> None:
+    workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
+
+
+def _refusal(verdict: Verdict) -> str:
+    legal = ", ".join(verdict.legal) or "none"
+    return f"{verdict.verb} refused: {verdict.why}. Legal now: {legal}"
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, ActivityError) and error.cause is not None:
+        error = error.cause
+    return str(error) or type(error).__name__
+
+
+def _nobody_started(error: ActivityError) -> bool:
+    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
