@@ -22,7 +22,7 @@ RULES: dict[Phase, Rules] = {
     ),
     Phase.PREPARATION: Rules(
         undo=Undo.METADATA,
-        undo_cost="a rollback sets the flag to FAILED: brokers write to the source again at once, and the copy is removed",
+        undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",
         no_pause=_BLOCKED,
     ),
     Phase.COMPLETED: Rules(
