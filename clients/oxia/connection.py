@@ -1,0 +1,298 @@
+"""Connection to one namespace of Oxia: shards and their leaders, calls with deadlines, typed errors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol, TypeVar, cast
+
+import grpc
+import xxhash
+from google.protobuf.message import Message
+
+from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, StoreUnsupported
+from clients.oxia import oxia_pb2 as pb
+from models.store_url import StoreUrl
+
+#: The name that servers before 0.16 know; later ones answer to it as well.
+SERVICE = "io.streamnative.oxia.proto.OxiaClient"
+#: The name that servers from 0.16 on know besides.
+SERVICE_V1 = "io.oxia.proto.v1.OxiaClient"
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.lookahead_bytes", 8 << 20),
+    # One connection for each OxiaConnection: a bulk writer and a scan do not share one flow control window.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Metadata stores are never behind an HTTP proxy, yet gRPC obeys the environment's even for local addresses.
+    ("grpc.enable_http_proxy", 0),
+)
+
+Answer = TypeVar("Answer", bound=Message)
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Call(Protocol[Answer_co]):
+    """A running call that answers with a stream of messages."""
+
+    def __iter__(self) -> Iterator[Answer_co]: ...
+
+    def cancel(self) -> bool:
+        """End the call on both sides."""
+        ...
+
+
+class _Channel(Protocol):
+    """What is used of grpc.Channel, which comes without types."""
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Callable[[Message], bytes],
+        response_deserializer: Callable[[bytes], Answer],
+    ) -> Callable[..., Answer]: ...
+
+    def unary_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Message], bytes],
+        response_deserializer: Callable[[bytes], Answer],
+    ) -> Callable[..., Call[Answer]]: ...
+
+    def stream_stream(
+        self,
+        method: str,
+        request_serializer: Callable[[Message], bytes],
+        response_deserializer: Callable[[bytes], Answer],
+    ) -> Callable[..., Call[Answer]]: ...
+
+    def close(self) -> None: ...
+
+
+class Shard(NamedTuple):
+    """One shard of the namespace: the hashes of its keys, both ends included, and where its leader listens."""
+
+    id: int
+    low: int
+    high: int
+    address: str
+
+
+class OxiaConnection:
+    """Connects lazily to the shards of `url`'s namespace; calls may come from several threads.
+
+    The shards are asked for once. When a leader moves or a shard is split, calls fail with StoreUnreachable, and a new
+    connection sees the new layout.
+
+    Attributes:
+        url: the store.
+        timeout: seconds that a call may take, or that a stream may stay silent.
+    """
+
+    def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
+        self.url = url
+        self.timeout = timeout
+        self._channels: dict[str, _Channel] = {}
+        self._lock = threading.Lock()
+
+    @cached_property
+    def shards(self) -> tuple[Shard, ...]:
+        """The shards in the order of their hashes; together they hold every hash once.
+
+        Raises:
+            StoreUnreachable: the server does not answer.
+            StoreUnsupported: no such namespace, or keys are routed in a way that is not known.
+            StoreProtocolError: the shards leave out hashes, or share some.
+        """
+        found = self.assignments(SERVICE).namespaces.get(self.url.root)
+        if found is None or not found.assignments:
+            raise self._no_namespace()
+        if found.shard_key_router != pb.XXHASH3:
+            raise StoreUnsupported(f"{self.url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
+        shards = sorted(map(self._shard, found.assignments), key=lambda shard: shard.low)
+        expected = 0
+        for shard in shards:
+            if shard.low != expected:
+                raise StoreProtocolError(f"{self.url}: hash {expected} belongs to none or several of its shards")
+            expected = shard.high + 1
+        if expected != 1 << 32:
+            raise StoreProtocolError(f"{self.url}: hash {expected} belongs to none of its shards")
+        return tuple(shards)
+
+    def shard_of(self, key: bytes) -> int:
+        """The shard where a record without partition key lies."""
+        shards = self.shards
+        if len(shards) == 1:
+            return shards[0].id
+        key_hash = xxhash.xxh3_64_intdigest(key) & 0xFFFFFFFF
+        return shards[bisect_right(self._lows, key_hash) - 1].id
+
+    def assignments(self, service: str) -> pb.ShardAssignments:
+        """The layout of the namespace as one of the service's names gives it (`SERVICE` or `SERVICE_V1`).
+
+        Raises:
+            StoreUnreachable: the server does not answer.
+            StoreUnsupported: the server does not know the service's name, or not the namespace.
+        """
+        address = self.url.hosts[0]
+        request = pb.ShardAssignmentsRequest(namespace=self.url.root)
+        method = self._channel(address).unary_stream(
+            f"/{service}/GetShardAssignments", _serialize, pb.ShardAssignments.FromString
+        )
+        try:
+            call = method(request, timeout=self.timeout)
+            try:
+                # The server keeps the stream open for later changes.
+                for layout in call:
+                    return layout
+            finally:
+                call.cancel()
+        except grpc.RpcError as error:
+            raise self.error(error, address) from error
+        raise StoreProtocolError(f"Oxia at {address} closed the stream of shard assignments without an answer")
+
+    def unary(self, shard: int, method: str, request: Message, answer: type[Answer]) -> Answer:
+        """Call the leader of a shard, answer within `timeout`.
+
+        Raises:
+            StoreError: see the module's errors.
+        """
+        address = self.leader(shard)
+        call = self._channel(address).unary_unary(f"/{SERVICE}/{method}", _serialize, answer.FromString)
+        try:
+            return call(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            raise self.error(error, address) from error
+
+    def stream(self, shard: int, method: str, request: Message, answer: type[Answer]) -> Iterator[Answer]:
+        """Call the leader of a shard that answers with a stream, however long; no gap lasts longer than `timeout`.
+
+        Raises:
+            StoreUnreachable: connection lost, or silence for `timeout` seconds while the caller waited.
+            StoreError: see the module's errors.
+        """
+        address = self.leader(shard)
+        call = self._channel(address).unary_stream(f"/{SERVICE}/{method}", _serialize, answer.FromString)(request)
+        watch = _SilenceWatch(call, self.timeout)
+        try:
+            for message in call:
+                watch.pause()
+                yield message
+                watch.resume()
+        except grpc.RpcError as error:
+            if watch.tripped:
+                raise StoreUnreachable(f"Oxia at {address} sent nothing for {self.timeout:g} s ({method})") from error
+            raise self.error(error, address) from error
+        finally:
+            watch.stop()
+            call.cancel()
+
+    def write_stream(self, shard: int, requests: Iterable[pb.WriteRequest]) -> Call[pb.WriteResponse]:
+        """Open the stream of writes to one shard; acknowledgements come in the order of the requests.
+
+        Iterating raises grpc.RpcError, for `error` to translate. When `requests` ends before every acknowledgement is
+        in, the missing ones never come though the data is stored.
+        """
+        method = self._channel(self.leader(shard)).stream_stream(
+            f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
+        )
+        return method(iter(requests), metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
+
+    def leader(self, shard: int) -> str:
+        """`host:port` of the shard's leader."""
+        for candidate in self.shards:
+            if candidate.id == shard:
+                return candidate.address
+        raise StoreProtocolError(
+            f"{self.url} has no shard {shard}; its layout changed, or the number is from elsewhere"
+        )
+
+    def error(self, error: grpc.RpcError, address: str) -> StoreError:
+        """The typed error for a failed call to `address`."""
+        failed = cast("grpc.Call", error)
+        code, details = failed.code(), cast("str | None", failed.details()) or ""
+        text = f"Oxia at {address}: {details} ({code.name})"
+        if "namespace not found" in details:
+            return self._no_namespace()
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s")
+        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return StoreDenied(text)
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return StoreUnsupported(f"{text}; needs Oxia 0.16 or newer")
+        if code in _WORTH_A_RETRY or any(sign in details for sign in _LEADER_MOVED):
+            return StoreUnreachable(text)
+        return StoreProtocolError(text)
+
+    def close(self) -> None:
+        """Close the channels, which ends every call; harmless when done twice."""
+        with self._lock:
+            while self._channels:
+                self._channels.popitem()[1].close()
+
+    @cached_property
+    def _lows(self) -> list[int]:
+        return [shard.low for shard in self.shards]
+
+    def _shard(self, found: pb.ShardAssignment) -> Shard:
+        hashes = found.int32_hash_range
+        # A standalone server may leave out the leader, or name a port alone: it is the server that was dialled.
+        known = found.leader and not found.leader.startswith(":")
+        address = found.leader if known else self.url.hosts[0]
+        return Shard(found.shard, hashes.min_hash_inclusive, hashes.max_hash_inclusive, address)
+
+    def _no_namespace(self) -> StoreUnsupported:
+        return StoreUnsupported(
+            f"Oxia at {self.url.hosts[0]} has no namespace {self.url.root!r}; "
+            "create it in the coordinator's cluster configuration, or name another one: oxia://host:port/namespace"
+        )
+
+    def _channel(self, address: str) -> _Channel:
+        """The one place where channels are made."""
+        with self._lock:
+            if address not in self._channels:
+                self._channels[address] = cast("_Channel", grpc.insecure_channel(address, options=_CHANNEL_OPTIONS))
+            return self._channels[address]
+
+
+class _SilenceWatch:
+    """Cancels a stream that stays silent too long while somebody waits for it: gRPC has no deadline for a gap."""
+
+    def __init__(self, call: Call[Message], timeout: float) -> None:
+        self.tripped = False
+        self._call = call
+        self._timeout = timeout
+        self._waiting_since: float | None = time.monotonic()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, name="oxia-silence-watch", daemon=True).start()
+
+    def pause(self) -> None:
+        self._waiting_since = None
+
+    def resume(self) -> None:
+        self._waiting_since = time.monotonic()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._timeout / 8):
+            since = self._waiting_since
+            if since is not None and time.monotonic() - since > self._timeout:
+                self.tripped = True
+                self._call.cancel()
+                return
+
+
+_WORTH_A_RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED)
+# Servers before 0.16 send these with codes of their own, which gRPC shows as UNKNOWN.
+_LEADER_MOVED = ("not leader", "not initialized", "already closed", "operation was cancelled", "shard not found")
+
+
+def _serialize(message: Message) -> bytes:
+    return message.SerializeToString()

@@ -1,0 +1,225 @@
+"""Bulk writes to Oxia that keep version ids and modification counts."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+
+import grpc
+
+from clients.errors import RecordNotWritable, StoreError, StoreProtocolError, StoreUnreachable
+from clients.oxia import oxia_pb2 as pb
+from clients.oxia.connection import OxiaConnection
+from clients.store import Record
+from models.store_url import StoreUrl
+
+#: Oxia's expected version for "must not exist"; a record that carries it as version id could not be fenced.
+ABSENT = -1
+
+# Bytes that a request takes beside key and value: tags, lengths, versions.
+_OVERHEAD = 32
+
+
+class OxiaWriter:
+    """Writes records in batches, one stream for each shard; implements clients.store.StoreWriter.
+
+    A record keeps its version as Oxia's version id and its count as Oxia's modification count; times are the target's
+    own. After an error every later call raises it again: what was not flushed has to be repeated with a new writer.
+    Puts and deletes of one key take effect in the order of the calls. One writer serves one thread.
+    """
+
+    def __init__(self, url: StoreUrl, *, timeout: float = 10, window: int = 8, batch_bytes: int = 512 * 1024) -> None:
+        """Connects with the first batch.
+
+        Args:
+            url: the store.
+            timeout: seconds without an acknowledgement after which the server counts as unreachable.
+            window: how many batches may be in flight for each shard.
+            batch_bytes: about how large a batch grows before it is sent.
+        """
+        self.url = url
+        self._connection = OxiaConnection(url, timeout=timeout)
+        self._window = window
+        self._batch_bytes = batch_bytes
+        self._shards: dict[int, _ShardWriter] = {}
+
+    def put(self, record: Record, *, only_if_absent: bool) -> None:
+        """Write a persistent record; with `only_if_absent` one that stands already stays as it is.
+
+        Raises:
+            RecordNotWritable: the record is ephemeral, its path is no UTF-8, or its version is -1.
+            StoreError: an earlier batch failed.
+        """
+        path, value, version, count, owner, _, _ = record
+        if owner or version == ABSENT or not (path.isascii() or _is_utf8(path)):
+            raise _not_writable(record)
+        shard = self._shard(path)
+        put = shard.new_put(_OVERHEAD + len(path) + len(value))
+        put.key = path
+        put.value = value
+        put.override_version_id = version
+        put.override_modifications_count = count
+        if only_if_absent:
+            put.expected_version_id = ABSENT
+
+    def delete(self, path: bytes) -> None:
+        """Delete one record without a condition; one that is absent counts as deleted."""
+        self._shard(path).delete(path)
+
+    def flush(self) -> int:
+        """Wait for every acknowledgement; returns how many records were written or deleted since the last flush.
+
+        Records that stood already (`only_if_absent`) are not counted.
+
+        Raises:
+            StoreError: a write failed; which ones were done is not known, and all can be repeated.
+        """
+        for shard in self._shards.values():
+            shard.send()
+        return sum(shard.drain() for shard in self._shards.values())
+
+    def close(self) -> None:
+        """Free the connections without a flush; harmless when done twice."""
+        for shard in self._shards.values():
+            shard.close()
+        self._connection.close()
+
+    def _shard(self, path: bytes) -> _ShardWriter:
+        number = self._connection.shard_of(path)
+        found = self._shards.get(number)
+        if found is None:
+            found = _ShardWriter(self._connection, number, self._window, self._batch_bytes)
+            self._shards[number] = found
+        return found
+
+
+class _ShardWriter:
+    """One stream of writes; the caller's thread fills and sends, a thread of its own takes the acknowledgements."""
+
+    def __init__(self, connection: OxiaConnection, shard: int, window: int, batch_bytes: int) -> None:
+        self._connection = connection
+        self._number = shard
+        self._address = connection.leader(shard)
+        self._window = window
+        self._batch_bytes = batch_bytes
+        self._batch = pb.WriteRequest(shard=shard)
+        self._size = 0
+        self._outbox: SimpleQueue[pb.WriteRequest | None] = SimpleQueue()
+        self._in_flight: deque[pb.WriteRequest] = deque()
+        self._changed = threading.Condition()
+        self._done = 0
+        self._error: StoreError | None = None
+        self._call = connection.write_stream(shard, self._requests())
+        threading.Thread(target=self._receive, name=f"oxia-acks-{shard}", daemon=True).start()
+
+    def new_put(self, size: int) -> pb.PutRequest:
+        """An empty put at the end of the batch, for the caller to fill before the next call."""
+        # The server applies all puts of a request before its deletes.
+        if self._size >= self._batch_bytes or self._batch.deletes:
+            self.send()
+        self._size += size
+        return self._batch.puts.add()
+
+    def delete(self, path: bytes) -> None:
+        if self._size >= self._batch_bytes:
+            self.send()
+        self._size += _OVERHEAD + len(path)
+        self._batch.deletes.add(key=path)
+
+    def send(self) -> None:
+        """Hand over the batch, if it holds anything, once the window has room."""
+        if not self._size:
+            return
+        with self._changed:
+            self._await(lambda: len(self._in_flight) < self._window)
+            self._in_flight.append(self._batch)
+        self._outbox.put(self._batch)
+        self._batch = pb.WriteRequest(shard=self._number)
+        self._size = 0
+
+    def drain(self) -> int:
+        """Wait until nothing is in flight; returns how many records were written or deleted since the last time."""
+        with self._changed:
+            self._await(lambda: not self._in_flight)
+            done, self._done = self._done, 0
+        return done
+
+    def close(self) -> None:
+        self._outbox.put(None)
+        self._call.cancel()
+
+    def _await(self, reached: Callable[[], bool]) -> None:
+        """Wait for a state; every acknowledgement starts the clock anew. The lock is held."""
+        while self._error is None and not reached():
+            if not self._changed.wait(self._connection.timeout):
+                self._error = StoreUnreachable(
+                    f"Oxia at {self._address} acknowledged no write to shard {self._number} "
+                    f"for {self._connection.timeout:g} s"
+                )
+        if self._error is not None:
+            raise self._error
+
+    def _requests(self) -> Iterator[pb.WriteRequest]:
+        while (request := self._outbox.get()) is not None:
+            yield request
+
+    def _receive(self) -> None:
+        lost: StoreError = StoreUnreachable(f"Oxia at {self._address} closed the stream of writes")
+        try:
+            for response in self._call:
+                done = self._check(self._in_flight[0], response)
+                with self._changed:
+                    self._in_flight.popleft()
+                    self._done += done
+                    self._changed.notify_all()
+        except grpc.RpcError as error:
+            lost = self._connection.error(error, self._address)
+        except StoreError as error:
+            lost = error
+        with self._changed:
+            self._error = self._error or lost
+            self._changed.notify_all()
+        self._outbox.put(None)
+
+    def _check(self, request: pb.WriteRequest, response: pb.WriteResponse) -> int:
+        """How many writes of the request were done; raises for the first that was refused."""
+        puts, deletes = request.puts, request.deletes
+        if len(puts) != len(response.puts) or len(deletes) != len(response.deletes):
+            raise StoreProtocolError(
+                f"Oxia at {self._address} answered {len(response.puts)} puts and {len(response.deletes)} deletes "
+                f"to a request of {len(puts)} and {len(deletes)}"
+            )
+        stood = 0
+        for index, answer in enumerate(response.puts):
+            if answer.status:
+                if answer.status != pb.UNEXPECTED_VERSION_ID or not puts[index].HasField("expected_version_id"):
+                    raise self._refused("put", puts[index].key, answer.status)
+                stood += 1
+        for index, answer in enumerate(response.deletes):
+            if answer.status not in (pb.OK, pb.KEY_NOT_FOUND):
+                raise self._refused("delete", deletes[index].key, answer.status)
+        return len(puts) + len(deletes) - stood
+
+    def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreProtocolError:
+        return StoreProtocolError(
+            f"Oxia at {self._address} refused to {verb} {key.decode(errors='replace')}: {pb.Status.Name(status)}"
+        )
+
+
+def _is_utf8(path: bytes) -> bool:
+    try:
+        path.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _not_writable(record: Record) -> RecordNotWritable:
+    path = record.path.decode(errors="backslashreplace")
+    if record.owner:
+        return RecordNotWritable(f"{path} is ephemeral (session {record.owner:#x}); its owner has to create it anew")
+    if record.version == ABSENT:
+        return RecordNotWritable(f"{path} has version -1, which Oxia reads as 'must not exist'; set its data once")
+    return RecordNotWritable(f"{path} is no UTF-8, which Oxia demands of keys; delete or rename it")
