@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.EnumSet;
+import java.util.List;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
@@ -21,11 +22,16 @@ import org.apache.pulsar.metadata.impl.MetadataStoreFactoryImpl;
  * <p>{@code coordinator zkUrl oxiaUrl}: Pulsar's MigrationCoordinator, on the store that a broker would give it.
  * It prints READY, and starts with the first line on its standard input.
  *
- * <p>{@code participant zkUrl}: stands for a broker. It holds ephemeral records and writes all the time, prints READY,
+ * <p>{@code participant zkUrl}: stands for the one broker of the cluster. It holds ephemeral records and writes all the time, prints READY,
  * and ends when its standard input does; the longest time between two writes that succeeded is what a broker felt.
  */
 public final class Peer {
-    private static final int EPHEMERALS = 4;
+    /** Those of one broker with two bundles; port 1 answers nobody, and nobody needs it. */
+    private static final List<String> EPHEMERALS = List.of(
+            "/loadbalance/brokers/127.0.0.1:1",
+            "/loadbalance/leader",
+            "/namespace/tenant000/ns0000/0x00000000_0x80000000",
+            "/namespace/tenant000/ns0000/0x80000000_0xffffffff");
     private static final long WRITE_EVERY_MS = 20;
     private static final long WRITE_TIMEOUT_SECONDS = 30;
 
@@ -58,14 +64,13 @@ public final class Peer {
     }
 
     private static void participate(MetadataStoreExtended store, BufferedReader orders) throws Exception {
-        long self = ProcessHandle.current().pid();
-        byte[] value = ("{\"pid\":" + self + "}").getBytes(StandardCharsets.UTF_8);
-        for (int i = 0; i < EPHEMERALS; i++) {
-            String path = "/loadbalance/brokers/127.0.0.1:" + (self * EPHEMERALS + i);
+        byte[] value = "{\"webServiceUrl\":\"http://127.0.0.1:1\",\"pulsarServiceUrl\":\"pulsar://127.0.0.1:1\"}"
+                .getBytes(StandardCharsets.UTF_8);
+        for (String path : EPHEMERALS) {
             store.put(path, value, Optional.of(-1L), EnumSet.of(CreateOption.Ephemeral))
                     .get(WRITE_TIMEOUT_SECONDS, TimeUnit.SECONDS);
         }
-        Writes writes = new Writes(store, "/bench/participant-" + self, value);
+        Writes writes = new Writes(store, "/bench/participant", value);
         writes.once();
         System.out.println("READY");
         Thread writer = new Thread(writes, "writes");
