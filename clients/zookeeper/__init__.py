@@ -1,0 +1,1 @@
+"""ZooKeeper: bulk reading and writing, a feed of changes, and coordination."""

@@ -1,0 +1,235 @@
+"""One session with a ZooKeeper server over a blocking socket, with requests pipelined.
+
+Field libraries do one request a time slice; bulk work needs many nodes in one request and many requests in flight.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import time
+from collections.abc import Sequence
+from io import BufferedReader
+from typing import NoReturn
+
+from clients.errors import (
+    StoreConflict,
+    StoreDenied,
+    StoreError,
+    StoreProtocolError,
+    StoreUnreachable,
+    StoreUnsupported,
+)
+from clients.zookeeper import wire
+from models.store_url import StoreUrl
+
+_RECEIVE_BUFFER = 4 << 20
+_GREETING_SIZES = range(36, 256)
+_PACKET_SIZES = range(wire.BODY, 1 << 31)
+_MEANINGS: dict[int, tuple[type[StoreError], str]] = {
+    -4: (StoreUnreachable, "the server lost its connection to the ensemble; try again"),
+    -6: (StoreUnsupported, "the server does not know this request; bulk work needs ZooKeeper 3.6 or newer"),
+    -7: (StoreUnreachable, "the server's ensemble did not answer in time; try again"),
+    wire.NO_NODE: (StoreConflict, "no such node"),
+    wire.NO_AUTH: (StoreDenied, "the node's ACL refuses it; give credentials that may"),
+    wire.BAD_VERSION: (StoreConflict, "the node has another version by now"),
+    wire.NODE_EXISTS: (StoreConflict, "the node exists already"),
+    wire.NOT_EMPTY: (StoreConflict, "the node has children"),
+    wire.SESSION_EXPIRED: (StoreUnreachable, "the session has expired; connect again"),
+    wire.AUTH_FAILED: (StoreDenied, "the server refuses the credentials or does not know their scheme"),
+    -118: (StoreUnreachable, "the session has moved to another server; connect again"),
+    -127: (StoreUnreachable, "the server is throttled; try again later"),
+}
+
+
+def error_for(code: int, doing: str) -> StoreError:
+    """The typed error of a server's error code; `doing` says what was tried, on which node."""
+    kind, meaning = _MEANINGS.get(code, (StoreProtocolError, "unexpected answer; see the server's log"))
+    return kind(f"{doing}: {meaning} (ZooKeeper error {code})")
+
+
+def split_host(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`, where the host may be an IPv6 address in brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+class Connection:
+    """A session of its own; for one thread at a time. It dies with its connection, and connecting again is a new one.
+
+    Paths are absolute on the server: `absolute` and `relative` translate from and to paths beneath the chroot.
+
+    Args:
+        url: the servers, tried in random order until one answers, and the chroot.
+        auth: (scheme, credential) pairs, for example `("digest", b"user:password")`.
+        timeout: seconds that connecting to one server, sending, and waiting for the next byte of an answer may take.
+        session_timeout: seconds; the server may grant another one (see the attribute).
+
+    Attributes:
+        host: the server that answered.
+        session_id: id of the session.
+        session_timeout: seconds granted; without a packet for so long the server ends the session.
+        last_zxid: zxid of the last answer: what the server had applied by then.
+
+    Raises:
+        StoreUnreachable: no server answered.
+        StoreDenied: the server refuses a credential.
+    """
+
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        auth: Sequence[tuple[str, bytes]] = (),
+        timeout: float = 10,
+        session_timeout: float = 30,
+    ) -> None:
+        self.chroot = url.root.encode()
+        self.last_zxid = 0
+        self.in_flight = 0
+        self._xid = 0
+        self._timeout = timeout
+        self._used = time.monotonic()
+        self._connect(url, session_timeout)
+        for scheme, credential in auth:
+            self.send(wire.auth_packet(scheme, credential))
+            answer = self.next_packet()
+            if answer.error:
+                self.close()
+                raise error_for(answer.error, f"adding a credential of scheme {scheme} at {self.host}")
+
+    def _connect(self, url: StoreUrl, session_timeout: float) -> None:
+        causes: list[str] = []
+        for address in random.sample(url.hosts, len(url.hosts)):
+            self.host = address
+            try:
+                self._open(address, session_timeout)
+            except (OSError, StoreError) as cause:
+                causes.append(f"{address}: {cause}")
+            else:
+                return
+        raise StoreUnreachable(f"no ZooKeeper server answers ({'; '.join(causes)}); check address and servers")
+
+    def _open(self, address: str, session_timeout: float) -> None:
+        self._socket = socket.create_connection(split_host(address), timeout=self._timeout)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            self._stream = BufferedReader(socket.SocketIO(self._socket, "r"), 1 << 20)
+            self._socket.sendall(wire.connect_packet(int(session_timeout * 1000)))
+            timeout_ms, self.session_id = wire.read_connected(self._next_frame(_GREETING_SIZES))
+            if timeout_ms <= 0:
+                raise StoreUnreachable("the server refused the session")
+        except BaseException:
+            self._socket.close()
+            raise
+        self.session_timeout = timeout_ms / 1000
+
+    def absolute(self, path: bytes) -> bytes:
+        """The path on the server of a path beneath the chroot."""
+        if not self.chroot:
+            return path
+        return self.chroot if path == b"/" else self.chroot + path
+
+    def relative(self, path: bytes) -> bytes:
+        """The path beneath the chroot of a path on the server."""
+        return path[len(self.chroot) :] or b"/"
+
+    @property
+    def usable(self) -> bool:
+        """Whether it is open, nothing is in flight, and it was not idle for so long that the session may be gone."""
+        return (
+            self._socket.fileno() >= 0
+            and not self.in_flight
+            and time.monotonic() - self._used < self.session_timeout / 3
+        )
+
+    def submit(self, op: int, body: bytes) -> None:
+        """Send a request without waiting; its answer comes in turn from `receive`."""
+        self._xid = self._xid % 0x7FFFFFFF + 1
+        self.send(wire.packet(self._xid, op, body))
+        self.in_flight += 1
+
+    def receive(self) -> wire.Answer:
+        """The answer to the oldest request in flight, with its error not looked at."""
+        answer = self.next_packet()
+        while answer.xid < 0:
+            answer = self.next_packet()
+        self.in_flight -= 1
+        expected = (self._xid - self.in_flight - 1) % 0x7FFFFFFF + 1
+        if answer.xid != expected:
+            self._lost(StoreProtocolError(f"{self.host} answered request {answer.xid} where {expected} was due"))
+        return answer
+
+    def call(self, op: int, path: bytes, body: bytes) -> wire.Answer:
+        """Send one request and wait for its answer, with nothing else in flight.
+
+        Raises:
+            StoreError: the server answers with an error, or not at all; the message names the path.
+        """
+        self.submit(op, body)
+        answer = self.receive()
+        if answer.error:
+            raise error_for(answer.error, f"request {op} on {path.decode(errors='replace')} at {self.host}")
+        return answer
+
+    def sync(self) -> int:
+        """Have the server catch up with its leader; returns the zxid that it had reached."""
+        root = self.absolute(b"/")
+        return self.call(wire.SYNC, root, wire.buffer(root)).zxid
+
+    def send(self, packet: bytes) -> None:
+        """Send a whole packet.
+
+        Raises:
+            StoreUnreachable: the connection is lost, or the server does not take it in time.
+        """
+        try:
+            self._socket.sendall(packet)
+        except (OSError, ValueError) as cause:
+            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}"))
+
+    def next_packet(self) -> wire.Answer:
+        """Whatever the server sends next: an answer, a ping's answer or an event.
+
+        Raises:
+            StoreUnreachable: the connection is lost, or the server is silent for too long.
+        """
+        try:
+            answer = wire.read_answer(self._next_frame())
+        except (OSError, ValueError, StoreUnreachable) as cause:
+            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}"))
+        self._used = time.monotonic()
+        if answer.zxid > 0:
+            self.last_zxid = answer.zxid
+        return answer
+
+    def _next_frame(self, sizes: range = _PACKET_SIZES) -> bytes:
+        length = self._stream.read(4)
+        if len(length) == 4:
+            size = int.from_bytes(length)
+            if size not in sizes:
+                raise StoreProtocolError(f"{self.host} does not speak ZooKeeper's protocol; check the port")
+            frame = self._stream.read(size)
+            if len(frame) == size:
+                return frame
+        raise StoreUnreachable("the server closed the connection")
+
+    def _lost(self, error: StoreError) -> NoReturn:
+        self.abandon()
+        raise error
+
+    def abandon(self) -> None:
+        """Drop the connection at once; a thread that waits for a packet gets StoreUnreachable."""
+        with contextlib.suppress(OSError):  # it may be gone already, which is what is wanted
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def close(self) -> None:
+        """End the session and free the connection; harmless when done twice."""
+        with contextlib.suppress(OSError, ValueError, StoreError):  # a lost session ends by itself
+            self._socket.sendall(wire.packet(0, wire.CLOSE, b""))
+            if not self.in_flight:
+                self._next_frame()
+        self.abandon()

@@ -1,0 +1,186 @@
+"""Bulk reader of a ZooKeeper store: splits the tree, scans the parts, reads single nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Iterator, Sequence
+
+from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
+from clients.store import Partition, Record, Unreadable
+from clients.zookeeper import wire
+from clients.zookeeper.connection import Connection
+from clients.zookeeper.scan import TreeScan
+from models.store_url import StoreUrl
+
+#: Subtrees looked for, for each partition wanted: enough of them that the partitions become alike.
+_PIECES = 8
+#: Nodes weighed in one level while the tree is split; in larger levels a node's children are not known.
+_KNOWN_LEVEL = 5_000
+_STATS_IN_FLIGHT = 500
+#: Weight of a subtree before its children are counted, so that deep subtrees are spread as well.
+_DEPTH_WEIGHT = 64
+
+
+class ZooKeeperReader:
+    """Reads a ZooKeeper store and cannot write to it (`clients.store.StoreReader`).
+
+    A chroot that does not exist reads as an empty store. `/zookeeper` belongs to the server and is left out; it can
+    only show where the store has no chroot. Everything else is read, ephemeral nodes too (`Record.owner` tells them).
+
+    Connections have caught up with the ensemble's leader (`sync`) before they serve a call, so that whatever was
+    written before a scan began is in it.
+
+    Args:
+        url: the servers and the chroot.
+        auth: (scheme, credential) pairs.
+        timeout: seconds without a byte from the server before a call fails.
+    """
+
+    def __init__(self, url: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 30) -> None:
+        self.url = url
+        self._auth = tuple(auth)
+        self._timeout = timeout
+        self._idle: list[Connection] = []
+
+    def partitions(self, wanted: int) -> list[Partition]:
+        """Split the tree into at most `wanted` parts of like size; no part is empty.
+
+        Goes down level by level until there are subtrees enough, and further where one of them holds more than its
+        share. Sizes are guessed from the numbers of children, which cost nothing to learn.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        singles: list[bytes] = []
+        known = self._weigh(self.children(b"/"))
+        unknown: list[bytes] = []
+        while True:
+            total = sum(known.values()) + len(unknown)
+            share = total / max(1, wanted)
+            enough = len(known) + len(unknown) >= wanted * _PIECES
+            inner = [path for path, weight in known.items() if weight > 1 and (not enough or weight > share)]
+            if wanted <= 1 or not inner:
+                break
+            level: list[bytes] = []
+            for path in inner:
+                del known[path]
+                try:
+                    level += self.children(path)
+                except StoreDenied:
+                    unknown.append(path)  # the scan reports it
+                else:
+                    singles.append(path)
+            if len(level) <= _KNOWN_LEVEL:
+                known |= self._weigh(level)
+            else:
+                unknown += level
+        return _pack(singles, known, unknown, wanted)
+
+    def _weigh(self, paths: list[bytes]) -> dict[bytes, int]:
+        """Guessed number of records of each subtree, 1 for a leaf; from the nodes' statistics, without their values."""
+        connection = self._take()
+        weights: dict[bytes, int] = {}
+        try:
+            for start in range(0, len(paths), _STATS_IN_FLIGHT):
+                part = paths[start : start + _STATS_IN_FLIGHT]
+                for path in part:
+                    connection.submit(wire.EXISTS, wire.watched_path(connection.absolute(path)))
+                for path in part:
+                    answer = connection.receive()
+                    children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
+                    weights[path] = 1 + (_DEPTH_WEIGHT + children if children else 0)
+        finally:
+            self._give_back(connection)
+        return weights
+
+    def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
+        """All records of one partition, in batches; a record that vanishes meanwhile is left out.
+
+        A connection that is lost meanwhile is replaced, and the scan goes on.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        scan = TreeScan(self._take(), self._connect, partition.singles, partition.subtrees)
+        try:
+            yield from scan.batches()
+        finally:
+            self._give_back(scan.connection)
+
+    def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
+        """The records of these paths, in their order; None where there is none.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        part = Partition(singles=tuple(paths), subtrees=(), shard=-1, start=b"", end=b"")
+        found = {record.path: record for batch in self.scan(part) for record in batch}
+        return [found.get(path) for path in paths]
+
+    def children(self, path: bytes) -> list[bytes]:
+        """Full paths of the direct children, sorted; `[]` if the node does not exist.
+
+        Raises:
+            StoreDenied: the node's ACL refuses it.
+            StoreError: the store cannot be read.
+        """
+        connection = self._take()
+        target = connection.absolute(path)
+        try:
+            answer = connection.call(wire.GET_CHILDREN, target, wire.watched_path(target))
+        except StoreConflict:  # no such node
+            names: list[bytes] = []
+        else:
+            names, _ = wire.read_names(answer.frame, wire.BODY)
+        finally:
+            self._give_back(connection)
+        prefix = path.rstrip(b"/") + b"/"
+        found = sorted(prefix + name for name in names)
+        return [child for child in found if child != b"/zookeeper" or self.url.root]
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _connect(self) -> Connection:
+        connection = Connection(self.url, auth=self._auth, timeout=self._timeout)
+        connection.sync()
+        return connection
+
+    def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable:
+                with contextlib.suppress(StoreUnreachable):
+                    connection.sync()
+                    return connection
+            connection.close()
+        return self._connect()
+
+    def _give_back(self, connection: Connection) -> None:
+        """Keep a connection for the next call, unless answers are due that nobody will take."""
+        if connection.usable:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+def _pack(singles: list[bytes], known: dict[bytes, int], unknown: list[bytes], wanted: int) -> list[Partition]:
+    """Deal subtrees out, the heaviest first and always to the lightest part; nodes of unknown weight in slices."""
+    parts = max(1, wanted)
+    alone: list[list[bytes]] = [singles[index::parts] for index in range(parts)]
+    slice_size = -(-len(unknown) // parts)
+    trees = [unknown[index * slice_size : (index + 1) * slice_size] for index in range(parts)]
+    load = [(len(alone[index]) + len(trees[index]), index) for index in range(parts)]
+    heapq.heapify(load)
+    for path, weight in sorted(known.items(), key=lambda item: (-item[1], item[0])):
+        lightest, index = heapq.heappop(load)
+        trees[index].append(path)
+        heapq.heappush(load, (lightest + weight, index))
+    return [
+        Partition(singles=tuple(one), subtrees=tuple(tree), shard=-1, start=b"", end=b"")
+        for one, tree in zip(alone, trees, strict=True)
+        if one or tree
+    ]

@@ -1,0 +1,197 @@
+"""ZooKeeper's wire format (jute), as far as bulk reading, bulk writing and change feeds need it.
+
+All functions are pure. Paths are absolute on the server (chroot included) and bytes. Integers are big endian; a string
+or buffer is its length (int32, -1 for none) and its bytes. Every packet is an int32 length and that many bytes; a
+request begins with xid (int32) and opcode (int32), an answer with xid (int32), zxid (int64) and error (int32), so that
+the body of an answer begins at `BODY`.
+
+Source: zookeeper.jute of ZooKeeper 3.9 and MultiOperationRecord, MultiResponse.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, SYNC, PING, GET_CHILDREN2 = 1, 2, 3, 4, 5, 8, 9, 11, 12
+CHECK, MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 13, 14, 22, 100, 106, -11
+
+#: Xids that the protocol reserves.
+XID_EVENT, XID_PING, XID_AUTH = -1, -2, -4
+
+#: Event types of a watch.
+EVENT_CREATED, EVENT_DELETED, EVENT_CHANGED = 1, 2, 3
+#: Mode of `add_watch`: stays set after an event and covers all that is beneath the path.
+PERSISTENT_RECURSIVE = 1
+
+OK, RUNTIME_INCONSISTENCY, NO_NODE, NO_AUTH, BAD_VERSION = 0, -2, -101, -102, -103
+NODE_EXISTS, NOT_EMPTY, SESSION_EXPIRED, AUTH_FAILED = -110, -111, -112, -115
+
+#: Offset of an answer's body.
+BODY = 16
+#: Size of a Stat in bytes.
+STAT_SIZE = 68
+
+_INT = struct.Struct(">i")
+_REQUEST = struct.Struct(">iii")
+_ANSWER = struct.Struct(">iqi")
+_CONNECT = struct.Struct(">iqiqi16sb")
+_CONNECTED = struct.Struct(">iiq")
+_EVENT = struct.Struct(">iii")
+_STAT = struct.Struct(">qqqqiiiqiiq")
+_OP_HEADER = struct.Struct(">ibi")
+_OP_END = _OP_HEADER.pack(-1, 1, -1)
+_NO_PASSWORD = b"\0" * 16
+#: One entry: all permissions (31) for world:anyone.
+OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
+_PERSISTENT = _INT.pack(0)
+
+
+class Answer(NamedTuple):
+    """One packet from the server; `frame` holds the header too, the body begins at `BODY`."""
+
+    xid: int
+    zxid: int
+    error: int
+    frame: bytes
+
+
+class Stat(NamedTuple):
+    """A znode's statistics in the server's order; times in milliseconds since 1970."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+def packet(xid: int, op: int, body: bytes) -> bytes:
+    """A whole request with its length."""
+    return _REQUEST.pack(len(body) + 8, xid, op) + body
+
+
+def buffer(data: bytes) -> bytes:
+    """A string or buffer with its length."""
+    return _INT.pack(len(data)) + data
+
+
+def connect_packet(session_timeout_ms: int) -> bytes:
+    """The first packet of a connection: asks for a new session that may not be read-only."""
+    return buffer(_CONNECT.pack(0, 0, session_timeout_ms, 0, 16, _NO_PASSWORD, 0))
+
+
+def read_connected(frame: bytes) -> tuple[int, int]:
+    """Negotiated session timeout in ms (0: session refused) and session id."""
+    _, timeout_ms, session_id = _CONNECTED.unpack_from(frame)
+    return timeout_ms, session_id
+
+
+def auth_packet(scheme: str, credential: bytes) -> bytes:
+    """Adds a credential to the session."""
+    return packet(XID_AUTH, AUTH, _INT.pack(0) + buffer(scheme.encode()) + buffer(credential))
+
+
+def read_answer(frame: bytes) -> Answer:
+    """Split off the header of an answer."""
+    xid, zxid, error = _ANSWER.unpack_from(frame)
+    return Answer(xid, zxid, error, frame)
+
+
+def watched_path(path: bytes) -> bytes:
+    """Body of getData, exists, getChildren and getChildren2, without a watch."""
+    return buffer(path) + b"\0"
+
+
+def add_watch(path: bytes, mode: int) -> bytes:
+    """Body of addWatch."""
+    return buffer(path) + _INT.pack(mode)
+
+
+def read_event(frame: bytes) -> tuple[int, bytes]:
+    """Type and path of a watch's event."""
+    kind, _, length = _EVENT.unpack_from(frame, BODY)
+    start = BODY + _EVENT.size
+    return kind, frame[start : start + length]
+
+
+def read_buffer(frame: bytes, offset: int) -> tuple[bytes, int]:
+    """A string or buffer (none reads as empty) and the offset behind it."""
+    (length,) = _INT.unpack_from(frame, offset)
+    end = offset + 4 + max(length, 0)
+    return frame[offset + 4 : end], end
+
+
+def read_stat(frame: bytes, offset: int) -> Stat:
+    """A Stat at this offset; it takes `STAT_SIZE` bytes."""
+    return Stat._make(_STAT.unpack_from(frame, offset))
+
+
+def read_names(frame: bytes, offset: int) -> tuple[list[bytes], int]:
+    """A vector of strings and the offset behind it."""
+    (count,) = _INT.unpack_from(frame, offset)
+    offset += 4
+    names: list[bytes] = []
+    length_at = _INT.unpack_from
+    for _ in range(count):
+        start = offset + 4
+        offset = start + length_at(frame, offset)[0]
+        names.append(frame[start:offset])
+    return names, offset
+
+
+def multi_read(op: int, paths: Iterable[bytes]) -> bytes:
+    """Body of multiRead, all of one kind: GET_DATA or GET_CHILDREN."""
+    header, length = _OP_HEADER.pack(op, 0, -1), _INT.pack
+    parts = [part for path in paths for part in (header, length(len(path)), path, b"\0")]
+    parts.append(_OP_END)
+    return b"".join(parts)
+
+
+def op_create(path: bytes, data: bytes) -> bytes:
+    """Part of a multi: create a persistent node with the open ACL."""
+    return _OP_HEADER.pack(CREATE, 0, -1) + buffer(path) + buffer(data) + OPEN_ACL + _PERSISTENT
+
+
+def op_set(path: bytes, data: bytes, version: int = -1) -> bytes:
+    """Part of a multi: set a node's data; version -1 means any."""
+    return _OP_HEADER.pack(SET_DATA, 0, -1) + buffer(path) + buffer(data) + _INT.pack(version)
+
+
+def op_delete(path: bytes, version: int = -1) -> bytes:
+    """Part of a multi: delete a node without children; version -1 means any."""
+    return _OP_HEADER.pack(DELETE, 0, -1) + buffer(path) + _INT.pack(version)
+
+
+def op_check(path: bytes, version: int) -> bytes:
+    """Part of a multi: fails it unless the node stands at this version."""
+    return _OP_HEADER.pack(CHECK, 0, -1) + buffer(path) + _INT.pack(version)
+
+
+def multi(ops: Sequence[bytes]) -> bytes:
+    """Body of a multi of these parts: all of them happen or none."""
+    return b"".join((*ops, _OP_END))
+
+
+def read_multi_error(frame: bytes) -> int:
+    """Error of the part of a multi that failed; 0 when all were done.
+
+    A multi that failed answers with one error for each part: 0 for those before the culprit, its own error for that one
+    and RUNTIME_INCONSISTENCY for those behind it. So the first answer tells success from failure.
+    """
+    offset = BODY
+    while True:
+        kind, done, _ = _OP_HEADER.unpack_from(frame, offset)
+        if done or kind != -1:
+            return OK
+        (error,) = _INT.unpack_from(frame, offset + _OP_HEADER.size)
+        if error:
+            return error
+        offset += _OP_HEADER.size + 4
