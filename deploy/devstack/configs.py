@@ -1,0 +1,129 @@
+"""Configuration files of light servers on one machine; whoever starts a stack can overrule each line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.devstack.spec import Settings
+
+LOOPBACK = "127.0.0.1"
+SESSION_TIMEOUT_MS = 10_000
+"""Long enough for a busy machine, short enough for tests that wait for a killed server's session to end."""
+
+
+def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) -> Settings:
+    """Lines of `zoo.cfg`; `quorum` gives peer and election port of each server, and is empty for one server alone."""
+    alone = {
+        "tickTime": "1000",
+        "dataDir": str(data),
+        "clientPort": str(client_port),
+        "clientPortAddress": LOOPBACK,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "*",
+        "maxClientCnxns": "0",
+        "minSessionTimeout": "2000",
+        "maxSessionTimeout": "60000",
+    }
+    members = {f"server.{n}": f"{LOOPBACK}:{peer}:{election}" for n, (peer, election) in quorum.items()}
+    return {**alone, "initLimit": "20", "syncLimit": "10", **members} if members else alone
+
+
+def bookie(name: str, data: Path, port: int, http_port: int, metadata_url: str) -> Settings:
+    """Lines of `bookkeeper.conf`. Nothing is synced to disk, which loses nothing unless the machine itself fails."""
+    return {
+        "bookiePort": str(port),
+        "advertisedAddress": LOOPBACK,
+        "listeningInterface": "lo",
+        "allowLoopback": "true",
+        "useHostNameAsBookieID": "false",
+        "bookieId": name,
+        "metadataServiceUri": f"metadata-store:{metadata_url}",
+        "zkTimeout": str(SESSION_TIMEOUT_MS),
+        "journalDirectories": str(data / "journal"),
+        "ledgerDirectories": str(data / "ledgers"),
+        "indexDirectories": str(data / "index"),
+        "journalSyncData": "false",
+        "journalMaxSizeMB": "64",
+        "journalPreAllocSizeMB": "4",
+        "journalMaxBackups": "1",
+        "journalWriteBufferSizeKB": "64",
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "dbStorage_writeCacheMaxSizeMb": "16",
+        "dbStorage_readAheadCacheMaxSizeMb": "16",
+        "dbStorage_rocksDB_blockCacheSize": "8388608",
+        "entryLogFilePreallocationEnabled": "false",
+        "logSizeLimit": "67108864",
+        "diskUsageThreshold": "0.99",
+        "diskUsageWarnThreshold": "0.99",
+        "diskUsageLwmThreshold": "0.99",
+        "minUsableSizeForIndexFileCreation": "1",
+        "minUsableSizeForEntryLogCreation": "1",
+        "minUsableSizeForHighPriorityWrites": "1",
+        "isForceGCAllowWhenNoSpace": "true",
+        "autoRecoveryDaemonEnabled": "false",
+        "serverNumIOThreads": "2",
+        "numAddWorkerThreads": "1",
+        "numReadWorkerThreads": "1",
+        "numHighPriorityWorkerThreads": "1",
+        "numJournalCallbackThreads": "1",
+        "httpServerEnabled": "true",
+        "httpServerPort": str(http_port),
+        "httpServerHost": LOOPBACK,
+        "httpServerClass": "org.apache.bookkeeper.http.vertx.VertxHttpServer",
+        "enableStatistics": "false",
+    }
+
+
+def broker(cluster: str, port: int, http_port: int, metadata_url: str) -> Settings:
+    """Lines of `broker.conf`."""
+    return {
+        "clusterName": cluster,
+        **broker_metadata(metadata_url),
+        "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_MS),
+        "brokerServicePort": str(port),
+        "webServicePort": str(http_port),
+        "bindAddress": LOOPBACK,
+        "advertisedAddress": LOOPBACK,
+        "managedLedgerDefaultEnsembleSize": "1",
+        "managedLedgerDefaultWriteQuorum": "1",
+        "managedLedgerDefaultAckQuorum": "1",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "loadBalancerEnabled": "false",
+        "functionsWorkerEnabled": "false",
+        "webSocketServiceEnabled": "false",
+        "transactionCoordinatorEnabled": "false",
+        "allowAutoTopicCreation": "true",
+        "numIOThreads": "2",
+        "numHttpServerThreads": "8",
+        "numExecutorThreadPoolSize": "2",
+        "numOrderedExecutorThreads": "1",
+        "numCacheExecutorThreadPoolSize": "1",
+        "bookkeeperNumberOfChannelsPerBookie": "1",
+        "bookkeeperClientNumWorkerThreads": "1",
+        "bookkeeperClientNumIoThreads": "1",
+        "managedLedgerNumSchedulerThreads": "1",
+        "managedLedgerCacheSizeMB": "16",
+        "defaultNumberOfNamespaceBundles": "4",
+        "brokerShutdownTimeoutMs": "3000",
+        "brokerDeduplicationEnabled": "false",
+        "statsUpdateInitialDelayInSecs": "60",
+    }
+
+
+def broker_metadata(url: str) -> Settings:
+    """The lines of `broker.conf` that name the metadata store, for the broker and for its BookKeeper client."""
+    return {
+        "metadataStoreUrl": url,
+        "configurationMetadataStoreUrl": url,
+        "bookkeeperMetadataServiceUri": f"metadata-store:{url}",
+    }
+
+
+def bookie_metadata(url: str) -> Settings:
+    """The line of `bookkeeper.conf` that names the metadata store."""
+    return {"metadataServiceUri": f"metadata-store:{url}"}
+
+
+def render(settings: Settings) -> str:
+    """A properties file."""
+    return "".join(f"{name}={value}\n" for name, value in settings.items())

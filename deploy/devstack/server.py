@@ -1,0 +1,202 @@
+"""One server of a stack: its process, its verbs, and the start of several in the order of their needs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deploy.devstack import configs, servers, supervise
+from deploy.devstack.errors import ServerFailed
+from deploy.devstack.supervise import ProcessId, ProcessRecord
+
+if TYPE_CHECKING:
+    from deploy.devstack.stack import Stack
+
+_POLL = 0.05
+_KILL_LIMIT = 10.0
+_TAIL = 30
+
+
+class ServerStatus(BaseModel):
+    """What is known of a server right now.
+
+    Attributes:
+        state: `ready` answers its probe, `starting` runs without an answer, `down` does not run.
+        pid: its process, when it runs.
+        ports: role to port on 127.0.0.1.
+        log: where it writes.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    state: Literal["ready", "starting", "paused", "down"]
+    pid: int | None
+    ports: dict[str, int]
+    log: Path
+
+
+class Server:
+    """One server of a stack; verbs return when what they ask for has happened."""
+
+    def __init__(self, name: str, stack: Stack) -> None:
+        self.name = name
+        self.kind = servers.kind_of(name) if name != servers.SETUP else name
+        self.folder = stack.folder / name
+        self.log = self.folder / "server.log"
+        self._stack = stack
+        self._record = ProcessRecord(self.folder / "process.json")
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Role to port on 127.0.0.1."""
+        return {role: self._stack.state.ports[f"{self.name}.{role}"] for role in servers.roles_of(self.name)}
+
+    @property
+    def address(self) -> str:
+        """`host:port` for clients."""
+        return f"{configs.LOOPBACK}:{next(iter(self.ports.values()))}"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process number while it runs."""
+        process = self._record.read()
+        return process.pid if process and process.alive else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs or is paused, whoever started it."""
+        return self.pid is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it answers its probe."""
+        probe = self.plan().ready
+        return probe is not None and self.alive and probe()
+
+    def plan(self) -> servers.ServerPlan:
+        """How it would be started now."""
+        return servers.plan(self.name, self._stack.state, self.folder)
+
+    def start(self) -> None:
+        """Start it on its data and wait until it is ready; does nothing when it runs.
+
+        Raises:
+            ServerFailed: it ended or took too long.
+        """
+        if not self.alive:
+            start_all(self._stack, [self.name])
+
+    def stop(self) -> None:
+        """Ask it to end (SIGTERM), and kill it when it does not."""
+        if process := self._record.read():
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGTERM)
+            if not supervise.wait_gone(process, self._child_of(process), self.plan().stop_limit):
+                self.kill()
+
+    def kill(self) -> None:
+        """End it with SIGKILL, as a crash would."""
+        if process := self._record.read():
+            process.send(signal.SIGKILL)
+            if not supervise.wait_gone(process, self._child_of(process), _KILL_LIMIT):
+                raise ServerFailed(self.name, f"(pid {process.pid}) survived SIGKILL", None, self.tail(_TAIL))
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same data and ports.
+
+        Raises:
+            ServerFailed: it ended or took too long.
+        """
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP): its connections stay open, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen one go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+
+    def tail(self, lines: int = 100) -> list[str]:
+        """The last lines of its log."""
+        return supervise.tail(self.log, lines)
+
+    def status(self) -> ServerStatus:
+        """What is known of it right now; asks its probe when it runs."""
+        process = self._record.read()
+        state: Literal["ready", "starting", "paused", "down"] = "down"
+        if process and process.alive:
+            state = "paused" if process.paused else "ready" if self.ready else "starting"
+        pid = process.pid if process and state != "down" else None
+        return ServerStatus(name=self.name, state=state, pid=pid, ports=self.ports, log=self.log)
+
+    def launch(self) -> Callable[[], bool]:
+        """Start the process; the result tells whether it is ready, and raises `ServerFailed` when it has ended."""
+        plan = self.plan()
+        for path, text in plan.files.items():
+            file = self.folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        (self.folder / "data").mkdir(parents=True, exist_ok=True)
+        child = supervise.spawn(plan.command, cwd=self.folder, log=self.log, detach=self._stack.detach)
+        self._child = child
+        if found := supervise.inspect(child.pid):
+            self._record.write(ProcessId(pid=child.pid, started=found[1]))
+        deadline = time.monotonic() + plan.start_limit
+
+        def is_ready() -> bool:
+            code = child.poll()
+            if code is None and plan.ready is not None and plan.ready():
+                return True
+            if code == 0 and plan.ready is None:
+                return True
+            if code is not None:
+                raise ServerFailed(self.name, f"ended with {code} during its start", code, self.tail(_TAIL))
+            if time.monotonic() > deadline:
+                raise ServerFailed(self.name, f"was not ready after {plan.start_limit:.0f} s", None, self.tail(_TAIL))
+            return False
+
+        return is_ready
+
+    def _signal(self, what: signal.Signals) -> None:
+        process = self._record.read()
+        if process is None or not process.alive:
+            raise ServerFailed(self.name, "does not run", None, self.tail(_TAIL))
+        process.send(what)
+
+    def _child_of(self, process: ProcessId) -> subprocess.Popen[bytes] | None:
+        return self._child if self._child and self._child.pid == process.pid else None
+
+
+def start_all(stack: Stack, names: Iterable[str]) -> None:
+    """Start servers, each as soon as those that it needs are ready, and wait for all of them.
+
+    Raises:
+        ServerFailed: one ended or took too long; the others are left as they are.
+    """
+    waiting = {name: stack[name] for name in names}
+    setup = Server(servers.SETUP, stack)
+    if stack.state.spec.bookies and not stack.state.set_up:
+        waiting[servers.SETUP] = setup
+    starting: dict[str, Callable[[], bool]] = {}
+    try:
+        while waiting or starting:
+            for name, server in list(waiting.items()):
+                if not {*waiting, *starting}.intersection(server.plan().after):
+                    starting[name] = waiting.pop(name).launch()
+            for name in [name for name, is_ready in starting.items() if is_ready()]:
+                del starting[name]
+                if name == servers.SETUP:
+                    stack.update(set_up=True)
+            time.sleep(_POLL)
+    finally:
+        setup.kill()

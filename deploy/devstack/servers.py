@@ -1,0 +1,208 @@
+"""How each server is started and how it shows that it is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from deploy.devstack import configs, probes
+from deploy.devstack.errors import NotInStack
+from deploy.devstack.provision import DATA
+from deploy.devstack.spec import Settings, StackState
+
+SETUP = "cluster-setup"
+"""The name of the step that writes a new Pulsar cluster's metadata; it runs once and ends."""
+
+_ROLES = {
+    "zookeeper": ("client", "peer", "election"),
+    "second-zookeeper": ("client",),
+    "oxia": ("public", "metrics"),
+    "bookie": ("client", "http"),
+    "broker": ("client", "http"),
+    "temporal": ("client", "ui"),
+}
+_OPEN_PACKAGES = [
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.loader",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.nio.ch",
+    "java.management/sun.management",
+]
+_METADATA_DRIVERS = [
+    "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
+    "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
+]
+_JUTE = "-Djute.maxbuffer=4194304"
+
+
+@dataclass(frozen=True)
+class ServerPlan:
+    """One server, ready to be started.
+
+    Attributes:
+        name: its name in the stack.
+        command: program and arguments.
+        files: path in the server's folder to text, written before each start.
+        after: servers that have to be ready first, as far as the stack has them.
+        ready: the probe; None for a step that is done when it ends with 0.
+        start_limit: seconds that it may take to be ready.
+        stop_limit: seconds between SIGTERM and SIGKILL.
+    """
+
+    name: str
+    command: list[str]
+    ready: probes.Probe | None
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    after: tuple[str, ...] = ()
+    start_limit: float = 120.0
+    stop_limit: float = 15.0
+
+
+def roles_of(name: str) -> tuple[str, ...]:
+    """Roles of the ports that a server needs, the one for clients first."""
+    return _ROLES[kind_of(name)]
+
+
+def kind_of(name: str) -> str:
+    """The kind of a server, from its name.
+
+    Raises:
+        NotInStack: there is no such kind.
+    """
+    kind = name if name in _ROLES else name.rpartition("-")[0]
+    if kind not in _ROLES:
+        raise NotInStack(f"{name!r} is no server of a stack; the kinds are {', '.join(_ROLES)}")
+    return kind
+
+
+def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
+    """The plan of one server (or of the set-up step) whose own folder is `folder`."""
+    if name == SETUP:
+        return _setup(state)
+    makers: dict[str, Callable[[str, StackState, Path], ServerPlan]] = {
+        "zookeeper": _zookeeper,
+        "second-zookeeper": _second_zookeeper,
+        "oxia": _oxia,
+        "bookie": _bookie,
+        "broker": _broker,
+        "temporal": _temporal,
+    }
+    return makers[kind_of(name)](name, state, folder)
+
+
+def _java(state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
+    tools = state.toolchain
+    # C1 and the serial collector halve what a start costs; such servers live for minutes.
+    flags = [f"-Xmx{heap_mb}m", f"-XX:MaxDirectMemorySize={direct_mb}m", "-Xms32m", "-XX:TieredStopAtLevel=1"]
+    flags += ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"]
+    flags += [f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}", "-Dio.netty.tryReflectionSetAccessible=true", _JUTE]
+    flags += [part for package in _OPEN_PACKAGES for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
+    if tools.java_version >= 24:
+        flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
+    return [str(tools.java), *flags, "-cp", f"{tools.jars}/*", *more]
+
+
+def _merged(own: Settings, state: StackState, name: str, every: Settings) -> str:
+    return configs.render({**own, **every, **state.settings.get(name, {})})
+
+
+def _zookeeper(name: str, state: StackState, folder: Path) -> ServerPlan:
+    count, number = state.spec.zookeepers, int(name.rpartition("-")[2])
+    quorum = {
+        n: (state.ports[f"zookeeper-{n}.peer"], state.ports[f"zookeeper-{n}.election"]) for n in range(1, count + 1)
+    }
+    return _one_zookeeper(name, state, folder, quorum if count > 1 else {}, number)
+
+
+def _second_zookeeper(name: str, state: StackState, folder: Path) -> ServerPlan:
+    return _one_zookeeper(name, state, folder, {}, 1)
+
+
+def _one_zookeeper(
+    name: str, state: StackState, folder: Path, quorum: dict[int, tuple[int, int]], number: int
+) -> ServerPlan:
+    port = state.ports[f"{name}.client"]
+    settings = configs.zookeeper(folder / "data", port, quorum)
+    config = _merged(settings, state, name, state.spec.zookeeper_settings)
+    properties = ["preAllocSize=1024", "forceSync=no", "extendedTypesEnabled=true"]
+    command = _java(state, 256, 64, *(f"-Dzookeeper.{line}" for line in properties))
+    return ServerPlan(
+        name=name,
+        command=[*command, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
+        files={"zoo.cfg": config, "data/myid": f"{number}\n"},
+        ready=partial(probes.zookeeper_serves, port),
+    )
+
+
+def _oxia(name: str, state: StackState, folder: Path) -> ServerPlan:
+    address = f"{configs.LOOPBACK}:{state.ports[f'{name}.public']}"
+    metrics = f"{configs.LOOPBACK}:{state.ports[f'{name}.metrics']}"
+    folders = [f"--data-dir={folder / 'data' / 'db'}", f"--wal-dir={folder / 'data' / 'wal'}"]
+    options = ["-p", address, "-m", metrics, "-s", str(state.spec.oxia_shards), "--wal-sync-data=false"]
+    return ServerPlan(
+        name=name,
+        command=[str(state.toolchain.oxia), "standalone", *options, *folders],
+        ready=partial(probes.oxia_serves, address),
+    )
+
+
+def _setup(state: StackState) -> ServerPlan:
+    url = state.metadata_url()
+    # Without a broker nobody asks for these addresses, but the command insists.
+    client, web = state.ports.get("broker-1.client", 6650), state.ports.get("broker-1.http", 8080)
+    addresses = ["-uw", f"http://{configs.LOOPBACK}:{web}", "-ub", f"pulsar://{configs.LOOPBACK}:{client}"]
+    main = ["org.apache.pulsar.PulsarClusterMetadataSetup", "-c", state.spec.cluster, "-md", url, "-cms", url]
+    return ServerPlan(name=SETUP, command=[*_java(state, 128, 64), *main, *addresses], ready=None, after=_stores(state))
+
+
+def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
+    port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
+    settings = configs.bookie(name, folder / "data", port, http_port, state.metadata_url())
+    return ServerPlan(
+        name=name,
+        command=[
+            *_java(state, 192, 192, *_METADATA_DRIVERS),
+            "org.apache.bookkeeper.server.Main",
+            "--conf",
+            "bookkeeper.conf",
+        ],
+        files={"bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings)},
+        after=(*_stores(state), SETUP),
+        ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
+    )
+
+
+def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
+    del folder
+    port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
+    settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url())
+    return ServerPlan(
+        name=name,
+        command=[*_java(state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
+        files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
+        after=(*_stores(state), SETUP),
+        ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"),
+    )
+
+
+def _temporal(name: str, state: StackState, folder: Path) -> ServerPlan:
+    client, web = state.ports[f"{name}.client"], state.ports[f"{name}.ui"]
+    options = ["--ip", configs.LOOPBACK, "--port", str(client), "--ui-port", str(web)]
+    options += ["--db-filename", str(folder / "data" / "temporal.db")]
+    attributes = state.spec.temporal_search_attributes.items()
+    options += [part for key, kind in attributes for part in ("--search-attribute", f"{key}={kind}")]
+    return ServerPlan(
+        name=name,
+        command=[str(state.toolchain.temporal), "server", "start-dev", *options],
+        ready=partial(probes.temporal_serves, f"{configs.LOOPBACK}:{client}"),
+    )
+
+
+def _stores(state: StackState) -> tuple[str, ...]:
+    kinds = ("zookeeper", "second-zookeeper", "oxia")
+    return tuple(name for name in state.spec.names if kind_of(name) in kinds)

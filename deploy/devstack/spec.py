@@ -1,0 +1,109 @@
+"""A stack described by data, and what its folder remembers of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from deploy.devstack.provision import Toolchain
+
+Settings = dict[str, str]
+Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
+
+
+class StackSpec(BaseModel):
+    """Which servers a stack has.
+
+    Attributes:
+        zookeepers: servers of the ZooKeeper ensemble.
+        second_zookeepers: a ZooKeeper of its own, as the target of a migration from ZooKeeper to ZooKeeper.
+        oxias: Oxia servers, each of them a store of its own with the namespace `default`.
+        oxia_shards: shards of each Oxia.
+        bookies: bookies, on the store that `metadata` names.
+        brokers: brokers, on the same store.
+        temporal: whether Temporal's dev server with the Web UI runs; it keeps its state in a file.
+        temporal_search_attributes: search attributes to register, name to type (`Keyword`, `Int`, ...).
+        metadata: the store that brokers and bookies use at first; both can be moved with `Stack.reconfigure`.
+        zk_chroot: the node under which Pulsar lives in ZooKeeper, empty or `/a/b`.
+        cluster: the name of the Pulsar cluster.
+        broker_settings: lines for every `broker.conf`, which win over the stack's own.
+        bookie_settings: lines for every `bookkeeper.conf`, likewise.
+        zookeeper_settings: lines for every `zoo.cfg`, likewise.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    zookeepers: Literal[0, 1, 3] = 0
+    second_zookeepers: Literal[0, 1] = 0
+    oxias: int = Field(default=0, ge=0, le=3)
+    oxia_shards: int = Field(default=1, ge=1, le=64)
+    bookies: int = Field(default=0, ge=0, le=9)
+    brokers: int = Field(default=0, ge=0, le=9)
+    temporal: bool = False
+    temporal_search_attributes: Settings = {}
+    metadata: Literal["zk", "oxia"] = "zk"
+    zk_chroot: Chroot = ""
+    cluster: str = Field(default="dev", pattern=r"^[A-Za-z0-9_-]+$")
+    broker_settings: Settings = {}
+    bookie_settings: Settings = {}
+    zookeeper_settings: Settings = {}
+
+    @model_validator(mode="after")
+    def _can_start(self) -> Self:
+        if self.brokers and not self.bookies:
+            raise ValueError("brokers keep messages on bookies; set bookies to 1 or more")
+        if self.bookies and not (self.zookeepers if self.metadata == "zk" else self.oxias):
+            store = "zookeepers" if self.metadata == "zk" else "oxias"
+            raise ValueError(f"bookies and brokers need the metadata store {self.metadata!r}; set {store} to 1 or more")
+        if self.zk_chroot and not self.zookeepers:
+            raise ValueError("zk_chroot needs a ZooKeeper; set zookeepers to 1 or 3")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all servers, in the order in which people look at them."""
+        counts = {
+            "zookeeper": self.zookeepers,
+            "second-zookeeper": self.second_zookeepers,
+            "oxia": self.oxias,
+            "bookie": self.bookies,
+            "broker": self.brokers,
+        }
+        numbered = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
+        return (*numbered, *(["temporal"] if self.temporal else []))
+
+
+class StackState(BaseModel):
+    """What a stack's folder remembers, so that a stop or another shell changes nothing.
+
+    Attributes:
+        spec: the servers.
+        toolchain: the programs that they run on.
+        ports: `<server>.<role>` to port on 127.0.0.1; kept over restarts.
+        first_port: the start of the block of ports.
+        settings: lines of one server's configuration that win over all others.
+        set_up: whether the Pulsar cluster's metadata has been written.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    spec: StackSpec
+    toolchain: Toolchain
+    ports: dict[str, int]
+    first_port: int
+    settings: dict[str, Settings] = {}
+    set_up: bool = False
+
+    def zookeeper_url(self) -> str:
+        """`zk:host:port[,host:port...][/chroot]` of the ensemble."""
+        hosts = [f"127.0.0.1:{self.ports[f'zookeeper-{n}.client']}" for n in range(1, self.spec.zookeepers + 1)]
+        return f"zk:{','.join(hosts)}{self.spec.zk_chroot}"
+
+    def oxia_url(self, number: int = 1) -> str:
+        """`oxia://host:port/default` of one Oxia."""
+        return f"oxia://127.0.0.1:{self.ports[f'oxia-{number}.public']}/default"
+
+    def metadata_url(self) -> str:
+        """The store that brokers and bookies are started on unless `settings` say otherwise."""
+        return self.zookeeper_url() if self.spec.metadata == "zk" else self.oxia_url()

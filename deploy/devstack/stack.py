@@ -1,0 +1,260 @@
+"""A stack of real servers on one machine: start, stop, look at them, and hurt them on purpose.
+
+    with Stack(StackSpec(zookeepers=1, bookies=1, brokers=1), folder, provision()) as stack:
+        stack["broker-1"].kill()
+        stack["broker-1"].start()
+
+Everything about a stack lies in its folder, so another shell can open it (`Stack.open`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from deploy.devstack import configs, servers
+from deploy.devstack.errors import NotInStack, StackConflict
+from deploy.devstack.ports import PortBlock
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.server import Server, ServerStatus, start_all
+from deploy.devstack.spec import Settings, StackSpec, StackState
+
+STATE_FILE = "state.json"
+
+__all__ = ["Server", "ServerStatus", "Stack", "StackSpec"]
+
+
+class Stack:
+    """The servers of one spec in one folder; as a context it starts them, and kills them at the end.
+
+    Args:
+        spec: which servers. A folder that holds a stack already takes only the same spec, and keeps its data.
+        folder: where logs, data and state lie.
+        toolchain: the programs, from `provision()`.
+        detach: let the servers outlive this process.
+        attach: take the servers that run already as they are.
+
+    Raises:
+        StackConflict: the folder holds another stack, or its servers run already.
+    """
+
+    def __init__(
+        self, spec: StackSpec, folder: Path, toolchain: Toolchain, *, detach: bool = False, attach: bool = False
+    ) -> None:
+        self.folder = folder.absolute()
+        self.detach = detach
+        known = _read_state(self.folder)
+        if known and known.spec != spec:
+            raise StackConflict(f"{self.folder} holds another stack; use that one's options, or remove the folder")
+        self._block = None if attach else PortBlock(known.first_port if known else None)
+        if known:
+            self.state = known.model_copy(update={"toolchain": toolchain})
+        else:
+            block = self._block or PortBlock()
+            ports = _take_ports(block, spec.names, {})
+            self.state = StackState(spec=spec, toolchain=toolchain, ports=ports, first_port=block.first)
+        self._servers = {name: Server(name, self) for name in spec.names}
+        if not attach:
+            self._refuse_running()
+            self._save()
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """The stack that another process keeps in the folder; what is started through this one is detached.
+
+        Raises:
+            StackConflict: the folder holds no stack.
+        """
+        state = _read_state(folder.absolute())
+        if state is None:
+            raise StackConflict(f"{folder} holds no stack; start one (pulsar-migrate dev up)")
+        return cls(state.spec, folder, state.toolchain, detach=True, attach=True)
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.down(graceful=False)
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self._servers.values())
+
+    def __getitem__(self, name: str) -> Server:
+        try:
+            return self._servers[name]
+        except KeyError:
+            raise NotInStack(f"the stack has no server {name!r}; it has {', '.join(self._servers)}") from None
+
+    def up(self) -> None:
+        """Start what does not run, each server as soon as those before it are ready; returns when all are ready.
+
+        Raises:
+            ServerFailed: one ended or took too long; all of them are down again.
+        """
+        try:
+            start_all(self, [server.name for server in self if not server.alive])
+        except BaseException:
+            self.down(graceful=False)
+            raise
+
+    def down(self, *, graceful: bool = True) -> None:
+        """Stop all servers at once, or kill them; their data stay."""
+        with ThreadPoolExecutor(max(1, len(self._servers))) as pool:
+            list(pool.map(Server.stop if graceful else Server.kill, self._servers.values()))
+        self._release()
+
+    def status(self) -> list[ServerStatus]:
+        """One row for each server, in the order of their names in the spec."""
+        return [server.status() for server in self]
+
+    def logs(self, name: str, tail: int = 100) -> list[str]:
+        """The last lines of a server's log.
+
+        Raises:
+            NotInStack: there is no such server.
+        """
+        return self[name].tail(tail)
+
+    def add(self, name: str) -> Server:
+        """Start one more bookie or broker, which has to be the next in number.
+
+        Raises:
+            NotInStack: it is of another kind, or not the next in number.
+            ServerFailed: it ended or took too long.
+        """
+        field = {"bookie": "bookies", "broker": "brokers"}.get(servers.kind_of(name))
+        count = getattr(self.state.spec, field) + 1 if field else 0
+        if field is None or not name.endswith(f"-{count}"):
+            raise NotInStack(f"{name!r} cannot be added; take the next bookie or broker, bookie-N or broker-N")
+        block = self._block or PortBlock(self.state.first_port)
+        ports = {**self.state.ports, **_take_ports(block, [name], self.state.ports)}
+        spec = self.state.spec.model_copy(update={field: count})
+        self.update(spec=spec, ports=ports)
+        self._servers[name] = Server(name, self)
+        self._servers[name].start()
+        return self._servers[name]
+
+    def reconfigure(self, name: str, **settings: str) -> Server:
+        """Change lines of one server's configuration for good, and restart it on the same data if it runs.
+
+        Raises:
+            NotInStack: there is no such server.
+            ServerFailed: it did not come back.
+        """
+        return self._reconfigure(name, settings)
+
+    def use_metadata(self, url: str, names: Iterable[str] | None = None) -> None:
+        """Restart brokers and bookies (or the named ones) on another metadata store, one after the other.
+
+        Raises:
+            ServerFailed: one did not come back.
+        """
+        lines = {"bookie": configs.bookie_metadata(url), "broker": configs.broker_metadata(url)}
+        for name in list(names) if names is not None else [*self._servers]:
+            if own := lines.get(servers.kind_of(name)):
+                self._reconfigure(name, own)
+
+    @property
+    def zk_url(self) -> str:
+        """`zk:host:port[,...][/chroot]`; `NotInStack` without a ZooKeeper."""
+        self._needs("zookeeper-1")
+        return self.state.zookeeper_url()
+
+    @property
+    def second_zk_url(self) -> str:
+        """`zk:host:port` of the second ZooKeeper; `NotInStack` without one."""
+        return f"zk:{self._needs('second-zookeeper-1').address}"
+
+    @property
+    def oxia_url(self) -> str:
+        """`oxia://host:port/default` of the first Oxia; `NotInStack` without one."""
+        self._needs("oxia-1")
+        return self.state.oxia_url()
+
+    @property
+    def oxia_urls(self) -> list[str]:
+        """Of every Oxia, one URL."""
+        return [self.state.oxia_url(number) for number in range(1, self.state.spec.oxias + 1)]
+
+    @property
+    def metadata_url(self) -> str:
+        """The store that brokers and bookies were first started on."""
+        return self.state.metadata_url()
+
+    @property
+    def temporal_address(self) -> str:
+        """`host:port` of Temporal's frontend; `NotInStack` without one."""
+        return self._needs("temporal").address
+
+    @property
+    def temporal_ui(self) -> str:
+        """The Web UI's address; `NotInStack` without Temporal."""
+        return f"http://{configs.LOOPBACK}:{self._needs('temporal').ports['ui']}"
+
+    @property
+    def broker_url(self) -> str:
+        """`pulsar://host:port[,host:port...]` of all brokers."""
+        return "pulsar://" + ",".join(server.address for server in self if server.kind == "broker")
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """`http://host:port` of each broker."""
+        return [f"http://{configs.LOOPBACK}:{server.ports['http']}" for server in self if server.kind == "broker"]
+
+    def update(self, **changes: object) -> None:
+        """Change what the folder remembers."""
+        # Another shell may have changed the rest.
+        self.state = (_read_state(self.folder) or self.state).model_copy(update=changes)
+        self._save()
+
+    def _reconfigure(self, name: str, settings: Settings) -> Server:
+        server = self[name]
+        own = {**self.state.settings.get(name, {}), **settings}
+        self.update(settings={**self.state.settings, name: own})
+        if server.alive:
+            server.restart()
+        return server
+
+    def _refuse_running(self) -> None:
+        if running := [server.name for server in self if server.alive]:
+            self._release()
+            raise StackConflict(f"{', '.join(running)} of {self.folder} run; stop them (pulsar-migrate dev down)")
+
+    def _release(self) -> None:
+        if self._block:
+            self._block.release()
+            self._block = None
+
+    def _needs(self, name: str) -> Server:
+        return self[name]
+
+    def _save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = self.folder / f"{STATE_FILE}.new"
+        fresh.write_text(self.state.model_dump_json(indent=1))
+        fresh.replace(self.folder / STATE_FILE)
+
+
+def _take_ports(block: PortBlock, names: Iterable[str], taken: dict[str, int]) -> dict[str, int]:
+    ports: dict[str, int] = {}
+    for name in names:
+        for role in servers.roles_of(name):
+            ports[f"{name}.{role}"] = block.take({*taken.values(), *ports.values()})
+    return ports
+
+
+def _read_state(folder: Path) -> StackState | None:
+    try:
+        return StackState.model_validate_json((folder / STATE_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise StackConflict(f"{folder / STATE_FILE} cannot be read ({error}); remove the folder") from error

@@ -1,0 +1,134 @@
+"""Processes of servers: starting them so that none survives its parent, and knowing them again from another shell."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_CHILD = Path(__file__).parent / "child.py"
+# The kernel kills a child when the *thread* that forked it ends, so one thread forks all and lives as long as we do.
+_forker = ThreadPoolExecutor(1, thread_name_prefix="devstack-forker")
+
+
+class ProcessId(BaseModel):
+    """A process that cannot be mistaken for a later one with the same number.
+
+    Attributes:
+        pid: its number.
+        started: when it started, in the kernel's own unit.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pid: int
+    started: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process runs (or is paused)."""
+        found = inspect(self.pid)
+        return found is not None and found[1] == self.started
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is stopped by a signal."""
+        found = inspect(self.pid)
+        return found is not None and found == ("T", self.started)
+
+    def send(self, what: signal.Signals) -> None:
+        """Signal the process and what it started; does nothing when it has ended."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, what)
+
+
+def inspect(pid: int) -> tuple[str, str] | None:
+    """State letter and start of a process, or None when there is none that could still do something."""
+    state, started = _from_proc(pid) if sys.platform == "linux" else _from_ps(pid)
+    return None if state in ("", "Z", "X") else (state, started)
+
+
+def _from_proc(pid: int) -> tuple[str, str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return "", ""
+    # The name in parentheses may hold anything, so count from its end; the start is field 22.
+    fields = text.rpartition(")")[2].split()
+    return fields[0], fields[19]
+
+
+def _from_ps(pid: int) -> tuple[str, str]:
+    command = ["ps", "-o", "state=,lstart=", "-p", str(pid)]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout.split(maxsplit=1)
+    return (answer[0][0], answer[1].strip()) if len(answer) == 2 else ("", "")
+
+
+class ProcessRecord:
+    """The file that says which process a server is, for this and other shells."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> ProcessId | None:
+        """The recorded process, dead or alive."""
+        try:
+            return ProcessId.model_validate_json(self._path.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return None
+
+    def write(self, process: ProcessId) -> None:
+        """Replace the record at once, so that no reader sees half of it."""
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(process.model_dump_json())
+        fresh.replace(self._path)
+
+
+def spawn(command: list[str], *, cwd: Path, log: Path, detach: bool) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, with its output at the end of the log.
+
+    Without `detach` the kernel kills it when this process ends, however that happens.
+    """
+    parent = 0 if detach else os.getpid()
+    shim = [sys.executable, "-I", "-S", str(_CHILD), str(parent), *command]
+
+    def fork() -> subprocess.Popen[bytes]:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                shim, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    return _forker.submit(fork).result()
+
+
+def wait_gone(process: ProcessId, child: subprocess.Popen[bytes] | None, limit: float) -> bool:
+    """Wait until the process has ended, and reap it when it is our child; False after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while process.alive:
+        if child is not None and child.poll() is not None:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    if child is not None:
+        child.wait(timeout=5)
+    return True
+
+
+def tail(log: Path, lines: int) -> list[str]:
+    """The last lines of a log, reading no more than its last 256 KiB."""
+    try:
+        with log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 262_144))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        return []

