@@ -34,8 +34,8 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
         _check_versions(url, reader, scratch)
         if reader.children(top) != children:
             raise StoreUnsupported(
-                f"Oxia at {url.hosts[0]} does not sort the keys of namespace {url.root!r} by hierarchy, so Pulsar cannot "
-                "list children; create a namespace with keySorting: hierarchical, and name it as the target"
+                f"Oxia at {url.hosts[0]} does not sort the keys of namespace {url.root!r} by hierarchy, so Pulsar "
+                "cannot list children; create a namespace with keySorting: hierarchical, and name it as the target"
             )
     finally:
         try:

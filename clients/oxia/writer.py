@@ -65,13 +65,13 @@ class OxiaWriter:
             put.expected_version_id = ABSENT
 
     def delete(self, path: bytes) -> None:
-        """Delete one record without a condition; one that is absent counts as deleted."""
+        """Delete one record without a condition; one that is absent is none of `flush`'s count."""
         self._shard(path).delete(path)
 
     def flush(self) -> int:
         """Wait for every acknowledgement; returns how many records were written or deleted since the last flush.
 
-        Records that stood already (`only_if_absent`) are not counted.
+        Records that stood already (`only_if_absent`) and deletes of absent ones are not counted.
 
         Raises:
             StoreError: a write failed; which ones were done is not known, and all can be repeated.
@@ -191,16 +191,18 @@ class _ShardWriter:
                 f"Oxia at {self._address} answered {len(response.puts)} puts and {len(response.deletes)} deletes "
                 f"to a request of {len(puts)} and {len(deletes)}"
             )
-        stood = 0
+        left = 0
         for index, answer in enumerate(response.puts):
             if answer.status:
                 if answer.status != pb.UNEXPECTED_VERSION_ID or not puts[index].HasField("expected_version_id"):
                     raise self._refused("put", puts[index].key, answer.status)
-                stood += 1
+                left += 1
         for index, answer in enumerate(response.deletes):
-            if answer.status not in (pb.OK, pb.KEY_NOT_FOUND):
-                raise self._refused("delete", deletes[index].key, answer.status)
-        return len(puts) + len(deletes) - stood
+            if answer.status:
+                if answer.status != pb.KEY_NOT_FOUND:
+                    raise self._refused("delete", deletes[index].key, answer.status)
+                left += 1
+        return len(puts) + len(deletes) - left
 
     def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreProtocolError:
         return StoreProtocolError(
@@ -222,4 +224,4 @@ def _not_writable(record: Record) -> RecordNotWritable:
         return RecordNotWritable(f"{path} is ephemeral (session {record.owner:#x}); its owner has to create it anew")
     if record.version == ABSENT:
         return RecordNotWritable(f"{path} has version -1, which Oxia reads as 'must not exist'; set its data once")
-    return RecordNotWritable(f"{path} is no UTF-8, which Oxia demands of keys; delete or rename it")
+    return RecordNotWritable(f"{path} is no UTF-8, so Oxia's clients could not read it; delete or rename it")
