@@ -37,7 +37,7 @@ def bookie(name: str, data: Path, port: int, http_port: int, metadata_url: str) 
         "allowLoopback": "true",
         "useHostNameAsBookieID": "false",
         "bookieId": name,
-        "metadataServiceUri": f"metadata-store:{metadata_url}",
+        **bookie_metadata(metadata_url),
         "zkTimeout": str(SESSION_TIMEOUT_MS),
         "journalDirectories": str(data / "journal"),
         "ledgerDirectories": str(data / "ledgers"),
@@ -115,13 +115,18 @@ def broker_metadata(url: str) -> Settings:
     return {
         "metadataStoreUrl": url,
         "configurationMetadataStoreUrl": url,
-        "bookkeeperMetadataServiceUri": f"metadata-store:{url}",
+        "bookkeeperMetadataServiceUri": _bookkeeper_uri(url),
     }
 
 
 def bookie_metadata(url: str) -> Settings:
     """The line of `bookkeeper.conf` that names the metadata store."""
-    return {"metadataServiceUri": f"metadata-store:{url}"}
+    return {"metadataServiceUri": _bookkeeper_uri(url)}
+
+
+def _bookkeeper_uri(url: str) -> str:
+    # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
+    return f"metadata-store:{url}".replace(",", ";")
 
 
 def render(settings: Settings) -> str:
