@@ -145,11 +145,12 @@ class Connection:
             and time.monotonic() - self._used < self.session_timeout / 3
         )
 
-    def submit(self, op: int, body: bytes) -> None:
-        """Send a request without waiting; its answer comes in turn from `receive`."""
+    def submit(self, op: int, body: bytes) -> int:
+        """Send a request without waiting and return its xid; its answer comes in turn from `receive`."""
         self._xid = self._xid % 0x7FFFFFFF + 1
         self.send(wire.packet(self._xid, op, body))
         self.in_flight += 1
+        return self._xid
 
     def receive(self) -> wire.Answer:
         """The answer to the oldest request in flight, with its error not looked at."""

@@ -1,0 +1,261 @@
+"""Small reads and conditional writes on a ZooKeeper store, over kazoo: flags, claims, ephemeral owners.
+
+`CoordinationReader` has no method that writes; `Coordination` adds them. Paths are text, relative to the chroot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, Self
+
+from kazoo import exceptions
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+
+from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.zookeeper.connection import split_host
+from clients.zookeeper.wire import Stat
+from models.store_url import StoreUrl
+
+#: Seconds that a session, and what it holds, outlives a lost connection.
+_SESSION_TIMEOUT = 30.0
+_CONFLICTS = (
+    exceptions.BadVersionError,
+    exceptions.NodeExistsError,
+    exceptions.NoNodeError,
+    exceptions.NotEmptyError,
+    exceptions.NoChildrenForEphemeralsError,
+)
+_DENIALS = (exceptions.NoAuthError, exceptions.AuthFailedError, exceptions.InvalidACLError)
+_LOSSES = (
+    KazooTimeoutError,
+    exceptions.ConnectionLoss,
+    exceptions.ConnectionClosedError,
+    exceptions.ConnectionDropped,
+    exceptions.SessionExpiredError,
+    exceptions.SessionMovedError,
+    exceptions.OperationTimeoutError,
+    exceptions.ZookeeperStoppedError,
+)
+#: Marks, in the answer to a transaction, the parts that failed only because another one did.
+_CONSEQUENCES = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
+
+
+class Create(NamedTuple):
+    """Part of a commit: the node must not exist."""
+
+    path: str
+    value: bytes = b""
+
+
+class Set(NamedTuple):
+    """Part of a commit: the node must stand at this version; -1 means any."""
+
+    path: str
+    value: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """Part of a commit: the node must stand at this version (-1 means any) and have no children."""
+
+    path: str
+    version: int
+
+
+class Check(NamedTuple):
+    """Part of a commit: the node must stand at this version."""
+
+    path: str
+    version: int
+
+
+def _typed(cause: Exception, doing: str) -> StoreError:
+    what = f"{doing}: {type(cause).__name__} {cause}".rstrip()
+    if isinstance(cause, _CONFLICTS):
+        return StoreConflict(f"{what}; somebody else changed it, read it again")
+    if isinstance(cause, _DENIALS):
+        return StoreDenied(f"{what}; give credentials that may")
+    if isinstance(cause, _LOSSES):
+        return StoreUnreachable(f"{what}; check the servers and try again")
+    return StoreProtocolError(what)
+
+
+class CoordinationReader:
+    """A session that reads. Use it as a context manager; every call ends within `timeout`.
+
+    Args:
+        url: the servers and the chroot.
+        auth: (scheme, credential) pairs.
+        timeout: seconds that one call, and connecting, may take.
+
+    Raises:
+        StoreUnreachable: from entering, when no server answers in time; from any call, when the session is lost.
+        StoreDenied: the server or a node's ACL refuses the credentials.
+    """
+
+    def __init__(self, url: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 10) -> None:
+        self.url = url
+        self._timeout = timeout
+        self._client: Any = KazooClient(  # its results have no types
+            hosts=",".join(url.hosts),
+            timeout=_SESSION_TIMEOUT,
+            auth_data=[(scheme, credential.decode()) for scheme, credential in auth],
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self._client.start(self._timeout)
+        except (exceptions.KazooException, KazooTimeoutError) as cause:
+            self.close()
+            raise _typed(cause, f"connecting to {self.url}") from cause
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session, and with it its ephemeral nodes; harmless when done twice."""
+        self._client.stop()
+        self._client.close()
+
+    @property
+    def session_id(self) -> int:
+        """Id of the session, as `Stat.ephemeral_owner` shows it."""
+        session: tuple[int, bytes] | None = self._client.client_id
+        if session is None:
+            raise StoreUnreachable(f"there is no session with {self.url}; check the servers and try again")
+        return session[0]
+
+    def get(self, path: str) -> tuple[bytes, Stat] | None:
+        """Value and statistics, None if there is no such node."""
+        with self._errors(f"reading {path}"), contextlib.suppress(exceptions.NoNodeError):
+            value, stat = self._wait(self._client.get_async(self._absolute(path)))
+            return value or b"", Stat._make(stat)
+        return None
+
+    def children(self, path: str) -> list[str]:
+        """Names of the children, sorted; `[]` if there is no such node."""
+        with self._errors(f"listing {path}"), contextlib.suppress(exceptions.NoNodeError):
+            return sorted(self._wait(self._client.get_children_async(self._absolute(path))))
+        return []
+
+    def exists(self, path: str) -> Stat | None:
+        """Statistics, None if there is no such node."""
+        with self._errors(f"looking for {path}"):
+            stat = self._wait(self._client.exists_async(self._absolute(path)))
+        return Stat._make(stat) if stat else None
+
+    def sync(self) -> None:
+        """Have the server catch up with its leader, so that the next read sees all that was committed before."""
+        with self._errors(f"syncing with {self.url}"):
+            self._wait(self._client.sync_async(self._absolute("/")))
+
+    def _absolute(self, path: str) -> str:
+        """With the chroot put before it here, kazoo can create a chroot that does not exist."""
+        return self.url.root + path if path != "/" else self.url.root or path
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Generator[None]:
+        try:
+            yield
+        except (exceptions.KazooException, KazooTimeoutError) as cause:
+            raise _typed(cause, f"{doing} at {self.url}") from cause
+
+    def _wait(self, pending: Any) -> Any:
+        return pending.get(timeout=self._timeout)
+
+
+class Coordination(CoordinationReader):
+    """A session that reads and writes. What it writes is conditional: on absence, or on a version.
+
+    A write that is not answered in time ends the session, so that it cannot happen later; whether it happened is for
+    the caller to read back, over a new session.
+    """
+
+    def create(
+        self, path: str, value: bytes = b"", *, ephemeral: bool = False, sequence: bool = False, parents: bool = False
+    ) -> str:
+        """Create a node with the open ACL; returns its path, which `sequence` extends by ten digits.
+
+        Raises:
+            StoreConflict: it exists already, or its parent does not and `parents` is false.
+        """
+        created = self._write(
+            f"creating {path}",
+            lambda: self._client.create_async(
+                self._absolute(path), value, ephemeral=ephemeral, sequence=sequence, makepath=parents
+            ),
+        )
+        return created[len(self.url.root) :]
+
+    def set(self, path: str, value: bytes, version: int) -> Stat:
+        """Set the value of a node that stands at this version (-1 means any); returns its new statistics.
+
+        Raises:
+            StoreConflict: it has another version, or does not exist.
+        """
+        return Stat._make(
+            self._write(f"setting {path}", lambda: self._client.set_async(self._absolute(path), value, version))
+        )
+
+    def delete(self, path: str, version: int) -> None:
+        """Delete a node that stands at this version (-1 means any).
+
+        Raises:
+            StoreConflict: it has another version, does not exist, or has children.
+        """
+        self._write(f"deleting {path}", lambda: self._client.delete_async(self._absolute(path), version))
+
+    def commit(self, parts: Sequence[Create | Set | Delete | Check]) -> None:
+        """Do all of these or none.
+
+        Raises:
+            StoreConflict: one of them cannot be done; the message names it.
+        """
+        transaction = self._client.transaction()
+        for part in parts:
+            match part:
+                case Create(path, value):
+                    transaction.create(self._absolute(path), value)
+                case Set(path, value, version):
+                    transaction.set_data(self._absolute(path), value, version)
+                case Delete(path, version):
+                    transaction.delete(self._absolute(path), version)
+                case Check(path, version):
+                    transaction.check(self._absolute(path), version)
+        results = self._write(f"committing {len(parts)} changes", transaction.commit_async)
+        for part, result in zip(parts, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, _CONSEQUENCES):
+                raise _typed(result, f"committing {type(part).__name__.lower()} of {part.path} at {self.url}")
+
+    def _write(self, doing: str, start: Callable[[], Any]) -> Any:
+        with self._errors(doing):
+            try:
+                return self._wait(start())
+            except KazooTimeoutError:
+                self._client.stop()
+                raise
+
+
+def four_letter(host: str, command: str, *, timeout: float = 5) -> str | None:
+    """Answer of one server to a four letter command such as `srvr`, `cons` or `dump`; None if it is not allowed there.
+
+    Args:
+        host: `host:port`.
+        command: the command.
+        timeout: seconds without a byte before it fails.
+
+    Raises:
+        StoreUnreachable: the server does not answer.
+    """
+    try:
+        with socket.create_connection(split_host(host), timeout=timeout) as connection:
+            connection.sendall(command.encode())
+            answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    except OSError as cause:
+        raise StoreUnreachable(f"{host} does not answer `{command}`: {cause}; check the server") from cause
+    text = answer.decode(errors="replace")
+    return None if "not in the whitelist" in text else text

@@ -1,0 +1,27 @@
+"""Which nodes give numbers to sequential children, and what an Oxia record must carry so that the numbers go on.
+
+ZooKeeper numbers a sequential child by how many children its parent ever had; Pulsar on Oxia numbers it by the parent's
+modification count (PIP-454). A copy that forgets this hands out ledger ids a second time.
+"""
+
+from __future__ import annotations
+
+from clients.store import Record
+
+_COUNTERS = frozenset((b"/ledgers/idgen", b"/ledgers/idgen-long"))
+
+
+def keeps_count(path: bytes, value: bytes) -> bool:
+    """Whether the number of children ever created beneath this node has to survive a copy.
+
+    True for a node without a value, as every parent of sequential children is, and for BookKeeper's ledger id
+    generators and Pulsar's counters.
+    """
+    if not value or path in _COUNTERS or path.startswith(b"/ledgers/idgen-long/"):
+        return True
+    return path.startswith(b"/counters/") and path.count(b"/") == 2
+
+
+def target_count(record: Record) -> int:
+    """The modification count that the Oxia copy of a ZooKeeper record must carry."""
+    return max(record.version, record.count) if keeps_count(record.path, record.value) else record.version
