@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar, cast
 
@@ -47,33 +47,6 @@ class Call(Protocol[Answer_co]):
         ...
 
 
-class _Channel(Protocol):
-    """What is used of grpc.Channel, which comes without types."""
-
-    def unary_unary(
-        self,
-        method: str,
-        request_serializer: Callable[[Message], bytes],
-        response_deserializer: Callable[[bytes], Answer],
-    ) -> Callable[..., Answer]: ...
-
-    def unary_stream(
-        self,
-        method: str,
-        request_serializer: Callable[[Message], bytes],
-        response_deserializer: Callable[[bytes], Answer],
-    ) -> Callable[..., Call[Answer]]: ...
-
-    def stream_stream(
-        self,
-        method: str,
-        request_serializer: Callable[[Message], bytes],
-        response_deserializer: Callable[[bytes], Answer],
-    ) -> Callable[..., Call[Answer]]: ...
-
-    def close(self) -> None: ...
-
-
 class Shard(NamedTuple):
     """One shard of the namespace: the hashes of its keys, both ends included, and where its leader listens."""
 
@@ -97,7 +70,7 @@ class OxiaConnection:
     def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:
         self.url = url
         self.timeout = timeout
-        self._channels: dict[str, _Channel] = {}
+        self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -192,7 +165,7 @@ class OxiaConnection:
             watch.stop()
             call.cancel()
 
-    def write_stream(self, shard: int, requests: Iterable[pb.WriteRequest]) -> Call[pb.WriteResponse]:
+    def write_stream(self, shard: int, requests: Iterator[pb.WriteRequest]) -> Call[pb.WriteResponse]:
         """Open the stream of writes to one shard; acknowledgements come in the order of the requests.
 
         Iterating raises grpc.RpcError, for `error` to translate. When `requests` ends before every acknowledgement is
@@ -201,7 +174,7 @@ class OxiaConnection:
         method = self._channel(self.leader(shard)).stream_stream(
             f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
         )
-        return method(iter(requests), metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
+        return method(requests, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
 
     def leader(self, shard: int) -> str:
         """`host:port` of the shard's leader."""
@@ -252,11 +225,11 @@ class OxiaConnection:
             "create it in the coordinator's cluster configuration, or name another one: oxia://host:port/namespace"
         )
 
-    def _channel(self, address: str) -> _Channel:
+    def _channel(self, address: str) -> grpc.Channel:
         """The one place where channels are made."""
         with self._lock:
             if address not in self._channels:
-                self._channels[address] = cast("_Channel", grpc.insecure_channel(address, options=_CHANNEL_OPTIONS))
+                self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
             return self._channels[address]
 
 

@@ -30,7 +30,7 @@ class OxiaWriter:
     Puts and deletes of one key take effect in the order of the calls. One writer serves one thread.
     """
 
-    def __init__(self, url: StoreUrl, *, timeout: float = 10, window: int = 8, batch_bytes: int = 512 * 1024) -> None:
+    def __init__(self, url: StoreUrl, *, timeout: float = 10, window: int = 32, batch_bytes: int = 128 * 1024) -> None:
         """Connects with the first batch.
 
         Args:
