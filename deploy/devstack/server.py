@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,13 +11,11 @@ from pydantic import BaseModel, ConfigDict
 
 from deploy.devstack import configs, servers, supervise
 from deploy.devstack.errors import ServerFailed
-from deploy.devstack.supervise import ProcessId, ProcessRecord
 
 if TYPE_CHECKING:
     from deploy.devstack.stack import Stack
 
 _POLL = 0.05
-_KILL_LIMIT = 10.0
 _TAIL = 30
 
 
@@ -51,8 +47,7 @@ class Server:
         self.folder = stack.folder / name
         self.log = self.folder / "server.log"
         self._stack = stack
-        self._record = ProcessRecord(self.folder / "process.json")
-        self._child: subprocess.Popen[bytes] | None = None
+        self._runner = stack.runner(name, self.folder, self.log)
 
     @property
     def ports(self) -> dict[str, int]:
@@ -66,9 +61,8 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Its process number while it runs."""
-        process = self._record.read()
-        return process.pid if process and process.alive else None
+        """Its process number while it runs or is paused."""
+        return self._runner.pid
 
     @property
     def alive(self) -> bool:
@@ -96,18 +90,12 @@ class Server:
 
     def stop(self) -> None:
         """Ask it to end (SIGTERM), and kill it when it does not."""
-        if process := self._record.read():
-            process.send(signal.SIGCONT)
-            process.send(signal.SIGTERM)
-            if not supervise.wait_gone(process, self._child_of(process), self.plan().stop_limit):
-                self.kill()
+        if not self._runner.stop(self.plan().stop_limit):
+            self._runner.kill()
 
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would."""
-        if process := self._record.read():
-            process.send(signal.SIGKILL)
-            if not supervise.wait_gone(process, self._child_of(process), _KILL_LIMIT):
-                raise ServerFailed(self.name, f"(pid {process.pid}) survived SIGKILL", None, self.tail(_TAIL))
+        self._runner.kill()
 
     def restart(self) -> None:
         """Stop it if it runs, and start it on the same data and ports.
@@ -119,12 +107,22 @@ class Server:
         self.start()
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP): its connections stay open, nothing answers."""
-        self._signal(signal.SIGSTOP)
+        """Freeze it (SIGSTOP): its connections stay open, nothing answers.
+
+        Raises:
+            ServerFailed: it does not run.
+        """
+        self._needs_life()
+        self._runner.pause()
 
     def resume(self) -> None:
-        """Let a frozen one go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        """Let a frozen one go on (SIGCONT).
+
+        Raises:
+            ServerFailed: it does not run.
+        """
+        self._needs_life()
+        self._runner.resume()
 
     def tail(self, lines: int = 100) -> list[str]:
         """The last lines of its log."""
@@ -132,11 +130,10 @@ class Server:
 
     def status(self) -> ServerStatus:
         """What is known of it right now; asks its probe when it runs."""
-        process = self._record.read()
+        pid = self.pid
         state: Literal["ready", "starting", "paused", "down"] = "down"
-        if process and process.alive:
-            state = "paused" if process.paused else "ready" if self.ready else "starting"
-        pid = process.pid if process and state != "down" else None
+        if pid is not None:
+            state = "paused" if self._runner.paused else "ready" if self.ready else "starting"
         return ServerStatus(name=self.name, state=state, pid=pid, ports=self.ports, log=self.log)
 
     def launch(self) -> Callable[[], bool]:
@@ -147,14 +144,12 @@ class Server:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
-        child = supervise.spawn(plan.command, cwd=self.folder, log=self.log, detach=self._stack.detach)
-        self._child = child
-        if found := supervise.inspect(child.pid):
-            self._record.write(ProcessId(pid=child.pid, started=found[1]))
+        runner = self._runner
+        runner.start(plan)
         deadline = time.monotonic() + plan.start_limit
 
         def is_ready() -> bool:
-            code = child.poll()
+            code = runner.exit_code
             if code is None and plan.ready is not None and plan.ready():
                 return True
             if code == 0 and plan.ready is None:
@@ -167,14 +162,9 @@ class Server:
 
         return is_ready
 
-    def _signal(self, what: signal.Signals) -> None:
-        process = self._record.read()
-        if process is None or not process.alive:
+    def _needs_life(self) -> None:
+        if not self.alive:
             raise ServerFailed(self.name, "does not run", None, self.tail(_TAIL))
-        process.send(what)
-
-    def _child_of(self, process: ProcessId) -> subprocess.Popen[bytes] | None:
-        return self._child if self._child and self._child.pid == process.pid else None
 
 
 def start_all(stack: Stack, names: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from deploy.devstack import configs, servers
 from deploy.devstack.errors import NotInStack, StackConflict
 from deploy.devstack.ports import PortBlock
 from deploy.devstack.provision import Toolchain
+from deploy.devstack.runner import ProcessRunner, Runner
 from deploy.devstack.server import Server, ServerStatus, start_all
 from deploy.devstack.spec import Settings, StackSpec, StackState
 
@@ -208,6 +209,10 @@ class Stack:
     def admin_urls(self) -> list[str]:
         """`http://host:port` of each broker."""
         return [f"http://{configs.LOOPBACK}:{server.ports['http']}" for server in self if server.kind == "broker"]
+
+    def runner(self, name: str, folder: Path, log: Path) -> Runner:
+        """What starts and ends the server's process; another kind of stack returns another kind."""
+        return ProcessRunner(name, folder, log, detach=self.detach)
 
     def update(self, **changes: object) -> None:
         """Change what the folder remembers."""

@@ -123,6 +123,13 @@ def wait_gone(process: ProcessId, child: subprocess.Popen[bytes] | None, limit: 
     return True
 
 
+def wait_paused(process: ProcessId, limit: float) -> None:
+    """Wait until the process has stopped, which takes its threads a moment; gives up after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while process.alive and not process.paused and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
 def tail(log: Path, lines: int) -> list[str]:
     """The last lines of a log, reading no more than its last 256 KiB."""
     try:
