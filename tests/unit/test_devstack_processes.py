@@ -1,0 +1,91 @@
+"""Processes are known by more than their number, and ports stay with their stack."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.devstack import supervise
+from deploy.devstack.containers import image_of, shell_command
+from deploy.devstack.errors import StackConflict
+from deploy.devstack.ports import PortBlock
+from deploy.devstack.runner import ProcessRunner
+from deploy.devstack.servers import ServerPlan
+from deploy.devstack.supervise import ProcessId, ProcessRecord
+
+SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+def test_a_reused_number_is_another_process() -> None:
+    """A record with another start time is dead, whatever runs under its number, and a signal to it reaches nobody."""
+    with subprocess.Popen(SLEEP, start_new_session=True) as child:
+        found = supervise.inspect(child.pid)
+        assert found is not None
+        same, other = ProcessId(pid=child.pid, started=found[1]), ProcessId(pid=child.pid, started="1")
+        assert (same.alive, other.alive) == (True, False)
+        other.send(signal.SIGKILL)
+        assert child.poll() is None
+        same.send(signal.SIGKILL)
+        assert child.wait(timeout=10) == -signal.SIGKILL
+    assert not same.alive
+
+
+def test_a_dead_child_that_nobody_reaped_is_dead() -> None:
+    """A zombie can do nothing any more and counts as gone."""
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert supervise.inspect(child.pid) is None
+
+
+def test_verbs_of_a_process(tmp_path: Path) -> None:
+    """Start, pause, stop of a paused one, and kill do what they say; the exit code tells which signal it was."""
+    runner = ProcessRunner("sleeper", tmp_path, tmp_path / "log", detach=False)
+    plan = ServerPlan(name="sleeper", command=SLEEP, ready=None)
+    assert (runner.pid, runner.exit_code) == (None, None)
+    runner.start(plan)
+    assert (runner.pid is not None, runner.paused) == (True, False)
+    runner.pause()
+    assert runner.paused
+    assert runner.stop(10)
+    assert (runner.pid, runner.exit_code) == (None, -signal.SIGTERM)
+    runner.start(plan)
+    runner.kill()
+    assert (runner.pid, runner.exit_code) == (None, -signal.SIGKILL)
+
+
+def test_a_program_that_is_not_there_says_so(tmp_path: Path) -> None:
+    """A missing program ends the start with its name in the log."""
+    runner = ProcessRunner("none", tmp_path, tmp_path / "log", detach=False)
+    runner.start(ServerPlan(name="none", command=["/no/such/program"], ready=None))
+    process = ProcessRecord(tmp_path / "process.json").read()
+    assert process is None or supervise.wait_gone(process, None, 10)
+    assert "cannot run /no/such/program" in supervise.tail(tmp_path / "log", 1)[0]
+
+
+def test_two_stacks_never_share_a_block_of_ports() -> None:
+    """A held block is refused to others and free again after its release; ports in use are passed over."""
+    block = PortBlock()
+    with pytest.raises(StackConflict, match="held by another stack"):
+        PortBlock(block.first)
+    first = block.take(set())
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", first))
+        assert block.take(set()) > first
+    assert block.take({first}) > first
+    block.release()
+    PortBlock(block.first).release()
+
+
+def test_containers_run_the_images_own_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command keeps its arguments, quoted, and takes program, jars and image from the settings."""
+    plan = ServerPlan(name="zookeeper-1", command=["/jdk/java", "-cp", "/jars/*", "Main", "a b"], ready=None)
+    command = shell_command(plan, "ZOOKEEPER", Path("/stack/log"))
+    assert command == "exec java -cp \"$(echo /apache-zookeeper-*/lib)/*\" Main 'a b' >> /stack/log 2>&1"
+    monkeypatch.setenv("PULSAR_MIGRATE_IMAGE_OXIA", "mine/oxia:1")
+    assert (image_of("OXIA"), image_of("ZOOKEEPER")) == ("mine/oxia:1", "zookeeper:3.9")

@@ -1,0 +1,78 @@
+"""What a stack's description refuses, and what a stack's folder remembers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from deploy.devstack import configs, servers
+from deploy.devstack.errors import NotInStack
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.spec import StackSpec, StackState
+
+
+def state_of(spec: StackSpec) -> StackState:
+    """A stack on made-up ports."""
+    program = Path("/programs/any")
+    toolchain = Toolchain(
+        java=program, java_version=17, jars=program, test_server=program, temporal=program, oxia=program
+    )
+    keys = [f"{name}.{role}" for name in spec.names for role in servers.roles_of(name)]
+    return StackState(
+        spec=spec, toolchain=toolchain, first_port=20_000, ports={key: 20_000 + n for n, key in enumerate(keys)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "cure"),
+    [
+        ({"brokers": 1}, "set bookies to 1"),
+        ({"bookies": 1}, "set zookeepers to 1"),
+        ({"bookies": 1, "zookeepers": 1, "metadata": "oxia"}, "set oxias to 1"),
+        ({"zk_chroot": "/a"}, "set zookeepers to 1"),
+        ({"zookeepers": 2}, "zookeepers"),
+        ({"zookeepers": 1, "zk_chroot": "a/"}, "zk_chroot"),
+        ({"zookeeper": 1}, "zookeeper"),
+    ],
+)
+def test_a_spec_that_cannot_start_is_refused(fields: dict[str, object], cure: str) -> None:
+    """A spec whose servers lack another is refused, and the message names the field to change."""
+    with pytest.raises(ValidationError, match=cure):
+        StackSpec.model_validate(fields)
+
+
+def test_urls_name_every_host_once() -> None:
+    """The URL of an ensemble has its hosts by commas and the chroot at the end; BookKeeper's has semicolons."""
+    url = state_of(StackSpec(zookeepers=3, zk_chroot="/a/b")).zookeeper_url()
+    assert url == "zk:127.0.0.1:20000,127.0.0.1:20003,127.0.0.1:20006/a/b"
+    assert configs.bookie_metadata(url) == {
+        "metadataServiceUri": "metadata-store:zk:127.0.0.1:20000;127.0.0.1:20003;127.0.0.1:20006/a/b"
+    }
+
+
+def test_one_servers_settings_win_over_those_of_all() -> None:
+    """Lines of one server win over the spec's, and those over the stack's own."""
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=2, broker_settings={"numIOThreads": "3", "clusterName": "x"})
+    state = state_of(spec).model_copy(update={"settings": {"broker-2": {"numIOThreads": "4"}}})
+
+    def config(name: str) -> list[str]:
+        return servers.plan(name, state, Path("/stack") / name).files["broker.conf"].splitlines()
+
+    assert {"numIOThreads=3", "clusterName=x"} <= set(config("broker-1"))
+    assert "numIOThreads=4" in config("broker-2")
+    assert not [line for line in config("broker-1") if line == "numIOThreads=2"]
+
+
+def test_state_survives_its_file() -> None:
+    """What is written to a stack's folder reads back equal."""
+    state = state_of(StackSpec(zookeepers=1, bookies=2, brokers=1, oxias=2, temporal=True))
+    assert StackState.model_validate_json(state.model_dump_json()) == state
+
+
+@pytest.mark.parametrize("name", ["kafka-1", "", "broker1"])
+def test_unknown_servers_are_named(name: str) -> None:
+    """A name of no kind is refused with the list of kinds."""
+    with pytest.raises(NotInStack, match="second-zookeeper"):
+        servers.kind_of(name)
