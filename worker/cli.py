@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
-import pydantic
 import typer
 
-from models.settings import Settings
+from models.migration import Verb
+from worker import starting
 from worker.exits import CommandFailed, ExitCode, leave, report, table
+from worker.options import read_settings
+from worker.steering import throttle_command, verb_command, window_command
+from worker.watching import history_command, replay_command, report_command, status_command
+
+NAME = "pulsar-migrate"
 
 app = typer.Typer(
-    name="pulsar-migrate",
+    name=NAME,
     help="Durable migrations for Apache Pulsar, as a Temporal application.",
     epilog=f"Exit codes: {table()}",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
 )
 
 
@@ -29,7 +36,29 @@ def worker_command(
     """Run a worker: it carries out the migrations of one task queue, and serves metrics."""
     from worker.process import run_worker
 
-    run_worker(_settings(), ready_file=ready_file)
+    run_worker(read_settings(), ready_file=ready_file)
+
+
+@app.command("dev", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def dev_command(context: typer.Context) -> None:
+    """Run real servers on this machine, for trials and tests."""
+    try:
+        from deploy.devstack.cli import app as dev
+    except ImportError as error:
+        cause = f"the dev stack is not in this installation: {error}."
+        raise CommandFailed(ExitCode.USAGE, cause, "use a checkout of the project") from error
+    dev(context.args, prog_name=f"{NAME} dev")
+
+
+app.add_typer(starting.app, name="start")
+app.command("status")(status_command)
+for _verb in Verb:
+    app.command(_verb.value)(verb_command(_verb))
+app.command("throttle")(throttle_command)
+app.command("window")(window_command)
+app.command("report")(report_command)
+app.command("history")(history_command)
+app.command("replay")(replay_command)
 
 
 def main() -> None:
@@ -40,21 +69,15 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code."""
     try:
-        app(arguments, prog_name="pulsar-migrate")
+        app(arguments, prog_name=NAME)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else ExitCode.UNEXPECTED
+        return end.code if isinstance(end.code, int) else ExitCode.OK if end.code is None else ExitCode.UNEXPECTED
     except CommandFailed as error:
         return report(error)
+    except Exception:  # noqa: BLE001 - the last place where it can be told
+        traceback.print_exc()
+        return ExitCode.UNEXPECTED
     return ExitCode.OK
-
-
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        name = f"PULSAR_MIGRATE_{'_'.join(map(str, first['loc'])).upper()}"
-        raise CommandFailed(ExitCode.USAGE, f"{name}: {first['msg']}.", f"correct {name}") from error
 
 
 if __name__ == "__main__":
