@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -29,32 +30,37 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the benchmark, print its table, and write its figures to `bench/out/metadata.json`."""
     options = _parse(arguments)
     tools = provision()
-    cache = cache_folder() / "bench"
-    sides = [Side.WORKFLOW, Side.JOBS] if options.skip_peer else [Side.WORKFLOW, Side.PEER, Side.JOBS]
     results = Results(machine=_machine(options, tools))
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
         folder = Path(scratch)
         with Stack(StackSpec(temporal=True), folder / "temporal", tools) as stack:
-            bench = Bench(Peer(tools, cache), stack.temporal_address)
-            ports = Ports()
-            for mb in options.sizes:
-                data = dataset.cached(mb, cache)
-                results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
-                for number, side in enumerate(order(options.runs, sides), 1):
-                    name = f"bench-{mb}mb-{number}"
-                    logs = folder / name
-                    logs.mkdir()
-                    with (
-                        tempfile.TemporaryDirectory(dir=folder) as data_folder,
-                        Stores(data, Path(data_folder), tools, ports, options.shards) as stores,
-                    ):
-                        figures = bench.measure(side, name, data, stores, logs)
-                    results.runs.append(Run(side, mb, figures))
-                    _tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
+            bench = Bench(Peer(tools, _cache()), stack.temporal_address)
+            _run_all(options, tools, bench, folder, results)
     print(results.table())
     _OUT.parent.mkdir(exist_ok=True)
     _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
     _tell(f"figures are in {_OUT}")
+
+
+def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: Results) -> None:
+    sides = [Side.WORKFLOW, Side.JOBS] if options.skip_peer else [Side.WORKFLOW, Side.PEER, Side.JOBS]
+    ports = Ports()
+    for mb in options.sizes:
+        data = dataset.cached(mb, _cache())
+        results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
+        for number, side in enumerate(order(options.runs, sides), 1):
+            name = f"bench-{mb}mb-{number}"
+            run_folder = folder / name
+            run_folder.mkdir()
+            with Stores(data, run_folder, tools, ports, options.shards) as stores:
+                figures = bench.measure(side, name, data, stores, run_folder)
+            shutil.rmtree(run_folder)
+            results.runs.append(Run(side, mb, figures))
+            _tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
+
+
+def _cache() -> Path:
+    return cache_folder() / "bench"
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -73,10 +79,9 @@ def _sizes(text: str) -> list[int]:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
 
 
 def _machine(options: argparse.Namespace, tools: Toolchain) -> dict[str, Any]:
