@@ -87,7 +87,7 @@ def up(
         )
         stack = Stack(spec, folder, provisioning.provision(), detach=detach)
         _show_addresses(stack)
-        stack.up()
+        stack.up(provisioning.print_progress)
         _print_rows(stack.status())
         if not detach:
             _stay(stack)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from deploy.devstack import configs, servers, supervise
+from deploy.devstack.cache import Progress
 from deploy.devstack.errors import ServerFailed
 
 if TYPE_CHECKING:
@@ -167,13 +168,18 @@ class Server:
             raise ServerFailed(self.name, "does not run", None, self.tail(_TAIL))
 
 
-def start_all(stack: Stack, names: Iterable[str]) -> None:
+def silent(_line: str) -> None:
+    """Progress that nobody wants to see."""
+
+
+def start_all(stack: Stack, names: Iterable[str], progress: Progress = silent) -> None:
     """Start servers, each as soon as those that it needs are ready, and wait for all of them.
 
     Raises:
         ServerFailed: one ended or took too long; the others are left as they are.
     """
     waiting = {name: stack[name] for name in names}
+    begin = time.monotonic()
     setup = Server(servers.SETUP, stack)
     if stack.state.spec.bookies and not stack.state.set_up:
         waiting[servers.SETUP] = setup
@@ -185,6 +191,7 @@ def start_all(stack: Stack, names: Iterable[str]) -> None:
                     starting[name] = waiting.pop(name).launch()
             for name in [name for name, is_ready in starting.items() if is_ready()]:
                 del starting[name]
+                progress(f"{name}: ready after {time.monotonic() - begin:.1f} s")
                 if name == servers.SETUP:
                     stack.update(set_up=True)
             time.sleep(_POLL)

@@ -18,14 +18,18 @@ from typing import Self
 from pydantic import ValidationError
 
 from deploy.devstack import configs, servers
+from deploy.devstack.cache import Progress
 from deploy.devstack.errors import NotInStack, StackConflict
 from deploy.devstack.ports import PortBlock
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.runner import ProcessRunner, Runner
-from deploy.devstack.server import Server, ServerStatus, start_all
+from deploy.devstack.server import Server, ServerStatus, silent, start_all
 from deploy.devstack.spec import Settings, StackSpec, StackState
 
 STATE_FILE = "state.json"
+
+# A broker or a bookie without its metadata store waits for it instead of ending.
+_STOP_ORDER = (("broker", "temporal"), ("bookie",), ("zookeeper", "second-zookeeper", "oxia"))
 
 __all__ = ["Server", "ServerStatus", "Stack", "StackSpec"]
 
@@ -94,22 +98,28 @@ class Stack:
         except KeyError:
             raise NotInStack(f"the stack has no server {name!r}; it has {', '.join(self._servers)}") from None
 
-    def up(self) -> None:
+    def up(self, progress: Progress = silent) -> None:
         """Start what does not run, each server as soon as those before it are ready; returns when all are ready.
+
+        Args:
+            progress: told of each server that has become ready, in one line.
 
         Raises:
             ServerFailed: one ended or took too long; all of them are down again.
         """
         try:
-            start_all(self, [server.name for server in self if not server.alive])
+            start_all(self, [server.name for server in self if not server.alive], progress)
         except BaseException:
             self.down(graceful=False)
             raise
 
     def down(self, *, graceful: bool = True) -> None:
-        """Stop all servers at once, or kill them; their data stay."""
+        """Stop all servers, those that others need last, or kill them all at once; their data stay."""
+        layers = _STOP_ORDER if graceful else (tuple(kind for layer in _STOP_ORDER for kind in layer),)
         with ThreadPoolExecutor(max(1, len(self._servers))) as pool:
-            list(pool.map(Server.stop if graceful else Server.kill, self._servers.values()))
+            for kinds in layers:
+                layer = [server for server in self if server.kind in kinds]
+                list(pool.map(Server.stop if graceful else Server.kill, layer))
         self._release()
 
     def status(self) -> list[ServerStatus]:
