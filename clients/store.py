@@ -104,7 +104,10 @@ class StoreWriter(Protocol):
         ...
 
     def delete(self, path: bytes) -> None:
-        """Delete one record without a condition; one that is absent counts as deleted. ZooKeeper: children first."""
+        """Delete one record without a condition; one that is absent is none of `flush`'s count.
+
+        A znode that has children stays, and is none of the count either.
+        """
         ...
 
     def flush(self) -> int:

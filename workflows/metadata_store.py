@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.metadata_store import MetadataStoreActivities as Steps
@@ -26,6 +26,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.metadata_store_rules import OFFLINE_COPY, RULES
     from workflows.migration import Migration
 
+# How long an unreachable target is tried before its leftovers are left to the next start.
+_CLEARING = timedelta(minutes=10)
+
 
 @workflow.defn
 class MetadataStoreMigration(Migration[MetadataStorePlan]):
@@ -34,7 +37,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     @workflow.init
     def __init__(self, plan: MetadataStorePlan) -> None:
         super().__init__(plan, kind=KIND, target=plan.target, first=Phase.PRECHECK, rules=RULES[Phase.PRECHECK])
-        self._throttle = plan.throttle
+        self._records = 0
 
     @workflow.run
     async def run(self, plan: MetadataStorePlan) -> Report:
@@ -60,29 +63,32 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         pre = await self.phase(Phase.PRE_COPY, RULES[Phase.PRE_COPY], self._pre_copy)
         async with self.deadline("longest time with writes blocked", plan.blocked_deadline):
             await self.phase(Phase.PREPARATION, RULES[Phase.PREPARATION], lambda: self._prepare(pre))
-            changes = await self.phase(Phase.COPYING, RULES[Phase.COPYING], lambda: self._copy_changes(pre))
-            await self.phase(Phase.VERIFY, RULES[Phase.VERIFY], lambda: self._verify(pre, changes))
+            await self.phase(Phase.COPYING, RULES[Phase.COPYING], lambda: self._copy_changes(pre))
+            await self.phase(Phase.VERIFY, RULES[Phase.VERIFY], lambda: self._verify(pre))
             await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], self._complete)
 
     async def _move_offline(self) -> None:
         copied = await self.phase(Phase.COPYING, OFFLINE_COPY, self._copy_whole)
-        await self.phase(Phase.VERIFY, OFFLINE_COPY, lambda: self._verify(copied, None))
+        await self.phase(Phase.VERIFY, OFFLINE_COPY, lambda: self._verify(copied))
         await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], self._complete)
 
     async def _precheck(self) -> Precheck:
         facts = await self.step(Steps.precheck, self.plan, summary=f"Check {self.plan.source} and {self.plan.target}")
         self.facts["precheck"] = facts.model_dump(mode="json")
+        self._records = facts.survey.records if facts.survey else 0
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
         return facts
 
     async def _pre_copy(self) -> PreCopy:
-        pre = await self.step(Steps.pre_copy, self.plan, summary="Copy and compare while brokers write")
+        pre = await self.step(Steps.pre_copy, self.plan, self._records, summary="Copy and compare while brokers write")
         self._note_copy(pre)
         return pre
 
     async def _copy_whole(self) -> PreCopy:
-        copied = await self.step(Steps.copy_whole, self.plan, summary="Copy and compare; all services are stopped")
+        copied = await self.step(
+            Steps.copy_whole, self.plan, self._records, summary="Copy and compare; all services are stopped"
+        )
         self._note_copy(copied)
         return copied
 
@@ -111,11 +117,11 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             self.note(f"the source was scanned by transaction ids: {changes.gap}")
         return changes
 
-    async def _verify(self, pre: PreCopy, changes: ChangeCopy | None) -> Verification:
+    async def _verify(self, pre: PreCopy) -> Verification:
         result = await self.step(
             Steps.verify,
             self.plan,
-            changes.by if changes else "offline",
+            pre.compared,
             summary="Compare what was copied while writes were blocked",
             queue=pre.worker_queue,
         )
@@ -151,9 +157,16 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         )
         if restored.committed:
             return True
-        removed = await self.step(Steps.clear_target, self.plan, summary="Remove the copy from the target")
-        self.figures["removed_from_target"] = removed
-        self.note(f"the source is in charge (flag: {restored.flag}); {removed:,} records removed from the target")
+        self.note(f"the source is in charge (flag: {restored.flag})")
+        try:
+            removed = await self.step(
+                Steps.clear_target, self.plan, summary="Remove the copy from the target", total=_CLEARING
+            )
+        except ActivityError:
+            self.note("the copy could not be removed from the target; the next start of this migration uses it")
+        else:
+            self.figures["removed_from_target"] = removed
+            self.note(f"{removed:,} records removed from the target")
         return False
 
     # After the commit -----------------------------------------------------------------------------------------------

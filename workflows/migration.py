@@ -212,15 +212,17 @@ class Migration(Generic[PlanT]):
         *args: Any,
         summary: str,
         limit: timedelta = timedelta(days=7),
+        total: timedelta | None = None,
         queue: str | None = None,
     ) -> ResultT:
         """Run one activity with the house's retries.
 
         `queue` is the queue of one worker that can do the step faster. A worker that does not answer there is given up
-        after a few seconds, and any worker takes the step. `limit` bounds one attempt.
+        after a few seconds, and any worker takes the step. `limit` bounds one attempt, `total` all of them.
         """
         common: dict[str, Any] = {
             "start_to_close_timeout": limit,
+            "schedule_to_close_timeout": total,
             "heartbeat_timeout": HEARTBEAT,
             "retry_policy": RETRIES,
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,

@@ -1,0 +1,141 @@
+"""The migration flag in the source, and our claim beside it: always changed together, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clients.errors import StoreConflict
+from clients.zookeeper.coordination import Coordination, CoordinationReader, Create, Delete, Set
+from models.metadata_store import CLAIM, FLAG, Claim, Flag, FlagPhase
+
+_OPEN = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
+_FROM = {
+    FlagPhase.PREPARATION: _OPEN,
+    FlagPhase.COPYING: (FlagPhase.PREPARATION,),
+    FlagPhase.COMPLETED: (FlagPhase.COPYING,),
+    FlagPhase.FAILED: (FlagPhase.PREPARATION, FlagPhase.COPYING),
+}
+
+
+@dataclass(frozen=True)
+class FlagState:
+    """Flag and claim as they stand.
+
+    Attributes:
+        flag: what brokers read; NOT_STARTED where there is none.
+        version: version of the flag's znode; -1 where there is none.
+        modified_ms: when the flag was last set, by the server's clock.
+        claim: who owns the flag, if one of our migrations does.
+        claim_version: version of the claim's znode; -1 where there is none.
+    """
+
+    flag: Flag
+    version: int
+    modified_ms: int
+    claim: Claim | None
+    claim_version: int
+
+    def owned_by(self, workflow_id: str) -> bool:
+        """Whether the flag stands as this migration set it last."""
+        return (
+            self.claim is not None
+            and self.claim.workflow_id == workflow_id
+            and self.version >= 0
+            and self.claim.flag_version == self.version
+        )
+
+
+def read_flag(zookeeper: CoordinationReader) -> FlagState:
+    """Read flag and claim."""
+    node, own = zookeeper.get(FLAG), zookeeper.get(CLAIM)
+    flag = Flag(phase=FlagPhase.NOT_STARTED)
+    if node is not None and node[0]:
+        flag = Flag.model_validate_json(node[0])
+    return FlagState(
+        flag=flag,
+        version=-1 if node is None else node[1].version,
+        modified_ms=0 if node is None else node[1].mtime,
+        claim=None if own is None else Claim.model_validate_json(own[0]),
+        claim_version=-1 if own is None else own[1].version,
+    )
+
+
+class FlagKeeper:
+    """Moves the flag on behalf of one migration.
+
+    Each move is a transaction of flag and claim with the versions that were read, so of two movers one loses, and a
+    step that is repeated finds its move done.
+    """
+
+    def __init__(self, zookeeper: Coordination, workflow_id: str, run_id: str) -> None:
+        self._zookeeper = zookeeper
+        self._me = Claim(workflow_id=workflow_id, run_id=run_id)
+
+    def claim(self) -> None:
+        """Say in the source that this migration is at work; brokers take no notice.
+
+        Raises:
+            StoreConflict: another migration of ours holds the source.
+        """
+        state = read_flag(self._zookeeper)
+        if state.claim is None:
+            self._zookeeper.create(CLAIM, _dump(self._me), parents=True)
+        elif state.claim.workflow_id != self._me.workflow_id:
+            raise StoreConflict(held_by(state.claim))
+        elif state.claim.run_id != self._me.run_id:
+            self._zookeeper.set(CLAIM, _dump(self._me), state.claim_version)
+
+    def advance(self, to: FlagPhase, target: str) -> FlagState:
+        """Move the flag; does nothing if this migration moved it there before.
+
+        Raises:
+            StoreConflict: the flag is not where this migration left it, or another one holds the source.
+        """
+        state = read_flag(self._zookeeper)
+        claim = state.claim
+        if claim is None or claim.workflow_id != self._me.workflow_id:
+            raise StoreConflict(held_by(claim) if claim else "this migration does not hold the source any more")
+        mine = state.owned_by(self._me.workflow_id)
+        if mine and state.flag.phase is to:
+            return state
+        if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in _OPEN):
+            raise StoreConflict(foreign_flag(state.flag))
+        blocked = state.modified_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
+        new = claim.model_copy(update={"flag_version": state.version + 1, "blocked_since_ms": blocked})
+        value = Flag(phase=to, targetUrl=target).model_dump_json(exclude_none=True).encode()
+        flag = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
+        self._zookeeper.commit([flag, Set(CLAIM, _dump(new), state.claim_version)])
+        return read_flag(self._zookeeper)
+
+    def release(self) -> FlagState:
+        """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes."""
+        state = read_flag(self._zookeeper)
+        if state.owned_by(self._me.workflow_id) and state.flag.phase in _FROM[FlagPhase.FAILED]:
+            return self.advance(FlagPhase.FAILED, state.flag.targetUrl or "")
+        return state
+
+    def drop(self) -> None:
+        """Remove the claim; harmless where this migration holds none."""
+        state = read_flag(self._zookeeper)
+        if state.claim is not None and state.claim.workflow_id == self._me.workflow_id:
+            self._zookeeper.commit([Delete(CLAIM, state.claim_version)])
+
+
+def held_by(claim: Claim) -> str:
+    """Say who holds the source."""
+    return (
+        f"the source is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that one end, or, if its "
+        f"workflow is gone for good, delete the znode {CLAIM}"
+    )
+
+
+def foreign_flag(flag: Flag) -> str:
+    """Say that somebody else moved the flag."""
+    return (
+        f"the migration flag {FLAG} is {flag.phase} (target {flag.targetUrl}), and this migration did not set it: "
+        "somebody else migrates this cluster, perhaps with Pulsar's own command"
+    )
+
+
+def _dump(claim: Claim) -> bytes:
+    return claim.model_dump_json().encode()

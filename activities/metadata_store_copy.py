@@ -1,0 +1,128 @@
+"""PRE_COPY of the metadata store migration, and the copy of an offline one."""
+
+from __future__ import annotations
+
+import time
+
+from temporalio.exceptions import ApplicationError
+
+from activities.changes import Replica
+from activities.runtime import SourceWatch
+from activities.steps import StepControl
+from activities.work import Work, some
+from clients.zookeeper.watch import ChangeFeed
+from models.metadata_store import PreCopy
+from models.migration import FailureKind
+from spark import jobs
+from spark.plan import Comparison, Copied
+
+# Changes that a cutover copies in well under a second; fewer need no further round.
+_FEW_CHANGES = 500
+_MOST_ROUNDS = 20
+
+
+def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
+    """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
+
+    `records` is the number that the precheck counted, for the progress.
+
+    Raises:
+        StoreError: a store failed; the step can be repeated, and finds what it copied.
+        ApplicationError: records differ though nobody changed them.
+    """
+    with work.flag() as flag:
+        flag.claim()
+        flag.release()
+    watch = _start_watch(work)
+    copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, records)
+    watch.ephemerals = set(comparison.ephemerals)
+    rounds = _catch_up(work, control, watch, set(comparison.different))
+    return PreCopy(
+        since_zxid=watch.since_zxid,
+        copied=copied.records,
+        copied_bytes=copied.value_bytes,
+        copy_seconds=copy_seconds,
+        compared=comparison.records,
+        compare_seconds=compare_seconds,
+        repaired=len(comparison.different),
+        rounds=rounds,
+        worker_queue=work.runtime.queue,
+    )
+
+
+def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
+    """Copy a store that nobody uses, and bring every difference in line once.
+
+    Raises:
+        StoreError: a store failed; the step can be repeated, and finds what it copied.
+    """
+    copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, records)
+    with Replica(work.pair) as replica:
+        replica.apply(comparison.different)
+    return PreCopy(
+        since_zxid=0,
+        copied=copied.records,
+        copied_bytes=copied.value_bytes,
+        copy_seconds=copy_seconds,
+        compared=comparison.records,
+        compare_seconds=compare_seconds,
+        repaired=len(comparison.different),
+        rounds=0,
+        worker_queue=work.runtime.queue,
+    )
+
+
+def _copy_and_compare(work: Work, control: StepControl, records: int) -> tuple[Copied, Comparison, float, float]:
+    with work.target_claim() as target:
+        claim = target.take(work.plan.throttle)
+    pair, tag = work.attempt(claim.attempt), work.tag(control)
+    if work.plan.replace_target and claim.attempt == 1:
+        control.waiting_for("the target to be emptied, as replace_target asks")
+        jobs.clear(work.engine, pair, "target", tag=tag)
+        control.waiting_for("")
+    begun = time.monotonic()
+    control.measure("records copied", records, lambda: work.engine.counted(tag))
+    copied = jobs.copy(work.engine, pair, tag=tag)
+    copied_at = time.monotonic()
+    control.check()
+    control.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
+    comparison = jobs.compare(work.engine, pair, records=copied.records, tag=tag)
+    return copied, comparison, copied_at - begun, time.monotonic() - copied_at
+
+
+def _start_watch(work: Work) -> SourceWatch:
+    work.runtime.forget(work.run_id)
+    feed = ChangeFeed(work.plan.source_url, auth=work.runtime.access.zookeeper_auth)
+    watch = SourceWatch(feed=feed, since_zxid=feed.start())
+    work.runtime.watches[work.run_id] = watch
+    return watch
+
+
+def _catch_up(work: Work, control: StepControl, watch: SourceWatch, different: set[bytes]) -> int:
+    """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
+    timeout = work.runtime.access.timeout
+    todo = different | watch.collect(timeout)
+    with Replica(work.pair) as replica:
+        for rounds in range(1, _MOST_ROUNDS + 1):
+            control.check()
+            control.progress(0, len(todo), f"changed records in catch-up round {rounds}")
+            watch.ephemerals |= replica.apply(todo).ephemerals
+            remaining = set(replica.differences(todo))
+            watch.unsettled -= todo - remaining
+            changed = set(watch.collect(timeout))
+            _must_have_changed(remaining - changed)
+            todo = changed
+            if len(todo) < _FEW_CHANGES:
+                return rounds
+    return _MOST_ROUNDS
+
+
+def _must_have_changed(stuck: set[bytes]) -> None:
+    """A record that still differs after it was written again must have been changed meanwhile."""
+    if stuck:
+        raise ApplicationError(
+            f"{len(stuck)} records differ in the target after they were written again, though nobody changed them: "
+            f"{some(stuck)}. Does something else write to the target?",
+            type=FailureKind.VERIFICATION_FAILED,
+            non_retryable=True,
+        )

@@ -1,0 +1,254 @@
+"""The steps of the metadata store migration that run with metadata writes blocked, and the way back from them."""
+
+from __future__ import annotations
+
+import time
+
+from temporalio.exceptions import ApplicationError
+
+from activities.changes import Replica
+from activities.runtime import SourceWatch
+from activities.services import is_sequential, participants, registered
+from activities.steps import StepControl
+from activities.work import Work, some
+from clients.access import open_reader
+from clients.errors import StoreConflict
+from clients.store import StoreReader
+from clients.zookeeper.coordination import Coordination
+from models.metadata_store import (
+    FLAG,
+    ChangeCopy,
+    Completion,
+    FlagPhase,
+    Mode,
+    Preparation,
+    Restoration,
+    Verification,
+)
+from models.migration import FailureKind
+from spark import jobs
+
+_FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
+
+
+def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
+    """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
+
+    An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
+    the source must stand in the target with a live session, save sequential ones, which nobody recreates.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady` at the deadline (seconds since the epoch), naming who is missing.
+        StoreConflict: somebody else moved the flag.
+    """
+    begun = time.monotonic()
+    with work.flag() as flag:
+        flag.advance(FlagPhase.PREPARATION, work.plan.target)
+    watch = _watch_or_scan(work, control)
+    source = open_reader(work.plan.source_url, work.runtime.access)
+    try:
+        with Replica(work.pair) as replica:
+            pause = _FIRST_POLL
+            while missing := _missing(work, source, replica, watch):
+                if time.time() > deadline:
+                    raise ApplicationError(
+                        f"{work.plan.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
+                        f"Look into their logs; can they reach {work.plan.target}?",
+                        type=FailureKind.NOT_READY,
+                        non_retryable=True,
+                    )
+                control.waiting_for(missing)
+                control.pause(pause)
+                pause = min(2 * pause, _LONGEST_POLL)
+    finally:
+        source.close()
+    control.waiting_for("")
+    return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
+
+
+def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCopy:
+    """Set the flag to COPYING, and copy what changed since PRE_COPY.
+
+    Raises:
+        StoreConflict: somebody else moved the flag.
+    """
+    begun = time.monotonic()
+    with work.flag() as flag:
+        flag.advance(FlagPhase.COPYING, work.plan.target)
+    watch = work.watch
+    if watch is None:
+        watch = work.runtime.watches[work.run_id] = SourceWatch(feed=None, since_zxid=since_zxid)
+    gap = watch.gap()
+    if gap:
+        control.waiting_for(f"a scan of the source by transaction ids ({gap})")
+        watch.unsettled |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(control))
+        control.waiting_for("")
+    else:
+        watch.collect(work.runtime.access.timeout)
+    changed = len(watch.unsettled)
+    control.check()
+    with Replica(work.pair) as replica:
+        applied = replica.apply(watch.unsettled)
+    return ChangeCopy(
+        by="scan" if gap else "watch",
+        gap=gap,
+        changed=changed,
+        written=applied.written,
+        deleted=applied.deleted,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def verify(work: Work, control: StepControl, records: int) -> Verification:
+    """Compare what was copied with writes blocked; or both stores whole, where asked, offline, or if that is not known.
+
+    Raises:
+        ApplicationError: `VerificationFailed` if a difference stays after its repair.
+    """
+    begun = time.monotonic()
+    watch = work.watch
+    whole = work.plan.full_verify or work.plan.mode is Mode.OFFLINE or watch is None
+    with Replica(work.pair) as replica:
+        if whole:
+            comparison = jobs.compare(work.engine, work.pair, records=records, tag=work.tag(control))
+            compared, different = comparison.records, list(comparison.different)
+        else:
+            assert watch is not None
+            compared, different = len(watch.unsettled), replica.differences(watch.unsettled)
+        control.check()
+        _repair(replica, different)
+    if watch is not None:
+        watch.unsettled.clear()
+        watch.compared += compared
+        compared = watch.compared
+    return Verification(compared=compared, repaired=len(different), whole=whole, seconds=time.monotonic() - begun)
+
+
+def complete(work: Work, control: StepControl) -> Completion:
+    """Commit: set the flag to COMPLETED, and take away our record in the target.
+
+    Brokers write nothing now, but others may have: what the watch saw since VERIFY is copied and compared first.
+
+    Raises:
+        StoreConflict: somebody else moved the flag.
+    """
+    watch = work.watch
+    with work.flag() as flag:
+        if watch is not None and not watch.gap() and (late := watch.collect(work.runtime.access.timeout)):
+            with Replica(work.pair) as replica:
+                replica.apply(late)
+                _repair(replica, replica.differences(late))
+        control.check()
+        state = flag.advance(FlagPhase.COMPLETED, work.plan.target)
+    with work.target_claim() as claim:
+        claim.drop()
+    work.runtime.forget(work.run_id)
+    since = state.claim.blocked_since_ms if state.claim else state.modified_ms
+    return Completion(blocked_seconds=(state.modified_ms - since) / 1000)
+
+
+def complete_offline(work: Work, control: StepControl) -> Completion:
+    """Finish an offline migration: nobody came to use the source meanwhile, and the target is free to be used.
+
+    Raises:
+        ApplicationError: `SourceInUse` if services registered in the source.
+    """
+    source = open_reader(work.plan.source_url, work.runtime.access)
+    try:
+        running = [service.name for service in registered(source)]
+    finally:
+        source.close()
+    if running:
+        raise ApplicationError(
+            f"services registered in the source while it was copied: {', '.join(running)}. Stop them, and start again",
+            type=FailureKind.IN_USE,
+            non_retryable=True,
+        )
+    control.check()
+    if work.plan.target_url.scheme == "zk":
+        _forget_old_flag(work)
+    with work.target_claim() as claim:
+        claim.drop()
+    return Completion(blocked_seconds=0.0)
+
+
+def give_back(work: Work) -> Restoration:
+    """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
+    if work.plan.mode is Mode.OFFLINE:
+        return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
+    with work.flag() as flag:
+        state = flag.release()
+    committed = state.owned_by(work.workflow_id) and state.flag.phase is FlagPhase.COMPLETED
+    if not committed:
+        work.runtime.forget(work.run_id)
+    return Restoration(committed=committed, flag=state.flag.phase)
+
+
+def clear_target(work: Work, control: StepControl) -> int:
+    """Remove the copy from the target, then both claims; does nothing to a target that is not ours."""
+    removed = 0
+    with work.target_claim() as claim:
+        if claim.is_mine():
+            attempt = claim.take(None).attempt
+            removed, _ = jobs.clear(work.engine, work.attempt(attempt), "target", tag=work.tag(control))
+            claim.drop()
+    if work.plan.mode is Mode.LIVE:
+        with work.flag() as flag:
+            flag.drop()
+    return removed
+
+
+def _watch_or_scan(work: Work, control: StepControl) -> SourceWatch:
+    """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
+    watch = work.watch
+    if watch is not None and not watch.gap():
+        return watch
+    control.waiting_for("a scan of the source for ephemerals, because the watch was lost")
+    found = jobs.ephemerals(work.engine, work.pair, tag=work.tag(control))
+    if watch is None:
+        watch = work.runtime.watches[work.run_id] = SourceWatch(feed=None, since_zxid=0)
+    watch.ephemerals |= found
+    return watch
+
+
+def _missing(work: Work, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
+    """Who is not ready yet, in words; empty when all are."""
+    sessions = participants(source)
+    if sessions:
+        names = {service.owner: service.name for service in registered(source)}
+        waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
+        return f"participants {', '.join(waiting)}"
+    watch.ephemerals |= watch.collect(work.runtime.access.timeout)
+    absent = replica.missing_ephemerals(_recreated(watch))
+    if not absent:
+        return ""
+    names = {service.owner: service.name for service in registered(source)}
+    owners = sorted({names.get(owner, f"session 0x{owner:x}") for _, owner in absent})
+    return f"{len(absent)} ephemerals of {', '.join(owners)}: {some(path for path, _ in absent)}"
+
+
+def _recreated(watch: SourceWatch) -> set[bytes]:
+    return {path for path in watch.ephemerals if not is_sequential(path)}
+
+
+def _repair(replica: Replica, different: list[bytes]) -> None:
+    if not different:
+        return
+    replica.apply(different)
+    if stays := replica.differences(different):
+        raise ApplicationError(
+            f"{len(stays)} records of the target differ after they were written again: {some(stays)}",
+            type=FailureKind.VERIFICATION_FAILED,
+            non_retryable=True,
+        )
+
+
+def _forget_old_flag(work: Work) -> None:
+    """Remove a flag from the ZooKeeper that takes over: a COMPLETED one would send brokers to another store."""
+    access = work.runtime.access
+    with Coordination(work.plan.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+        stat = zookeeper.exists(FLAG)
+        if stat is not None:
+            zookeeper.delete(FLAG, stat.version)
+        if zookeeper.exists(FLAG) is not None:
+            raise StoreConflict(f"{FLAG} was set again in the target; does a service run there?")

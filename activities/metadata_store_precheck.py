@@ -1,0 +1,252 @@
+"""PRECHECK of the metadata store migration: all blockers in one answer, each with its cure."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from activities.flag import FlagState, foreign_flag, held_by, read_flag
+from activities.services import participants, registered
+from clients.access import Access, open_reader
+from clients.errors import StoreError, StoreUnsupported
+from clients.oxia.probe import probe_target, speaks_v1
+from clients.store import COORDINATOR, Record, StoreReader
+from clients.zookeeper.coordination import CoordinationReader
+from models.metadata_store import (
+    CLAIM,
+    Blocker,
+    Claim,
+    FlagPhase,
+    MetadataStorePlan,
+    Mode,
+    Precheck,
+    Survey,
+)
+from spark import jobs
+from spark.engine import SparkEngine
+from spark.plan import Pair, Surveyed
+
+# A cutover without participants takes about this long: some transactions and four steps of a workflow.
+_CUTOVER_SECONDS = 2.0
+# Brokers recreate their ephemerals side by side; seen with two brokers and a bookie.
+_PREPARATION_SECONDS = 2.0
+# A copy reads once and writes once; writing dominates.
+_COPY_PER_READ = 4.0
+
+
+class PrecheckRun:
+    """One precheck.
+
+    Args:
+        plan: the operator's input.
+        workflow_id: the migration that asks; what it left behind earlier is no blocker.
+        access: credentials and timeout.
+    """
+
+    def __init__(self, plan: MetadataStorePlan, workflow_id: str, access: Access) -> None:
+        self._plan = plan
+        self._me = workflow_id
+        self._access = access
+        self._blockers: list[Blocker] = []
+        self._warnings: list[str] = []
+        self._participants: tuple[str, ...] = ()
+        self._flag = FlagPhase.NOT_STARTED
+
+    def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
+        """Check everything, then count the source."""
+        source_ok = self._try("SOURCE_UNREACHABLE", "the source", self._check_source)
+        self._try("TARGET_UNREACHABLE", "the target", self._check_target)
+        survey: Survey | None = None
+        seconds = 0.0
+        if source_ok:
+            begun = time.monotonic()
+            survey = self._surveyed(jobs.survey(engine, pair, tag=tag))
+            seconds = time.monotonic() - begun
+        return Precheck(
+            blockers=tuple(self._blockers),
+            warnings=tuple(self._warnings),
+            survey=survey,
+            participants=self._participants,
+            flag=self._flag,
+            estimated_copy_seconds=round(seconds * _COPY_PER_READ, 1),
+            estimated_blocked_seconds=self._blocked_seconds(seconds),
+            estimate_basis=f"the source was read in {seconds:.1f} s just now",
+        )
+
+    def _try(self, code: str, what: str, check: Callable[[], None]) -> bool:
+        try:
+            check()
+        except StoreUnsupported as error:
+            self._block("TARGET_UNSUPPORTED", str(error), "use a server that can do it, and start again")
+        except StoreError as error:
+            self._block(code, f"{what} cannot be used: {error}", "check the address, the network and the server's log")
+        else:
+            return True
+        return False
+
+    def _block(self, code: str, cause: str, cure: str) -> None:
+        self._blockers.append(Blocker(code=code, cause=cause, cure=cure))
+
+    def _blocked_seconds(self, read_seconds: float) -> float:
+        if self._plan.mode is Mode.OFFLINE:
+            return 0.0
+        waits = _CUTOVER_SECONDS + (_PREPARATION_SECONDS if self._participants else 0.0)
+        return round(waits + (2 * read_seconds if self._plan.full_verify else 0.0), 1)
+
+    # The source -----------------------------------------------------------------------------------------------------
+
+    def _check_source(self) -> None:
+        reader = open_reader(self._plan.source_url, self._access)
+        try:
+            if self._plan.source_url.scheme == "zk":
+                with CoordinationReader(
+                    self._plan.source_url, auth=self._access.zookeeper_auth, timeout=self._access.timeout
+                ) as zookeeper:
+                    self._check_flag(read_flag(zookeeper))
+            if self._plan.mode is Mode.LIVE:
+                self._check_participants(reader)
+            else:
+                self._check_stopped(reader)
+        finally:
+            reader.close()
+
+    def _check_flag(self, state: FlagState) -> None:
+        self._flag = state.flag.phase
+        if state.claim is not None and state.claim.workflow_id != self._me:
+            self._block("SOURCE_CLAIMED", held_by(state.claim), "one migration of a cluster at a time")
+        elif state.flag.phase is FlagPhase.COMPLETED and self._plan.mode is Mode.LIVE:
+            self._block(
+                "ALREADY_COMPLETED",
+                f"the migration flag is COMPLETED (target {state.flag.targetUrl}): this store is not in use any more",
+                "name the store that they use now as the source",
+            )
+        elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+            if state.owned_by(self._me):
+                self._warnings.append(
+                    "an earlier run was ended while writes were blocked; this run gives them back first"
+                )
+            else:
+                self._block("FLAG_HELD", foreign_flag(state.flag), "wait until that migration has ended")
+
+    def _check_participants(self, reader: StoreReader) -> None:
+        services, sessions = registered(reader), participants(reader)
+        self._participants = tuple(service.name for service in services if service.owner in sessions)
+        missing = [service.name for service in services if service.owner not in sessions]
+        if not services:
+            self._warnings.append("no broker and no bookie is registered in the source")
+        if missing and self._flag is FlagPhase.FAILED:
+            self._warnings.append(
+                "after a failed attempt services do not register as participants again; PREPARATION will show that "
+                f"these are ready: {', '.join(missing)}"
+            )
+        elif missing:
+            self._block(
+                "NOT_PARTICIPATING",
+                f"{len(missing)} of {len(services)} services would not follow the migration: {', '.join(missing)}",
+                "run them on Pulsar 5.0 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
+                "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver and PulsarMetadataClientDriver",
+            )
+
+    def _check_stopped(self, reader: StoreReader) -> None:
+        running = [service.name for service in registered(reader)]
+        if running:
+            self._block(
+                "SERVICES_RUNNING",
+                f"an offline migration needs all services stopped; registered are {', '.join(running)}",
+                "stop them, and wait until their sessions have expired",
+            )
+
+    def _surveyed(self, found: Surveyed) -> Survey:
+        survey = Survey(
+            records=found.records,
+            value_bytes=found.value_bytes,
+            ephemerals=found.ephemerals,
+            largest_path=_text(found.largest[1]),
+            largest_bytes=found.largest[0],
+            unreadable=tuple(_text(path) for path in found.unreadable),
+            unreadable_count=found.unreadable_count,
+        )
+        if not found.records:
+            self._block("SOURCE_EMPTY", f"{self._plan.source} holds no metadata", "check the address and the chroot")
+        if survey.unreadable_count:
+            self._block(
+                "UNREADABLE",
+                f"{survey.unreadable_count} znodes cannot be read because of their ACL: {_some(survey.unreadable)}",
+                "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL",
+            )
+        if found.misplaced:
+            self._block(
+                "PARTITION_KEYS",
+                f"the partition keys of these records cannot be read: {_some(map(_text, found.misplaced))}",
+                "they belong to scalable topics; delete those, or keep this store",
+            )
+        if found.steep:
+            self._block(
+                "VERSION_TOO_HIGH",
+                f"ZooKeeper can only count up to a version or sequence number: {_some(map(_text, found.steep))}",
+                "migrate to Oxia, which takes any version",
+            )
+        return survey
+
+    # The target -----------------------------------------------------------------------------------------------------
+
+    def _check_target(self) -> None:
+        url = self._plan.target_url
+        reader = open_reader(url, self._access)
+        try:
+            self._check_empty(reader)
+        finally:
+            reader.close()
+        if url.scheme != "oxia":
+            return
+        if not self._plan.dry_run and not self._blockers:
+            probe_target(url, timeout=self._access.timeout)
+        elif not speaks_v1(url, timeout=self._access.timeout):
+            raise StoreUnsupported(
+                f"Oxia at {url.hosts[0]} is too old to keep versions; a migration needs Oxia 0.16 or newer"
+            )
+
+    def _check_empty(self, reader: StoreReader) -> None:
+        (found,) = reader.read([CLAIM.encode()])
+        if isinstance(found, Record):
+            claim = Claim.model_validate_json(found.value)
+            if claim.workflow_id != self._me:
+                self._block(
+                    "TARGET_CLAIMED",
+                    f"the migration {claim.workflow_id!r} (run {claim.run_id}) writes to the target",
+                    "let it end, or choose another target",
+                )
+            else:
+                self._warnings.append("the target holds what an earlier attempt of this migration left; it is used")
+            return
+        first = next(_strangers(reader), None)
+        if first is None:
+            return
+        if self._plan.replace_target:
+            self._warnings.append(f"the target is not empty ({_text(first)} stands there); its records will be lost")
+        else:
+            self._block(
+                "TARGET_NOT_EMPTY",
+                f"the target holds records of others, for example {_text(first)}",
+                'choose an empty target, or set "replace_target": true, and they are lost',
+            )
+
+
+def _strangers(reader: StoreReader) -> Iterator[bytes]:
+    """Records that no migration of ours may overwrite: persistent, and more than a znode that carries children."""
+    for part in reader.partitions(1):
+        for batch in reader.scan(part):
+            for record in batch:
+                carrier = reader.url.scheme == "zk" and isinstance(record, Record) and not record.value
+                ours = record.path.startswith(COORDINATOR)
+                if not ours and not carrier and not (isinstance(record, Record) and record.owner):
+                    yield record.path
+
+
+def _text(path: bytes) -> str:
+    return path.decode(errors="backslashreplace")
+
+
+def _some(paths: Iterable[str]) -> str:
+    named = list(paths)
+    return ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")

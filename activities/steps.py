@@ -1,0 +1,166 @@
+"""How a step runs: blocking work in a thread, heartbeats, cancellation, notes to the workflow, typed failures."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from clients import errors
+from models.migration import FailureKind, Progress, StepNote
+
+ResultT = TypeVar("ResultT")
+
+# Type of the failure, and whether Temporal shall try again.
+_FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
+    errors.StoreUnreachable: (FailureKind.UNREACHABLE, True),
+    errors.StoreProtocolError: (FailureKind.UNREACHABLE, True),
+    errors.StoreConflict: (FailureKind.CONFLICT, False),
+    errors.StoreDenied: (FailureKind.DENIED, False),
+    errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
+    errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
+}
+_CANCEL_PATIENCE = 20.0
+
+
+class Cancelled(Exception):
+    """Blocking work noticed that its step was cancelled."""
+
+
+class StepControl:
+    """What blocking work uses to stay in touch: whether it shall stop, and what it wants to tell."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._begun = time.monotonic()
+        self._measured: tuple[str, int | None, Callable[[], int]] | None = None
+        self._on_cancel: list[Callable[[], None]] = []
+        self.note = StepNote()
+
+    def check(self) -> None:
+        """Give up here if the step was cancelled.
+
+        Raises:
+            Cancelled: it was.
+        """
+        if self._stop.is_set():
+            raise Cancelled
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not past a cancellation.
+
+        Raises:
+            Cancelled: the step was cancelled.
+        """
+        self._stop.wait(seconds)
+        self.check()
+
+    def on_cancel(self, action: Callable[[], None]) -> None:
+        """Call `action` when the step is cancelled, so that work that cannot look here stops too."""
+        self._on_cancel.append(action)
+
+    def measure(self, unit: str, total: int | None, done: Callable[[], int]) -> None:
+        """Tell how far the work is by asking `done` now and then; ends with the next `measure` or `progress`."""
+        self._begun = time.monotonic()
+        self._measured = (unit, total, done)
+
+    def poll(self) -> None:
+        """Bring the note up to date."""
+        if self._measured is not None:
+            unit, total, done = self._measured
+            self._tell(done(), total, unit)
+
+    def progress(self, done: int, total: int | None, unit: str) -> None:
+        """Tell how far the work is."""
+        self._measured = None
+        self._tell(done, total, unit)
+
+    def _tell(self, done: int, total: int | None, unit: str) -> None:
+        rate = done / max(time.monotonic() - self._begun, 0.001)
+        eta = (total - done) / rate if total and rate and total >= done else None
+        self.note = StepNote(
+            progress=Progress(
+                done=done,
+                total=total,
+                unit=unit,
+                rate=rate,
+                eta_seconds=eta,
+                basis="average rate of this step" if eta is not None else "",
+            )
+        )
+
+    def waiting_for(self, why: str) -> None:
+        """Tell what the work waits for; an empty text ends the wait."""
+        self.note = StepNote(progress=self.note.progress, waiting_for=why)
+
+    def cancel(self) -> None:
+        """Ask the work to stop."""
+        self._stop.set()
+        for action in self._on_cancel:
+            action()
+
+
+async def run_step(client: Client, work: Callable[[StepControl], ResultT]) -> ResultT:
+    """Run blocking work in a thread with heartbeats; cancellation reaches it, and store errors become typed failures.
+
+    Raises:
+        ApplicationError: the work failed; its type is a `FailureKind`.
+    """
+    control = StepControl()
+    task = asyncio.ensure_future(asyncio.to_thread(work, control))
+    notes = _Notes(client)
+    try:
+        while not task.done():
+            control.poll()
+            activity.heartbeat(control.note.model_dump(mode="json"))
+            await asyncio.wait([task], timeout=0.5)
+            await notes.tell(control.note)
+    except asyncio.CancelledError:
+        control.cancel()
+        await _let_end(task)
+        raise
+    try:
+        return task.result()
+    except errors.StoreError as error:
+        kind, again = _FAILURES[type(error)]
+        raise ApplicationError(str(error), type=kind, non_retryable=not again) from error
+
+
+async def _let_end(task: asyncio.Future[ResultT]) -> None:
+    """Wait for cancelled work, so that the step does not report its end while it still writes."""
+    end = time.monotonic() + _CANCEL_PATIENCE
+    while not task.done() and time.monotonic() < end:
+        with contextlib.suppress(Exception):
+            activity.heartbeat("stopping")
+        await asyncio.wait([task], timeout=0.5)
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+class _Notes:
+    """Sends notes to the workflow, ever more seldom, so that a long step does not fill the history."""
+
+    def __init__(self, client: Client) -> None:
+        info = activity.info()
+        self._handle = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        self._begun = time.monotonic()
+        self._next = self._begun + 1.5
+        self._told = StepNote()
+
+    async def tell(self, note: StepNote) -> None:
+        now = time.monotonic()
+        urgent = note.waiting_for != self._told.waiting_for
+        if note == self._told or (now < self._next and not urgent):
+            return
+        self._told, self._next = note, now + max(2.0, (now - self._begun) / 10)
+        # Notes are for people; the work does not depend on them.
+        with contextlib.suppress(RPCError):
+            await self._handle.signal("step_note", note)

@@ -1,0 +1,82 @@
+"""What a record of one store shall look like in another, and when both count as equal."""
+
+from __future__ import annotations
+
+from clients.store import COORDINATOR, Record
+from clients.zookeeper.counters import keeps_count, target_count
+from models.store_url import StoreUrl
+
+_BENEATH_COORDINATOR = COORDINATOR + b"/"
+
+
+def migrates(record: Record) -> bool:
+    """Whether a record belongs to the metadata: not to a session, and not to the migration's own coordination."""
+    return not record.owner and not is_coordination(record.path)
+
+
+def is_coordination(path: bytes) -> bool:
+    """Whether a path belongs to the migration's own coordination."""
+    return path.startswith(COORDINATOR) and (path == COORDINATOR or path.startswith(_BENEATH_COORDINATOR))
+
+
+class Equivalence:
+    """The rules for one pair of stores.
+
+    ZooKeeper to Oxia keeps version and, as modification count, the version too, except where the number of the next
+    sequential child counts for more. ZooKeeper to ZooKeeper keeps the version, and next numbers never fall. Oxia to
+    Oxia keeps both numbers. Oxia to ZooKeeper keeps next numbers only: a znode cannot take a version id.
+    """
+
+    def __init__(self, source: StoreUrl, target: StoreUrl) -> None:
+        self.source_is_zookeeper = source.scheme == "zk"
+        self.target_is_zookeeper = target.scheme == "zk"
+        self.keeps_versions = self.source_is_zookeeper or not self.target_is_zookeeper
+
+    def wanted(self, record: Record) -> Record:
+        """The record that the target shall hold for one of the source."""
+        if not self.target_is_zookeeper:
+            return record._replace(count=target_count(record)) if self.source_is_zookeeper else record
+        if self.source_is_zookeeper:
+            return record
+        # Oxia numbers the next child one above its count; a znode's count is itself the next number.
+        count = record.count + 1 if keeps_count(record.path, record.value) else 0
+        return record._replace(version=0, count=count)
+
+    def source_numbers(self, record: Record) -> tuple[int, int]:
+        """Version and count by which a record of the source is compared."""
+        if not self.target_is_zookeeper:
+            return record.version, (target_count(record) if self.source_is_zookeeper else record.count)
+        return (record.version if self.source_is_zookeeper else 0), 0
+
+    def target_numbers(self, record: Record) -> tuple[int, int]:
+        """Version and count by which a record of the target is compared."""
+        if not self.target_is_zookeeper:
+            return record.version, record.count
+        return (record.version if self.source_is_zookeeper else 0), 0
+
+    def counter(self, record: Record) -> int:
+        """The least count that the target needs for a record of the source, where it need not be equal; else 0."""
+        if self.target_is_zookeeper and keeps_count(record.path, record.value):
+            return self.wanted(record).count
+        return 0
+
+    def steps(self, record: Record) -> int:
+        """How far the target must count up to hold a record of the source; 0 where it can simply be set."""
+        if not self.target_is_zookeeper:
+            return 0
+        return max(record.version if self.keeps_versions else 0, self.counter(record))
+
+    def equal(self, source: Record, target: Record) -> bool:
+        """Whether the target holds what it shall for a record of the source."""
+        return (
+            source.value == target.value
+            and self.source_numbers(source) == self.target_numbers(target)
+            and target.count >= self.counter(source)
+        )
+
+    def may_stand_alone(self, target: Record) -> bool:
+        """Whether the target may hold a record that the source lacks: a znode that only carries children.
+
+        Oxia needs no parents; ZooKeeper does.
+        """
+        return self.target_is_zookeeper and not self.source_is_zookeeper and not target.value and target.count > 0

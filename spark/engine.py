@@ -1,0 +1,164 @@
+"""The Spark session of a process: started once, before anything waits for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark import RDD, Accumulator, SparkContext
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+_SHIPPED = ("models", "clients", "spark")
+
+
+class SparkEngine:
+    """Runs functions over parts on executors, and stops them when asked.
+
+    Args:
+        master: `local[*]`, `spark://host:port`, `k8s://…` or `yarn`.
+        driver_memory: heap of the driver's JVM.
+        conf: further Spark settings.
+    """
+
+    def __init__(self, master: str, *, driver_memory: str = "512m", conf: dict[str, str] | None = None) -> None:
+        self._master = master
+        self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
+        self._context: SparkContext | None = None
+        self._counters: dict[str, Accumulator[int]] = {}
+
+    def start(self) -> None:
+        """Start the session and let every executor import the code; takes some seconds."""
+        from pyspark import SparkConf, SparkContext
+
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        local = self._master.startswith("local")
+        if local:
+            os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+            root = str(Path(__file__).resolve().parent.parent)
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        conf = SparkConf().setMaster(self._master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
+        self._context = SparkContext(conf=conf)
+        self._context.setLogLevel("ERROR")
+        if not local:
+            self._ship_code(self._context)
+        self.run(list(range(self.lanes)), _import_code, tag="warm-up")
+
+    @property
+    def lanes(self) -> int:
+        """How many tasks run at once."""
+        return self._running().defaultParallelism
+
+    def run(self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str) -> list[ResultT]:
+        """Run `task` for every item, spread over the executors; results in the order of the items.
+
+        Args:
+            items: plain data, one task each.
+            task: a function that an executor can import, or a closure over plain data.
+            tag: `cancel` with the same tag stops the run from another thread.
+
+        Raises:
+            Exception: what the task raised, if it was one of our own typed errors; else Spark's error.
+        """
+        context = self._running()
+        if not items:
+            return []
+        context.addJobTag(tag)
+        counter = self._counters[tag] = context.accumulator(0)
+        try:
+            parts: RDD[ItemT] = context.parallelize(items, len(items))
+            return parts.mapPartitions(_one_by_one(task, counter)).collect()
+        except Exception as error:
+            raise _own_error(error) from error
+        finally:
+            context.removeJobTag(tag)
+            del self._counters[tag]
+
+    def counted(self, tag: str) -> int:
+        """Records that the finished tasks of the run with this tag report; 0 where none runs."""
+        counter = self._counters.get(tag)
+        return 0 if counter is None else counter.value
+
+    def cancel(self, tag: str) -> None:
+        """Stop the runs with this tag; harmless where there are none."""
+        self._running().cancelJobsWithTag(tag)
+
+    def stop(self) -> None:
+        """End the session and its JVM."""
+        if self._context is not None:
+            self._context.stop()
+            self._context = None
+
+    def new_tag(self, name: str) -> str:
+        """A tag that no other run has."""
+        return f"{name}-{uuid.uuid4().hex[:8]}"
+
+    def _running(self) -> SparkContext:
+        if self._context is None:
+            raise RuntimeError("the Spark session is not started")
+        return self._context
+
+    def _ship_code(self, context: SparkContext) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="pulsar-migrate-"))
+        archive = folder / "pulsar_migrate_code.zip"
+        root = Path(__file__).resolve().parent.parent
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+            for package in _SHIPPED:
+                for path in sorted((root / package).rglob("*.py")):
+                    packed.write(path, path.relative_to(root))
+        context.addPyFile(str(archive))
+
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    # A task that writes must not run twice at once.
+    "spark.speculation": "false",
+    "spark.task.maxFailures": "4",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+
+
+def _one_by_one(
+    task: Callable[[ItemT], ResultT], counter: Accumulator[int]
+) -> Callable[[Iterable[ItemT]], Iterable[ResultT]]:
+    def run(items: Iterable[ItemT]) -> Iterator[ResultT]:
+        for item in items:
+            result = task(item)
+            counter.add(getattr(result, "records", 0))
+            yield result
+
+    return run
+
+
+def _import_code(_: int) -> None:
+    import spark.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
+
+
+def _own_error(error: Exception) -> Exception:
+    """The typed error that a task raised: Spark hands over its text only."""
+    from clients import errors
+
+    text = str(error)
+    found: tuple[int, Exception] | None = None
+    for name, kind in vars(errors).items():
+        if not (isinstance(kind, type) and issubclass(kind, errors.StoreError)):
+            continue
+        at = text.rfind(f"clients.errors.{name}: ")
+        if at >= 0 and (found is None or at > found[0]):
+            message = text[at:].partition(": ")[2].partition("\n")[0].strip()
+            found = (at, kind(message))
+    with contextlib.suppress(TypeError):
+        if found is not None:
+            return found[1]
+    return error
