@@ -155,6 +155,8 @@ class CoordinationReader:
 
     def _absolute(self, path: str) -> str:
         """With the chroot put before it here, kazoo can create a chroot that does not exist."""
+        if not path.startswith("/"):
+            raise ValueError(f"{path!r} is no absolute path")
         return self.url.root + path if path != "/" else self.url.root or path
 
     @contextlib.contextmanager

@@ -1,0 +1,175 @@
+"""What has to be done to make a znode equal to a record, as parts of a multi. Pure: no server is asked here.
+
+ZooKeeper has no call that sets a version or a count. A node's version grows by one with each set, and its count by one
+with each child created, so both are brought up step by step; a version that is too high needs a new node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from clients.errors import RecordNotWritable
+from clients.store import Record
+from clients.zookeeper import wire
+
+#: Value of a node whose version is still on its way up over several requests: whoever finds it goes on with it.
+UNFINISHED = b"\0pulsar-migrate: this copy is not finished"
+#: Bytes of a multi that are aimed at, and that one record's parts may take before they are spread over several multis.
+REQUEST_BYTES, _RECORD_BYTES = 512 << 10, 1_000_000
+#: Bytes of a set, create or delete besides path and value; never less than what the wire takes.
+_OVERHEAD = 64
+_DUMMY = b"/.pulsar-migrate-count"
+
+
+class Standing(NamedTuple):
+    """A node as it stands in the target."""
+
+    record: Record
+    children: int
+
+
+class Steps(NamedTuple):
+    """Parts of a multi, in order, and their size in bytes at most; `spread` if several multis have to take them."""
+
+    parts: Iterable[bytes]
+    size: int
+    spread: bool = False
+
+
+def ancestors(path: bytes) -> Iterator[bytes]:
+    """The paths above this one, nearest first, without the root."""
+    end = path.rfind(b"/")
+    while end > 0:
+        path = path[:end]
+        yield path
+        end = path.rfind(b"/")
+
+
+def is_no_data(standing: Standing) -> bool:
+    """Whether the node is an attempt that was not finished, or stands only because something beneath it needed it."""
+    value, version = standing.record.value, standing.record.version
+    return value == UNFINISHED or (not value and not version and standing.children > 0)
+
+
+def needs_new_node(record: Record, standing: Standing) -> bool:
+    """Whether the node stands with a version that no number of sets can turn into the record's."""
+    ahead = standing.record.version - record.version
+    return ahead > 0 or (ahead == 0 and standing.record.value != record.value)
+
+
+def create_step(path: bytes) -> Steps:
+    """Create a node that is a mere parent."""
+    return Steps([wire.op_create(path, b"")], len(path) + _OVERHEAD)
+
+
+def delete_step(path: bytes) -> Steps:
+    """Delete a node that has no children by then."""
+    return Steps([wire.op_delete(path)], len(path) + _OVERHEAD)
+
+
+def write_steps(record: Record, standing: Standing | None, *, keep_version: bool, max_raise: int) -> Steps | None:
+    """Create the node, set it, or replace it where it has no children and its version is too high.
+
+    Args:
+        record: path on the server, value and version wanted.
+        standing: the node in the target, None if there is none.
+        keep_version: whether the version matters.
+        max_raise: steps that are too many.
+
+    Returns:
+        None if nothing is to be done.
+
+    Raises:
+        RecordNotWritable: the node belongs to a session, or the version is out of reach.
+    """
+    path, value = record.path, record.value
+    if standing and standing.record.owner:
+        owner = standing.record.owner
+        raise RecordNotWritable(
+            f"{_name(path)} is an ephemeral node of session {owner:#x} in the target; end that session first"
+        )
+    if not keep_version:
+        return _set_once(record, standing)
+    before = b""
+    if standing and needs_new_node(record, standing):
+        before = wire.op_delete(path, standing.record.version)
+        standing = None
+    first = standing.record.version if standing else 0
+    raised = record.version - first
+    if not 0 <= raised <= max_raise:
+        raise RecordNotWritable(
+            f"{_name(path)} has version {record.version}, which takes {raised} sets in the target where {max_raise} "
+            "are allowed; raise that limit, or copy this store to Oxia"
+        )
+    if standing and not raised:
+        return None
+    size = len(value) + (raised + 2) * (len(path) + _OVERHEAD)
+    if size <= _RECORD_BYTES or not raised:
+        return Steps(_raise(before, record, standing, b""), size)
+    return Steps(_raise(before, record, standing, UNFINISHED), size + raised * len(UNFINISHED), spread=True)
+
+
+def _set_once(record: Record, standing: Standing | None) -> Steps | None:
+    size = len(record.path) + len(record.value) + _OVERHEAD
+    if standing is None:
+        return Steps([wire.op_create(record.path, record.value)], size)
+    if standing.record.value == record.value:
+        return None
+    return Steps([wire.op_set(record.path, record.value, standing.record.version)], size)
+
+
+def _raise(before: bytes, record: Record, standing: Standing | None, filler: bytes) -> Iterator[bytes]:
+    """Each set names the version that it expects, so that nothing goes on from a step that failed."""
+    path, value, last = record.path, record.value, record.version
+    if before:
+        yield before
+    if standing is None:
+        yield wire.op_create(path, filler if last else value)
+    for version in range(standing.record.version if standing else 0, last):
+        yield wire.op_set(path, value if version + 1 == last else filler, version)
+
+
+def count_steps(path: bytes, standing_count: int, wanted: int, max_raise: int) -> Steps | None:
+    """Create and delete a child that nobody sees, as often as the count is short.
+
+    Raises:
+        RecordNotWritable: that is too often.
+    """
+    short = wanted - standing_count
+    if short <= 0:
+        return None
+    if short > max_raise:
+        raise RecordNotWritable(
+            f"{_name(path)} had {wanted} children, which takes {short} creations in the target where {max_raise} are "
+            "allowed; raise that limit, or copy this store to Oxia"
+        )
+    child = path + _DUMMY
+    pair = wire.op_create(child, b"") + wire.op_delete(child)
+    return Steps((pair for _ in range(short)), short * len(pair), spread=True)
+
+
+def requests(steps: Sequence[Steps]) -> Iterator[bytes]:
+    """Bodies of multis: what belongs together stays together, unless it is to be spread."""
+    parts: list[bytes] = []
+    size = 0
+    for one in steps:
+        if not one.spread:
+            if parts and size + one.size > REQUEST_BYTES:
+                yield wire.multi(parts)
+                parts, size = [], 0
+            parts += one.parts
+            size += one.size
+            continue
+        for part in one.parts:
+            if parts and size + len(part) > REQUEST_BYTES:
+                yield wire.multi(parts)
+                parts, size = [], 0
+            parts.append(part)
+            size += len(part)
+    if parts:
+        yield wire.multi(parts)
+
+
+def _name(path: bytes) -> str:
+    return path.decode(errors="replace")

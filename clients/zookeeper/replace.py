@@ -1,0 +1,80 @@
+"""Replaces or deletes a node in the target with all that is beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clients.errors import RecordNotWritable, StoreDenied
+from clients.store import Record, Unreadable
+from clients.zookeeper import wire
+from clients.zookeeper.batch import RACES, ROUNDS, Item
+from clients.zookeeper.connection import Connection, error_for
+from clients.zookeeper.plan import Steps, create_step, delete_step, requests, write_steps
+from clients.zookeeper.scan import TreeScan
+
+
+def replace(
+    connection: Connection, connect: Callable[[], Connection], item: Item, *, keep_version: bool, max_raise: int
+) -> tuple[Connection, list[Record]]:
+    """Delete a node with all that is beneath it; for a record, create it anew with all that was beneath it.
+
+    In one multi, and so all or nothing, as long as it fits into one.
+
+    Args:
+        connection: idle.
+        connect: opens another one.
+        item: the record to put, or the path to delete.
+        keep_version: whether the versions of what is created anew matter.
+        max_raise: sets that a version may take.
+
+    Returns:
+        The connection to go on with, and the records created anew, whose counts have begun at nothing.
+
+    Raises:
+        RecordNotWritable: an ephemeral node stands beneath a node to be replaced.
+        StoreError: the server refuses or fails, or others keep changing the nodes.
+    """
+    kept: dict[bytes, Record | Unreadable] = {}
+    error = wire.OK
+    for _ in range(ROUNDS):
+        scan = TreeScan(connection, connect, (), (item.path,))
+        found = {one.path: one for batch in scan.batches() for one in batch}
+        connection = scan.connection
+        kept = found | kept
+        steps = [delete_step(path) for path in sorted(found, reverse=True)]
+        anew = _anew(kept, item.record) if item.record else []
+        for record in anew:
+            step = write_steps(record, None, keep_version=keep_version, max_raise=max_raise)
+            steps.append(step or create_step(record.path))
+        error = _send(connection, steps)
+        if not error:
+            return connection, anew
+        if error not in RACES:
+            break
+    raise error_for(error, f"replacing {item.path.decode(errors='replace')} and what is beneath it")
+
+
+def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:
+    """What is to stand afterwards, parents first."""
+    anew: list[Record] = []
+    for _, one in sorted((kept | {record.path: record}).items()):
+        if isinstance(one, Unreadable):
+            raise StoreDenied(f"cannot replace what cannot be read: {one.reason}")
+        if one.owner:
+            raise RecordNotWritable(
+                f"{one.path.decode(errors='replace')} is an ephemeral node of session {one.owner:#x} in the target, "
+                "and a node above it has to be replaced; end that session first"
+            )
+        anew.append(one)
+    return anew
+
+
+def _send(connection: Connection, steps: list[Steps]) -> int:
+    """Send one multi after the other; returns the first error, 0 if there was none."""
+    for body in requests(steps):
+        connection.submit(wire.MULTI, body)
+        answer = connection.receive()
+        error = answer.error or wire.read_multi_error(answer.frame)
+        if error:
+            return error
+    return wire.OK

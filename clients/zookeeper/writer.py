@@ -1,0 +1,297 @@
+"""Bulk writer of a ZooKeeper store: keeps versions and sequence counters, with many nodes in each of many requests."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from clients.errors import RecordNotWritable, StoreError, StoreUnreachable
+from clients.store import Record
+from clients.zookeeper import wire
+from clients.zookeeper.batch import RACES, ROUNDS, Batch, Item, read_standing
+from clients.zookeeper.connection import Connection, error_for
+from clients.zookeeper.counters import keeps_count
+from clients.zookeeper.plan import (
+    REQUEST_BYTES,
+    Standing,
+    Steps,
+    ancestors,
+    count_steps,
+    create_step,
+    delete_step,
+    is_no_data,
+    needs_new_node,
+    requests,
+    write_steps,
+)
+from clients.zookeeper.replace import replace
+from models.store_url import StoreUrl
+
+#: Batches at work, records in a batch, and requests of one batch in flight.
+_WINDOW, _BATCH_RECORDS, _BATCH_WINDOW = 8, 500, 2
+_SESSION_TIMEOUT = 60.0
+#: Parents remembered as existing.
+_PARENTS = 100_000
+#: What a server takes by default (jute.maxbuffer).
+_SERVER_LIMIT = 0xFFFFF - 8
+
+
+class ZooKeeperWriter:
+    """Writes records into a ZooKeeper store (`clients.store.StoreWriter`).
+
+    A node gets the open ACL, its value, and its version by as many sets as that takes. A node that stands with a higher
+    version, or with another value at the same one, is replaced, and what is beneath it is kept. Parents that are
+    missing are created. Whatever `keeps_count` names has at least the record's count after `flush`.
+
+    With `only_if_absent` a node that stands is left alone, save for two that are no data yet: one whose version another
+    attempt was bringing up, and one that was created as a mere parent (no value, version 0, with children).
+
+    Between two flushes no order is kept: a path belongs into one call, and a node that is deleted with all that is
+    beneath it may not get new children before the flush.
+
+    Args:
+        url: the servers and the chroot, which is created when missing.
+        auth: (scheme, credential) pairs.
+        timeout: seconds without a byte from the server before a call fails.
+        max_raise: sets that a version, and creations that a count, may take.
+        keep_versions: False where the source's versions mean nothing here, as Oxia's version ids.
+    """
+
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        auth: Sequence[tuple[str, bytes]] = (),
+        timeout: float = 30,
+        max_raise: int = 200_000,
+        keep_versions: bool = True,
+    ) -> None:
+        self.url = url
+        self._auth = tuple(auth)
+        self._timeout = timeout
+        self._max_raise = max_raise
+        self._keep_versions = keep_versions
+        self._chroot = url.root.encode()
+        self._link: Connection | None = None
+        self._collected: dict[bytes, Item] = {}
+        self._size = 0
+        self._pending: deque[Batch] = deque()
+        self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
+        self._parents: set[bytes] = set()
+        self._later: list[Item] = []
+        self._counts: dict[bytes, Record] = {}
+        self._written = 0
+
+    def put(self, record: Record, *, only_if_absent: bool) -> None:
+        """Write value, version and count of a persistent record. Blocks while too much is in flight.
+
+        Raises:
+            StoreError: this or an earlier write failed.
+        """
+        if self._chroot:
+            record = record._replace(path=self._chroot + record.path)
+        self._note_count(record)
+        self._collect(Item(record.path, record, only_if_absent), len(record.value))
+
+    def delete(self, path: bytes) -> None:
+        """Delete a node, and all that is beneath it; one that is absent counts as deleted.
+
+        Raises:
+            StoreError: this or an earlier write failed.
+        """
+        path = self._chroot + path
+        self._counts.pop(path, None)
+        self._collect(Item(path, None), 0)
+
+    def flush(self) -> int:
+        """Wait until everything is acknowledged.
+
+        Returns:
+            The records written, found equal, or deleted since the last flush, without those that `only_if_absent` left
+            alone.
+
+        Raises:
+            StoreError: a write failed; which ones were done is not known, and all can be repeated.
+        """
+        self._start_collected()
+        self._drain()
+        while self._later:
+            item = self._later.pop()
+            self._link, again = replace(
+                self._connection(), self._open, item, keep_version=self._keep_versions, max_raise=self._max_raise
+            )
+            for record in again:
+                self._note_count(record)
+        counted = [Item(path, record) for path, record in self._counts.items()]
+        for start in range(0, len(counted), _BATCH_RECORDS):
+            self._start(Batch(counted[start : start + _BATCH_RECORDS], counts=True))
+        self._drain()
+        self._counts.clear()
+        written, self._written = self._written, 0
+        return written
+
+    def close(self) -> None:
+        """Free the connection without a flush; harmless when done twice."""
+        if self._link:
+            self._link.close()
+
+    def _note_count(self, record: Record) -> None:
+        if record.count > 0 and keeps_count(record.path[len(self._chroot) :], record.value):
+            self._counts[record.path] = record
+
+    def _collect(self, item: Item, size: int) -> None:
+        self._collected[item.path] = item
+        self._size += size
+        if len(self._collected) >= _BATCH_RECORDS or self._size >= REQUEST_BYTES:
+            self._start_collected()
+
+    def _start_collected(self) -> None:
+        """Puts from the top down, then deletions from the bottom up: sorted paths have parents first."""
+        if self._collected:
+            items = sorted(self._collected.values(), key=lambda item: item.path)
+            puts = [item for item in items if item.record]
+            deletions = [item for item in reversed(items) if not item.record]
+            self._collected, self._size = {}, 0
+            self._start(Batch(puts + deletions))
+
+    def _start(self, batch: Batch) -> None:
+        while len(self._pending) >= _WINDOW:
+            self._step()
+        self._submit_read(batch)
+
+    def _drain(self) -> None:
+        while self._pending:
+            self._step()
+
+    def _open(self) -> Connection:
+        return Connection(self.url, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
+
+    def _connection(self) -> Connection:
+        if not self._link or not (self._pending or self._link.usable):
+            self.close()
+            self._link = self._open()
+        return self._link
+
+    def _submit(self, batch: Batch, op: int, body: bytes) -> None:
+        batch.oversize = batch.oversize or len(body) > _SERVER_LIMIT
+        connection = self._connection()
+        self._pending.append(batch)
+        try:
+            connection.submit(op, body)
+        except StoreUnreachable as cause:
+            raise self._lost(cause) from cause
+
+    def _lost(self, cause: StoreUnreachable) -> StoreError:
+        """A server ends the connection over a request that is too large; repeating that would never end."""
+        for batch in self._pending:
+            if batch.oversize:
+                return RecordNotWritable(
+                    f"{batch.largest.decode(errors='replace')} is larger than ZooKeeper takes by default, and the "
+                    f"server ended the connection ({cause}); raise jute.maxbuffer on the target's servers"
+                )
+        return cause
+
+    def _submit_read(self, batch: Batch) -> None:
+        """Ask how the batch's nodes stand, and those parents of theirs that nobody has seen yet."""
+        batch.rounds += 1
+        if batch.rounds > ROUNDS:
+            raise error_for(batch.error, f"others keep changing what is being written, {batch}")
+        wanted = dict.fromkeys(item.path for item in batch.items)
+        for item in batch.items:
+            for parent in ancestors(item.path) if item.record and not batch.counts else ():
+                if parent in wanted or parent in self._parents:
+                    break
+                wanted[parent] = None
+        batch.reads = list(wanted)
+        batch.reading, batch.error = True, 0
+        self._submit(batch, wire.MULTI_READ, wire.multi_read(wire.GET_DATA, batch.reads))
+
+    def _step(self) -> None:
+        """Take one answer and go on with its batch."""
+        connection = self._connection()
+        try:
+            answer = connection.receive()
+        except StoreUnreachable as cause:
+            raise self._lost(cause) from cause
+        batch = self._pending.popleft()
+        if answer.error:
+            raise error_for(answer.error, f"writing at {connection.host}, {batch}")
+        if batch.reading:
+            standing = read_standing(answer.frame, batch.reads)
+            planned = self._raise_counts(batch, standing) if batch.counts else self._plan(batch, standing)
+            batch.requests = requests(planned)
+            batch.reading = False
+        else:
+            batch.open -= 1
+            batch.error = batch.error or wire.read_multi_error(answer.frame)
+        self._advance(batch)
+
+    def _advance(self, batch: Batch) -> None:
+        while not batch.error and batch.open < _BATCH_WINDOW:
+            body = next(batch.requests, None)
+            if body is None:
+                break
+            batch.open += 1
+            self._submit(batch, wire.MULTI, body)
+        if batch.open:
+            return
+        if not batch.error:
+            self._written += batch.written
+            return
+        if batch.error not in RACES:
+            raise error_for(batch.error, f"writing, {batch}")
+        batch.created.clear()
+        for item in batch.items:
+            self._parents.difference_update(ancestors(item.path))
+        self._submit_read(batch)
+
+    def _plan(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Steps]:
+        batch.written, batch.created = 0, set()
+        self._recent.append(batch.created)
+        steps: list[Steps] = []
+        gone: Counter[bytes] = Counter()
+        for item in batch.items:
+            found = standing.get(item.path)
+            if item.only_if_absent and found and not is_no_data(found):
+                continue
+            batch.written += 1
+            if item.record:
+                if self._keep_versions and found and found.children and needs_new_node(item.record, found):
+                    self._later.append(item)
+                else:
+                    steps += self._put_steps(batch, item.record, found, standing)
+            elif found and found.children > gone[item.path]:
+                self._later.append(item)
+            elif found:
+                steps.append(delete_step(item.path))
+                gone[item.path[: item.path.rindex(b"/")]] += 1
+        return steps
+
+    def _put_steps(
+        self, batch: Batch, record: Record, found: Standing | None, standing: dict[bytes, Standing]
+    ) -> Iterator[Steps]:
+        if found is None:
+            missing = list(takewhile(lambda parent: not self._stands(parent, standing), ancestors(record.path)))
+            batch.created.update(missing, (record.path,))
+            yield from (create_step(parent) for parent in reversed(missing))
+        steps = write_steps(record, found, keep_version=self._keep_versions, max_raise=self._max_raise)
+        if steps:
+            yield steps
+
+    def _stands(self, parent: bytes, standing: dict[bytes, Standing]) -> bool:
+        """Whether a parent exists, or will when what was sent already is done."""
+        if parent in standing and parent not in self._parents:
+            if len(self._parents) >= _PARENTS:
+                self._parents.clear()
+            self._parents.add(parent)
+        return parent in self._parents or any(parent in created for created in self._recent)
+
+    def _raise_counts(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Steps]:
+        found = [(item, standing[item.path].record) for item in batch.items if item.path in standing]
+        return [
+            steps
+            for item, stands in found
+            if item.record and not stands.owner
+            if (steps := count_steps(item.path, stands.count, item.record.count, self._max_raise))
+        ]
