@@ -56,6 +56,29 @@ class Shard(NamedTuple):
     address: str
 
 
+def key_hash(key: bytes) -> int:
+    """What Oxia routes a key by: the low 32 bits of its XXH3."""
+    return xxhash.xxh3_64_intdigest(key) & 0xFFFFFFFF
+
+
+def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
+    """The shards of `url`'s namespace in the order of their hashes; see `OxiaConnection.shards` for the errors."""
+    found = layout.namespaces.get(url.root)
+    if found is None or not found.assignments:
+        raise _no_namespace(url)
+    if found.shard_key_router != pb.XXHASH3:
+        raise StoreUnsupported(f"{url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
+    shards = sorted((_shard(url, one) for one in found.assignments), key=lambda shard: shard.low)
+    expected = 0
+    for shard in shards:
+        if shard.low != expected:
+            raise StoreProtocolError(f"{url}: hash {min(expected, shard.low)} belongs to none or several of its shards")
+        expected = shard.high + 1
+    if expected != 1 << 32:
+        raise StoreProtocolError(f"{url}: hash {expected} belongs to none of its shards")
+    return tuple(shards)
+
+
 class OxiaConnection:
     """Connects lazily to the shards of `url`'s namespace; calls may come from several threads.
 
@@ -82,28 +105,14 @@ class OxiaConnection:
             StoreUnsupported: no such namespace, or keys are routed in a way that is not known.
             StoreProtocolError: the shards leave out hashes, or share some.
         """
-        found = self.assignments(SERVICE).namespaces.get(self.url.root)
-        if found is None or not found.assignments:
-            raise self._no_namespace()
-        if found.shard_key_router != pb.XXHASH3:
-            raise StoreUnsupported(f"{self.url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
-        shards = sorted(map(self._shard, found.assignments), key=lambda shard: shard.low)
-        expected = 0
-        for shard in shards:
-            if shard.low != expected:
-                raise StoreProtocolError(f"{self.url}: hash {expected} belongs to none or several of its shards")
-            expected = shard.high + 1
-        if expected != 1 << 32:
-            raise StoreProtocolError(f"{self.url}: hash {expected} belongs to none of its shards")
-        return tuple(shards)
+        return shards_of(self.url, self.assignments(SERVICE))
 
     def shard_of(self, key: bytes) -> int:
         """The shard where a record without partition key lies."""
         shards = self.shards
         if len(shards) == 1:
             return shards[0].id
-        key_hash = xxhash.xxh3_64_intdigest(key) & 0xFFFFFFFF
-        return shards[bisect_right(self._lows, key_hash) - 1].id
+        return shards[bisect_right(self._lows, key_hash(key)) - 1].id
 
     def assignments(self, service: str) -> pb.ShardAssignments:
         """The layout of the namespace as one of the service's names gives it (`SERVICE` or `SERVICE_V1`).
@@ -191,7 +200,7 @@ class OxiaConnection:
         code, details = failed.code(), cast("str | None", failed.details()) or ""
         text = f"Oxia at {address}: {details} ({code.name})"
         if "namespace not found" in details:
-            return self._no_namespace()
+            return _no_namespace(self.url)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s")
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
@@ -211,19 +220,6 @@ class OxiaConnection:
     @cached_property
     def _lows(self) -> list[int]:
         return [shard.low for shard in self.shards]
-
-    def _shard(self, found: pb.ShardAssignment) -> Shard:
-        hashes = found.int32_hash_range
-        # A standalone server may leave out the leader, or name a port alone: it is the server that was dialled.
-        known = found.leader and not found.leader.startswith(":")
-        address = found.leader if known else self.url.hosts[0]
-        return Shard(found.shard, hashes.min_hash_inclusive, hashes.max_hash_inclusive, address)
-
-    def _no_namespace(self) -> StoreUnsupported:
-        return StoreUnsupported(
-            f"Oxia at {self.url.hosts[0]} has no namespace {self.url.root!r}; "
-            "create it in the coordinator's cluster configuration, or name another one: oxia://host:port/namespace"
-        )
 
     def _channel(self, address: str) -> grpc.Channel:
         """The one place where channels are made."""
@@ -265,6 +261,22 @@ class _SilenceWatch:
 _WORTH_A_RETRY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.ABORTED)
 # Servers before 0.16 send these with codes of their own, which gRPC shows as UNKNOWN.
 _LEADER_MOVED = ("not leader", "not initialized", "already closed", "operation was cancelled", "shard not found")
+
+
+def _shard(url: StoreUrl, found: pb.ShardAssignment) -> Shard:
+    hashes = found.int32_hash_range
+    # A standalone server may leave out the leader, or name a port alone: it is the server that was dialled.
+    known = found.leader and not found.leader.startswith(":")
+    return Shard(
+        found.shard, hashes.min_hash_inclusive, hashes.max_hash_inclusive, found.leader if known else url.hosts[0]
+    )
+
+
+def _no_namespace(url: StoreUrl) -> StoreUnsupported:
+    return StoreUnsupported(
+        f"Oxia at {url.hosts[0]} has no namespace {url.root!r}; "
+        "create it in the coordinator's cluster configuration, or name another one: oxia://host:port/namespace"
+    )
 
 
 def _serialize(message: Message) -> bytes:

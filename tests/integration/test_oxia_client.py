@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from multiprocessing.synchronize import Barrier
 from typing import TYPE_CHECKING
@@ -303,7 +303,7 @@ def test_several_processes_write_to_one_shard_at_once(url: StoreUrl, reader: Oxi
 
 
 def test_a_silent_server_is_unreachable(victim: Server) -> None:
-    """A server that freezes ends reads, scans and writes with an error that names it, within the timeout."""
+    """A server that freezes ends reads, scans and writes with an error that names it, and the window stays bounded."""
     url = parse_store_url(f"oxia://{victim.address}")
     with closing(OxiaWriter(url)) as writer:
         for number in range(64):
@@ -312,12 +312,14 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
     with (
         closing(OxiaReader(url, timeout=1)) as reader,
         closing(OxiaWriter(url, timeout=1)) as late,
+        closing(OxiaWriter(url, timeout=1, window=4)) as full,
         closing(OxiaClient(url, timeout=1)) as client,
     ):
         scan = reader.scan(reader.partitions(1)[0])
         next(scan)
         late.put(record("/silent/late"), only_if_absent=False)
-        assert late.flush() == 1
+        full.put(record("/silent/late"), only_if_absent=False)
+        assert late.flush() == full.flush() == 1
         assert client.get(b"/silent/0") is not None
         victim.pause()
         try:
@@ -327,6 +329,11 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
             for _ in range(2):
                 with pytest.raises(StoreUnreachable, match=f"{victim.address} acknowledged no write .* for 1 s"):
                     late.flush()
+            blocks = (record(f"/silent/{number}", b"y" * 1_000_000) for number in range(10))
+            with pytest.raises(StoreUnreachable, match=f"{victim.address} acknowledged no write"):
+                _write_all(full, blocks)
+            # Four are in flight, one is the batch behind them, and one was to begin the next batch.
+            assert len(list(blocks)) == 10 - 6
             with pytest.raises(StoreUnreachable, match=victim.address):
                 client.get(b"/silent/0")
             with pytest.raises(StoreUnreachable, match=f"{victim.address} did not answer within 1 s"):
@@ -362,7 +369,7 @@ def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
         assert below(reader, b"/crash/") == {one.path: one for one in wanted}
 
 
-def _write_all(writer: OxiaWriter, records: list[Record]) -> None:
+def _write_all(writer: OxiaWriter, records: Iterable[Record]) -> None:
     for one in records:
         writer.put(one, only_if_absent=True)
     writer.flush()
