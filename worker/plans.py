@@ -70,7 +70,7 @@ def parse_duration(text: str) -> timedelta:
 def field_help(model: type[MigrationPlan]) -> dict[str, str]:
     """What the docstrings of the plan and its base say about each field."""
     found: dict[str, str] = {}
-    for cls in reversed(model.__mro__):
+    for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationPlan)):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
         for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
             found[match[1]] = " ".join(match[2].split())

@@ -101,12 +101,14 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
 
 
 async def _start(runtime: Runtime) -> None:
+    from pyspark.errors import PySparkRuntimeError
+
     try:
         await asyncio.to_thread(runtime.start)
-    except Exception as error:
-        cause = f"Spark did not start ({runtime.settings.spark_master}): {' '.join(str(error).split())[:300]}."
-        cure = "put Java 17 or newer on the PATH, and check PULSAR_MIGRATE_SPARK_MASTER and the lines above"
-        raise CommandFailed(ExitCode.UNEXPECTED, cause, cure) from error
+    except PySparkRuntimeError as error:
+        cause = f"Spark did not start ({runtime.settings.spark_master}): {' '.join(str(error).split())}."
+        cure = "put Java 17 or newer on the PATH or set JAVA_HOME, and see the lines above"
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
 def _workers(client: Client, queue: str, own_queue: str, activities: Sequence[Callable[..., Any]]) -> list[Worker]:
