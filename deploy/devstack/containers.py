@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.devstack import servers
-from deploy.devstack.provision import DATA
 from deploy.devstack.runner import ProcessRunner, Runner
 from deploy.devstack.servers import ServerPlan
 from deploy.devstack.stack import Stack
+from deploy.devstack.toolchain import DATA
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -55,7 +55,9 @@ def engine_trouble() -> str | None:
 def shell_command(plan: ServerPlan, product: str, log: Path) -> str:
     """The plan's command for an image's shell: its own programs and jars, and output to the stack's log."""
     program = "oxia" if product == "OXIA" else "java"
-    words = [program, *(shlex.quote(word) for word in plan.command[1:])]
+    # Archives of classes fit the machine's own Java only.
+    arguments = [word for word in plan.command[1:] if not word.startswith("-XX:SharedArchiveFile=")]
+    words = [program, *map(shlex.quote, arguments)]
     if product in _CLASSPATH:
         words[words.index("-cp") + 1] = _CLASSPATH[product]
     return f"exec {' '.join(words)} >> {shlex.quote(str(log))} 2>&1"

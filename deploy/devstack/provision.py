@@ -10,36 +10,18 @@ import shlex
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.devstack import tools
+from deploy.devstack.archives import archives_product
 from deploy.devstack.cache import Cache, Product, Progress, cache_folder
+from deploy.devstack.errors import ServerFailed
 from deploy.devstack.golang import oxia_product, temporal_product
 from deploy.devstack.jars import jars_product
+from deploy.devstack.toolchain import DATA, Toolchain
 
-DATA = Path(__file__).parent / "data"
-
-
-@dataclass(frozen=True)
-class Toolchain:
-    """Everything that starting a stack needs.
-
-    Attributes:
-        java: the `java` program.
-        java_version: its major version.
-        jars: the folder of the jars of ZooKeeper, BookKeeper and Pulsar.
-        test_server: Temporal's test server, as `WorkflowEnvironment.start_time_skipping` takes it.
-        temporal: the `temporal` CLI, whose `server start-dev` is the dev server with the Web UI.
-        oxia: an Oxia server that takes the flags of `oxia standalone`.
-    """
-
-    java: Path
-    java_version: int
-    jars: Path
-    test_server: Path
-    temporal: Path
-    oxia: Path
+__all__ = ["Toolchain", "print_progress", "provision", "verify"]
 
 
 def print_progress(line: str) -> None:
@@ -83,6 +65,9 @@ class _Provisioner:
         """Make what is missing; see `provision`."""
         if any(self._cache.fault(product) for product in self._products()):
             self._make()
+        return self._with_archives(self._toolchain())
+
+    def _toolchain(self) -> Toolchain:
         return Toolchain(
             java=self._java,
             java_version=self._java_version,
@@ -92,11 +77,23 @@ class _Provisioner:
             oxia=self._program(self._oxia, "oxia"),
         )
 
+    def _with_archives(self, toolchain: Toolchain) -> Toolchain:
+        product = archives_product(toolchain)
+        if self._cache.fault(product):
+            try:
+                with self._cache.locked():
+                    self._cache.ensure(product)
+            except ServerFailed as error:
+                # Servers start without archives too, if they start at all; whoever starts them learns why not.
+                self._progress(f"{product.name}: left out, {error}")
+                return toolchain
+        return replace(toolchain, archives=self._cache.folder(product))
+
     def discard_corrupt(self) -> None:
         """Remove every product that is not what it was when it was made."""
         with self._cache.locked():
             for product in self._products():
-                if fault := self._cache.fault(product, full=True):
+                if (fault := self._cache.fault(product, full=True)) and self._cache.folder(product).exists():
                     self._progress(f"{product.name}: {fault}")
                     self._cache.discard(product)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from deploy.devstack import configs, probes
 from deploy.devstack.errors import NotInStack
-from deploy.devstack.provision import DATA
 from deploy.devstack.spec import Settings, StackState
+from deploy.devstack.toolchain import DATA, Toolchain
 
 SETUP = "cluster-setup"
 """The name of the step that writes a new Pulsar cluster's metadata; it runs once and ends."""
@@ -60,7 +60,7 @@ class ServerPlan:
     files: dict[str, str] = field(default_factory=dict[str, str])
     after: tuple[str, ...] = ()
     start_limit: float = 120.0
-    stop_limit: float = 15.0
+    stop_limit: float = 30.0
 
 
 def roles_of(name: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
     return makers[kind_of(name)](name, state, folder)
 
 
-def _java(state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
+def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
     tools = state.toolchain
     # C1 and the serial collector halve what a start costs; such servers live for minutes.
     flags = [f"-Xmx{heap_mb}m", f"-XX:MaxDirectMemorySize={direct_mb}m", "-Xms32m", "-XX:TieredStopAtLevel=1"]
@@ -104,7 +104,13 @@ def _java(state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[s
     flags += [part for package in _OPEN_PACKAGES for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
     if tools.java_version >= 24:
         flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
-    return [str(tools.java), *flags, "-cp", f"{tools.jars}/*", *more]
+    return [str(tools.java), *_archive(kind, tools), *flags, "-cp", f"{tools.jars}/*", *more]
+
+
+def _archive(kind: str, tools: Toolchain) -> list[str]:
+    if tools.archives is None:
+        return []
+    return [f"-XX:{'ArchiveClassesAtExit' if tools.recording else 'SharedArchiveFile'}={tools.archives / kind}.jsa"]
 
 
 def _merged(own: Settings, state: StackState, name: str, every: Settings) -> str:
@@ -130,7 +136,7 @@ def _one_zookeeper(
     settings = configs.zookeeper(folder / "data", port, quorum)
     config = _merged(settings, state, name, state.spec.zookeeper_settings)
     properties = ["preAllocSize=1024", "forceSync=no", "extendedTypesEnabled=true"]
-    command = _java(state, 256, 64, *(f"-Dzookeeper.{line}" for line in properties))
+    command = _java("zookeeper", state, 256, 64, *(f"-Dzookeeper.{line}" for line in properties))
     return ServerPlan(
         name=name,
         command=[*command, "org.apache.zookeeper.server.quorum.QuorumPeerMain", "zoo.cfg"],
@@ -157,7 +163,9 @@ def _setup(state: StackState) -> ServerPlan:
     client, web = state.ports.get("broker-1.client", 6650), state.ports.get("broker-1.http", 8080)
     addresses = ["-uw", f"http://{configs.LOOPBACK}:{web}", "-ub", f"pulsar://{configs.LOOPBACK}:{client}"]
     main = ["org.apache.pulsar.PulsarClusterMetadataSetup", "-c", state.spec.cluster, "-md", url, "-cms", url]
-    return ServerPlan(name=SETUP, command=[*_java(state, 128, 64), *main, *addresses], ready=None, after=_stores(state))
+    return ServerPlan(
+        name=SETUP, command=[*_java(SETUP, state, 128, 64), *main, *addresses], ready=None, after=_stores(state)
+    )
 
 
 def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
@@ -166,7 +174,7 @@ def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
     return ServerPlan(
         name=name,
         command=[
-            *_java(state, 192, 192, *_METADATA_DRIVERS),
+            *_java("bookie", state, 192, 192, *_METADATA_DRIVERS),
             "org.apache.bookkeeper.server.Main",
             "--conf",
             "bookkeeper.conf",
@@ -183,7 +191,7 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url())
     return ServerPlan(
         name=name,
-        command=[*_java(state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
+        command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
         files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
         after=(*_stores(state), SETUP),
         ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"),

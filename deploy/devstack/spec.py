@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from deploy.devstack.provision import Toolchain
+from deploy.devstack.toolchain import Toolchain
 
 Settings = dict[str, str]
 Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]

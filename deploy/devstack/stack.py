@@ -21,10 +21,10 @@ from deploy.devstack import configs, servers
 from deploy.devstack.cache import Progress
 from deploy.devstack.errors import NotInStack, StackConflict
 from deploy.devstack.ports import PortBlock
-from deploy.devstack.provision import Toolchain
 from deploy.devstack.runner import ProcessRunner, Runner
 from deploy.devstack.server import Server, ServerStatus, silent, start_all
 from deploy.devstack.spec import Settings, StackSpec, StackState
+from deploy.devstack.toolchain import Toolchain
 
 STATE_FILE = "state.json"
 

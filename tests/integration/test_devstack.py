@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from temporalio.testing import WorkflowEnvironment
 
 from deploy.devstack import supervise
 from deploy.devstack.errors import ServerFailed, StackConflict
@@ -183,3 +185,15 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     finally:
         stack.down()
     assert not stack["oxia-1"].alive
+
+
+async def test_the_test_server_skips_time(toolchain: Toolchain) -> None:
+    """Temporal's test server starts from the toolchain, and a day passes in less than a minute."""
+    begin = time.monotonic()
+    async with await WorkflowEnvironment.start_time_skipping(
+        test_server_existing_path=str(toolchain.test_server)
+    ) as environment:
+        before = await environment.get_current_time()
+        await environment.sleep(timedelta(days=1))
+        assert await environment.get_current_time() - before >= timedelta(days=1)
+    assert time.monotonic() - begin < 60

@@ -84,7 +84,11 @@ def test_two_stacks_never_share_a_block_of_ports() -> None:
 
 def test_containers_run_the_images_own_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command keeps its arguments, quoted, and takes program, jars and image from the settings."""
-    plan = ServerPlan(name="zookeeper-1", command=["/jdk/java", "-cp", "/jars/*", "Main", "a b"], ready=None)
+    plan = ServerPlan(
+        name="zookeeper-1",
+        command=["/jdk/java", "-XX:SharedArchiveFile=/a.jsa", "-cp", "/jars/*", "Main", "a b"],
+        ready=None,
+    )
     command = shell_command(plan, "ZOOKEEPER", Path("/stack/log"))
     assert command == "exec java -cp \"$(echo /apache-zookeeper-*/lib)/*\" Main 'a b' >> /stack/log 2>&1"
     monkeypatch.setenv("PULSAR_MIGRATE_IMAGE_OXIA", "mine/oxia:1")

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from deploy.devstack import configs, servers
 from deploy.devstack.errors import NotInStack
-from deploy.devstack.provision import Toolchain
 from deploy.devstack.spec import StackSpec, StackState
+from deploy.devstack.toolchain import Toolchain
 
 
 def state_of(spec: StackSpec) -> StackState:
