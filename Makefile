@@ -1,0 +1,52 @@
+# Everything here needs Python 3.11+, a JDK 17+ and Maven; the rest is fetched. `make help` lists the targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ROUNDS ?= 20
+SEED ?=
+
+.PHONY: help setup provision demo test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+setup: $(VENV)/.ready ## Make the virtual environment from the lock
+
+$(VENV)/.ready: requirements.lock pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: $(PYTHON) is older than 3.11. cure: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+provision: setup ## Fetch and build the servers (once; then it takes no time)
+	@$(BIN)/pulsar-migrate dev provision
+
+demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
+	@$(BIN)/python -m deploy.demo
+
+test: setup ## All checks and all tests, tier by tier, each with its time
+	@$(BIN)/python -m tests.tiers
+
+lint: setup ## ruff and pyright
+	@$(BIN)/python -m tests.tiers checks
+
+test-unit test-workflows test-integration: test-%: setup ## One tier
+	@$(BIN)/python -m tests.tiers $*
+
+test-faults: setup ## Fault rounds: make test-faults ROUNDS=50 SEED=7
+	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED))
+
+histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
+	@$(BIN)/python -m tests.histories.record
+
+bench-metadata: provision ## The metadata store migration against Pulsar's own coordinator
+	@$(BIN)/python -m bench.metadata
+
+lock: ## Resolve the dependencies anew (needs uv)
+	uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url \
+		--python-version 3.11 --quiet --upgrade --output-file requirements.lock
+
+clean: ## Remove what was built here; the cache of servers stays
+	rm -rf $(VENV) build dist bench/out .pytest_cache .ruff_cache .hypothesis
