@@ -207,6 +207,9 @@ class OxiaConnection:
             return StoreDenied(text)
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return StoreUnsupported(f"{text}; needs Oxia 0.16 or newer")
+        if "failed to Deserialize" in details:
+            # Oxia 0.14 with notifications reads its own records as if they were a user's.
+            return StoreUnsupported(f"{text}; it cannot scan past its own records, upgrade it to Oxia 0.16 or newer")
         if code in _WORTH_A_RETRY or any(sign in details for sign in _LEADER_MOVED):
             return StoreUnreachable(text)
         return StoreProtocolError(text)
