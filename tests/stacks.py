@@ -9,9 +9,12 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import cast
 
 import pytest
+from _pytest.capture import CaptureManager
 
 from deploy.devstack.containers import ContainerStack, engine_trouble
 from deploy.devstack.provision import Toolchain, provision
@@ -21,9 +24,11 @@ MakeStack = Callable[[StackSpec], Stack]
 
 
 @pytest.fixture(scope="session")
-def toolchain() -> Toolchain:
-    """The servers' programs, provisioned where they are missing."""
-    return provision()
+def toolchain(request: pytest.FixtureRequest) -> Toolchain:
+    """The servers' programs; what is missing is provisioned in plain sight, because it takes minutes."""
+    capture = cast("CaptureManager | None", request.config.pluginmanager.getplugin("capturemanager"))
+    with capture.global_and_fixture_disabled() if capture else nullcontext():
+        return provision()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,8 @@ _METADATA_DRIVERS = [
     "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
     "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
 ]
+# Writing an archive takes a JVM half a minute on a busy machine.
+_RECORDING_LIMIT = 300.0
 _JUTE = "-Djute.maxbuffer=4194304"
 
 
@@ -92,7 +94,8 @@ def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
         "broker": _broker,
         "temporal": _temporal,
     }
-    return makers[kind_of(name)](name, state, folder)
+    made = makers[kind_of(name)](name, state, folder)
+    return replace(made, stop_limit=_RECORDING_LIMIT) if state.toolchain.recording else made
 
 
 def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str) -> list[str]:
@@ -110,7 +113,11 @@ def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str
 def _archive(kind: str, tools: Toolchain) -> list[str]:
     if tools.archives is None:
         return []
-    return [f"-XX:{'ArchiveClassesAtExit' if tools.recording else 'SharedArchiveFile'}={tools.archives / kind}.jsa"]
+    archive = tools.archives / f"{kind}.jsa"
+    if tools.recording:
+        return [f"-XX:ArchiveClassesAtExit={archive}"]
+    # A JVM that does not find its archive gives up on the JDK's own one too.
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def _merged(own: Settings, state: StackState, name: str, every: Settings) -> str:

@@ -187,6 +187,26 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     assert not stack["oxia-1"].alive
 
 
+def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: MakeStack) -> None:
+    """What a broker has written to Oxia is there after Oxia was killed, for the old broker and for a new one."""
+    stack = make_stack(StackSpec(oxias=1, oxia_shards=2, bookies=1, brokers=1, metadata="oxia"))
+    tenant = {"adminRoles": [], "allowedClusters": [stack.state.spec.cluster]}
+    httpx.put(f"{stack.admin_urls[0]}/admin/v2/tenants/kept", json=tenant, timeout=30).raise_for_status()
+
+    stack["oxia-1"].kill()
+    stack["oxia-1"].start()
+    added = stack.add("broker-2")
+
+    def known(admin_url: str) -> bool:
+        try:
+            return "kept" in httpx.get(f"{admin_url}/admin/v2/tenants", timeout=10).json()
+        except (httpx.HTTPError, ValueError):
+            return False
+
+    assert (added.name, len(stack.admin_urls)) == ("broker-2", 2)
+    assert all(until(lambda url=url: known(url), 60) for url in stack.admin_urls)
+
+
 async def test_the_test_server_skips_time(toolchain: Toolchain) -> None:
     """Temporal's test server starts from the toolchain, and a day passes in less than a minute."""
     begin = time.monotonic()
