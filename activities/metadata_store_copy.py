@@ -10,6 +10,7 @@ from activities.changes import Replica
 from activities.runtime import SourceWatch
 from activities.steps import StepControl
 from activities.work import Work, some
+from clients.oxia.version_floor import raise_version_floor
 from clients.zookeeper.watch import ChangeFeed
 from models.metadata_store import PreCopy
 from models.migration import FailureKind
@@ -19,6 +20,12 @@ from spark.plan import Comparison, Copied
 # Changes that a cutover copies in well under a second; fewer need no further round.
 _FEW_CHANGES = 500
 _MOST_ROUNDS = 20
+
+# A record that changes until the commit gets a version a little above the highest that the copy saw.
+_VERSION_MARGIN = 10_000
+# Seconds of work for the server. A copied version above it could come again only after as many writes to its shard,
+# while somebody still holds the old one.
+_HIGHEST_FLOOR = 5_000_000
 
 
 def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
@@ -36,6 +43,11 @@ def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
     watch = _start_watch(work)
     copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, records)
     watch.ephemerals = set(comparison.ephemerals)
+    if work.plan.target_url.scheme == "oxia":
+        control.waiting_for("Oxia to number new versions above the copied ones")
+        floor = min(copied.highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
+        raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
+        control.waiting_for("")
     rounds = _catch_up(work, control, watch, set(comparison.different))
     return PreCopy(
         since_zxid=watch.since_zxid,

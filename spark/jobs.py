@@ -43,7 +43,11 @@ def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
     """
     pair = replace(pair, lanes=engine.lanes)
     found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag)
-    return Copied(*(sum(numbers) for numbers in zip(*found, strict=True))) if found else Copied(0, 0, 0)
+    return Copied(
+        records=sum(one.records for one in found),
+        value_bytes=sum(one.value_bytes for one in found),
+        highest=max((one.highest for one in found), default=0),
+    )
 
 
 def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Comparison:

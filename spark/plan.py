@@ -28,11 +28,11 @@ class Pair:
 
 
 class Copied(NamedTuple):
-    """What one task, or a whole job, copied."""
+    """What one task, or a whole job, copied; `highest` is the highest version among the records."""
 
     records: int
     value_bytes: int
-    ephemerals: int
+    highest: int
 
 
 class Surveyed(NamedTuple):

@@ -63,7 +63,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     rules = Equivalence(pair.source, pair.target)
     reader, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
     writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
-    records = value_bytes = ephemerals = 0
+    records = value_bytes = highest = 0
     try:
         leash = Leash(pair, target)
         for batch in reader.scan(part):
@@ -72,10 +72,10 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
                 if isinstance(record, Unreadable):
                     raise _unreadable(record)
                 if not migrates(record):
-                    ephemerals += bool(record.owner)
                     continue
                 writer.put(rules.wanted(record), only_if_absent=True)
                 records += 1
+                highest = max(highest, record.version)
                 size += len(record.value)
             value_bytes += size
             leash.check(size)
@@ -83,7 +83,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     finally:
         for client in (writer, reader, target):
             client.close()
-    return Copied(records, value_bytes, ephemerals)
+    return Copied(records, value_bytes, highest)
 
 
 def survey_part(pair: Pair, part: Partition) -> Surveyed:
