@@ -53,6 +53,10 @@ class Lifecycle:
         if rules.no_pause:
             self.paused = False
 
+    def commit(self) -> None:
+        """The migration turned out to be committed: a rollback that was taken came too late."""
+        self.rollback_wanted = False
+
     def end(self) -> None:
         """Nothing is legal from now on."""
         self.ended = True
@@ -69,7 +73,7 @@ class Lifecycle:
         return Verdict(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
     def take(self, verb: Verb) -> Verdict:
-        """Judge a verb, and let it take effect where it is legal."""
+        """Judge a verb, and let it take effect where it is legal; the verdict names what is legal after it."""
         verdict = self.judge(verb)
         if verdict.accepted:
             match verb:
@@ -82,8 +86,8 @@ class Lifecycle:
                 case Verb.RESUME:
                     self.paused = False
                 case Verb.PROCEED:
-                    self.proceed_wanted = True
-        return verdict
+                    self.proceed_wanted, self.cleanup_wanted = True, False
+        return verdict.model_copy(update={"legal": self.legal()})
 
     def _refusal(self, verb: Verb) -> str:
         if self.ended:
@@ -94,7 +98,7 @@ class Lifecycle:
             case Verb.ROLLBACK:
                 return self.rules.no_rollback
             case Verb.CLEANUP:
-                return self.rules.no_cleanup or ("cleanup was asked for already" if self.cleanup_wanted else "")
+                return self.rules.no_cleanup or self._cleanup_settled()
             case Verb.PAUSE:
                 return self.rules.no_pause or ("it is paused already" if self.paused else "")
             case Verb.RESUME:
@@ -103,6 +107,12 @@ class Lifecycle:
                 if not self.rules.gate:
                     return "no gate is closed"
                 return "proceed was given already" if self.proceed_wanted else ""
+
+    def _cleanup_settled(self) -> str:
+        # The word that keeps more wins: `proceed` takes a cleanup back, and not the other way round.
+        if self.proceed_wanted:
+            return "proceed was given already"
+        return "cleanup was asked for already" if self.cleanup_wanted else ""
 
     def _effect(self, verb: Verb) -> str:
         match verb:
