@@ -184,7 +184,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
         ends = workflow.now() + length
         while True:
-            await self.window("validation", max(ends - workflow.now(), timedelta(0)), check=self._take_census)
+            ends = await self.window("validation", max(ends - workflow.now(), timedelta(0)), check=self._take_census)
             removal = self.plan.cleanup is SourceCleanup.REMOVE and not self.lifecycle.proceed_wanted
             if not removal or not (self.lifecycle.cleanup_wanted or self.plan.cleanup_at_window_end):
                 return

@@ -46,6 +46,11 @@ RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_inte
 """Steps are retried until they succeed, fail for good, or the migration's own deadlines end them."""
 
 
+_CHECK_EVERY = timedelta(minutes=10)
+_SHORTEST_PATIENCE = timedelta(seconds=5)
+_LONGEST_PATIENCE = timedelta(minutes=10)
+
+
 class Interrupted(Exception):
     """A phase was left because of a rollback or a deadline."""
 
@@ -76,6 +81,7 @@ class Migration(Generic[PlanT]):
         self._first = first
         self._progress: Progress | None = None
         self._waiting: Waiting | None = None
+        self._step_waiting: Waiting | None = None
 
     # What the operator sees -----------------------------------------------------------------------------------------
 
@@ -91,7 +97,7 @@ class Migration(Generic[PlanT]):
             outcome=self.outcome,
             history=self.history,
             progress=self._progress,
-            waiting=self._waiting,
+            waiting=self._waiting or self._step_waiting,
             paused=self.lifecycle.paused,
             undo=rules.undo,
             undo_cost=rules.undo_cost,
@@ -142,10 +148,7 @@ class Migration(Generic[PlanT]):
     def step_note(self, note: StepNote) -> None:
         """Show what a running step reports."""
         self._progress = note.progress or self._progress
-        if note.waiting_for:
-            self._wait_for(note.waiting_for)
-        elif self._waiting and not self.lifecycle.paused:
-            self._waiting = None
+        self._step_waiting = _waiting(note.waiting_for, before=self._step_waiting) if note.waiting_for else None
         self.publish()
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
@@ -187,7 +190,7 @@ class Migration(Generic[PlanT]):
     ) -> ResultT:
         """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
 
-        A phase that undoes the others (`undoing`) is interrupted by nothing.
+        A phase that undoes the others (`undoing`) is interrupted by nothing, and repeated until it succeeds.
 
         Raises:
             Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
@@ -196,7 +199,7 @@ class Migration(Generic[PlanT]):
             await self._hold_while_paused()
         entry = self._enter(phase, rules)
         try:
-            result = await (work() if undoing else self._unless_interrupted(work()))
+            result = await (self._whatever_comes(work) if undoing else self._unless_interrupted(work()))
         except Interrupted as stop:
             self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
             raise
@@ -241,36 +244,33 @@ class Migration(Generic[PlanT]):
 
     async def window(
         self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
-    ) -> None:
-        """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move.
+    ) -> datetime:
+        """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move; returns its end.
 
-        `check` runs at the begin and every ten minutes, and keeps the status fresh.
+        `check` keeps the status fresh: it runs at the begin and every ten minutes, and as the window grows old more
+        seldom, since the history that it fills is limited.
         """
-        self.deadlines["window"] = workflow.now() + length
+        opened = workflow.now()
+        self.deadlines["window"] = opened + length
         self._wait_for(f"the {name} window", until=self.deadlines["window"], ends_on=("cleanup", "proceed"))
         self.publish()
-        while (left := self.deadlines["window"] - workflow.now()) > timedelta(0):
+        while not self._window_ended():
             if check is not None:
                 await check()
             end = self.deadlines["window"]
+            left, now = end - workflow.now(), workflow.now()
             await _until(
-                lambda end=end: (
-                    self.lifecycle.cleanup_wanted
-                    or self.lifecycle.proceed_wanted
-                    or self.lifecycle.rollback_wanted
-                    or self.deadlines["window"] != end
-                ),
-                min(left, timedelta(minutes=10)),
+                lambda end=end: self._window_ended() or self.deadlines["window"] != end,
+                max(min(left, max(_CHECK_EVERY, (now - opened) / 10)), timedelta(0)),
                 f"{name} window",
             )
-            if self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted:
-                break
-        del self.deadlines["window"]
         self._waiting = None
+        return self.deadlines.pop("window")
 
     @asynccontextmanager
     async def deadline(self, name: str, length: timedelta) -> AsyncGenerator[None]:
-        """Bound the phases inside: past the deadline the running one is interrupted."""
+        """Bound the phases inside: past the deadline the running one is interrupted. A pause before them is no part."""
+        await self._hold_while_paused()
         self.deadlines[name] = workflow.now() + length
         try:
             yield
@@ -290,6 +290,7 @@ class Migration(Generic[PlanT]):
         except (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError) as error:
             if not await undo(_cause(error)):
                 raise
+            self.lifecycle.commit()
             self.note("the migration had been committed before it was interrupted, and goes on")
 
     async def carried_out(self, work: Awaitable[Report]) -> Report:
@@ -331,7 +332,7 @@ class Migration(Generic[PlanT]):
 
     def _enter(self, phase: str, rules: Rules) -> PhaseEntry:
         self.lifecycle.enter(rules)
-        self._progress = self._waiting = None
+        self._progress = self._waiting = self._step_waiting = None
         entry = PhaseEntry(phase=phase, started=workflow.now(), undo=rules.undo)
         self.history.append(entry)
         _upsert(PHASE_KEY.value_set(phase))
@@ -353,12 +354,15 @@ class Migration(Generic[PlanT]):
     def _end(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.lifecycle.end()
-        self._waiting = None
+        self._waiting = self._step_waiting = None
         self.publish()
 
     def _wait_for(self, why: str, *, until: datetime | None = None, ends_on: Sequence[str] = ()) -> None:
-        since = self._waiting.since if self._waiting and self._waiting.why == why else workflow.now()
-        self._waiting = Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
+        self._waiting = _waiting(why, until=until, ends_on=ends_on, before=self._waiting)
+
+    def _window_ended(self) -> bool:
+        asked = self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted
+        return asked or workflow.now() >= self.deadlines["window"]
 
     async def _hold_while_paused(self) -> None:
         if self.lifecycle.paused:
@@ -368,6 +372,30 @@ class Migration(Generic[PlanT]):
             self._waiting = None
         if self.lifecycle.rollback_wanted:
             raise Interrupted("rolled back by the operator", by_operator=True)
+
+    async def _whatever_comes(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
+        task = asyncio.ensure_future(self._repeat(work))
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                self.note("the workflow was cancelled; the way back that is under way ends first")
+        return task.result()
+
+    async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        patience = _SHORTEST_PATIENCE
+        while True:
+            try:
+                return await work()
+            except ActivityError as error:
+                failure = _cause(error)
+            self.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
+            self._wait_for("the next attempt of the way back", until=workflow.now() + patience)
+            self.publish()
+            await workflow.sleep(patience, summary="next attempt of the way back")
+            self._waiting = None
+            patience = min(2 * patience, _LONGEST_PATIENCE)
 
     async def _unless_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
         task = asyncio.ensure_future(work)
@@ -390,6 +418,13 @@ class Migration(Generic[PlanT]):
             if name != "window" and workflow.now() >= at:
                 raise Interrupted(f"{name}: the deadline passed", by_operator=False)
         return task.result()
+
+
+def _waiting(
+    why: str, *, until: datetime | None = None, ends_on: Sequence[str] = (), before: Waiting | None
+) -> Waiting:
+    since = before.since if before and before.why == why else workflow.now()
+    return Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
 
 
 async def _until(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
