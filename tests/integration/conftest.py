@@ -1,0 +1,35 @@
+"""What the tests of whole migrations share: one Temporal with one worker for the session."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from tests.support.site import Site
+from tests.support.temporal import Operator
+from tests.support.worker import WorkerProcess
+
+
+@pytest.fixture(scope="session")
+def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
+    """Where migrations run; it serves any number of clusters, so no test has to wait for Spark's start again."""
+    folder = tmp_path_factory.mktemp("site")
+    with (
+        Stack(StackSpec(temporal=True), folder / "stack", toolchain) as stack,
+        WorkerProcess(stack.temporal_address, folder) as worker,
+        Operator(stack.temporal_address) as operator,
+    ):
+        yield Site(stack, worker, operator)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of the worker's log with a failed test."""
+    report = yield
+    site = item.funcargs.get("site") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
+    if report.failed and isinstance(site, Site):
+        report.sections.append(("log of the worker", site.worker.story("")))
+    return report

@@ -1,0 +1,271 @@
+"""Whole stores, read without any of the code that copies them: ZooKeeper by kazoo, Oxia by plain gRPC."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import grpc
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from clients.oxia import oxia_pb2 as pb
+
+COORDINATOR = "/pulsar/migration-coordinator"
+FLAG = f"{COORDINATOR}/migration"
+_SERVICE = "/io.streamnative.oxia.proto.OxiaClient"
+_TIMEOUT = 20.0
+_WINDOW = 500
+_CONTAINER_OR_TTL = 1 << 63
+# Parents whose next sequential child must not get a number that was given before.
+_COUNTERS = re.compile(r"^(/ledgers/idgen|/ledgers/idgen-long(/.*)?|/counters/[^/]+)$")
+_LEDGER = re.compile(r"^/ledgers((?:/\d+)+)/L(\d+)$")
+
+
+class Znode(NamedTuple):
+    """One znode: what it holds, and its statistics as the server gives them."""
+
+    value: bytes
+    version: int
+    created: int
+    """How many children it ever had."""
+    ephemeral: bool
+    mtime: int
+    last_zxid: int
+
+
+class OxiaRecord(NamedTuple):
+    """One record of Oxia, as the server gives it."""
+
+    value: bytes
+    version: int
+    modifications: int
+    ephemeral: bool
+    modified_ms: int
+
+
+Tree = dict[str, Znode]
+Records = dict[str, OxiaRecord]
+
+
+@contextmanager
+def kazoo(zk_url: str) -> Generator[Any]:
+    """A session for as long as the context lasts; its calls have no types."""
+    client = KazooClient(zk_url.removeprefix("zk:"), timeout=10)
+    client.start(timeout=15)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def read_zookeeper(zk_url: str, *, without_coordinator: bool = True) -> Tree:
+    """All nodes beneath the chroot by their paths; the root itself and `/zookeeper` are left out."""
+    with kazoo(zk_url) as client:
+        return _walk(client, without_coordinator=without_coordinator)
+
+
+def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
+    """All records of the namespace by their keys; Oxia's own are left out."""
+    address, _, namespace = oxia_url.removeprefix("oxia://").partition("/")
+    found: Records = {}
+    with _channel(address) as channel:
+        for shard in _shards(channel, namespace or "default"):
+            scan = channel.unary_stream(
+                f"{_SERVICE}/RangeScan",
+                pb.RangeScanRequest.SerializeToString,
+                pb.RangeScanResponse.FromString,
+            )
+            for message in scan(pb.RangeScanRequest(shard=shard), timeout=_TIMEOUT):
+                for one in message.records:
+                    path = one.key.decode()
+                    if not path.startswith("__oxia/") and not (without_coordinator and _coordination(path)):
+                        found[path] = _record(one)
+    return found
+
+
+def put_oxia(oxia_url: str, key: str, value: bytes) -> int:
+    """Write one record, and return its version id, which counts the writes of its shard."""
+    address, _, namespace = oxia_url.removeprefix("oxia://").partition("/")
+    with _channel(address) as channel:
+        (shard,) = _shards(channel, namespace or "default")
+        write = channel.unary_unary(f"{_SERVICE}/Write", pb.WriteRequest.SerializeToString, pb.WriteResponse.FromString)
+        request = pb.WriteRequest(shard=shard, puts=[pb.PutRequest(key=key.encode(), value=value)])
+        (answer,) = write(request, timeout=_TIMEOUT).puts
+        assert answer.status == pb.OK
+        return answer.version.version_id
+
+
+def delete_oxia(oxia_url: str, key: str) -> None:
+    """Delete one record."""
+    address, _, namespace = oxia_url.removeprefix("oxia://").partition("/")
+    with _channel(address) as channel:
+        (shard,) = _shards(channel, namespace or "default")
+        write = channel.unary_unary(f"{_SERVICE}/Write", pb.WriteRequest.SerializeToString, pb.WriteResponse.FromString)
+        request = pb.WriteRequest(shard=shard, deletes=[pb.DeleteRequest(key=key.encode())])
+        (answer,) = write(request, timeout=_TIMEOUT).deletes
+        assert answer.status == pb.OK
+
+
+def last_zxid(zk_url: str) -> int:
+    """The highest transaction id that any node shows, the coordinator's and the server's own included."""
+    with kazoo(zk_url) as client:
+        everything = _walk(client, without_coordinator=False, without_server=False)
+    return max(node.last_zxid for node in everything.values())
+
+
+def persistent(tree: Mapping[str, Znode] | Mapping[str, OxiaRecord]) -> set[str]:
+    """Paths of what belongs to no session."""
+    return {path for path, one in tree.items() if not one.ephemeral}
+
+
+def ledger_ids(paths: set[str]) -> set[int]:
+    """The ids that BookKeeper's metadata name: `/ledgers/00/0000/L0042` is ledger 42."""
+    found = (_LEDGER.match(path) for path in paths)
+    return {int(match[1].replace("/", "") + match[2]) for match in found if match}
+
+
+def assert_equal(source: Tree, target: Records, *, until_ms: int | None = None) -> int:
+    """Compare a ZooKeeper's contents with its copy in Oxia, as PIP-454 promises it; returns the records compared.
+
+    The same paths, values, and versions as version ids; modification counts that tell a first version from later ones,
+    and from which sequences go on; no ephemeral that outlives its session.
+
+    Args:
+        source: read after the last write to it.
+        target: the copy.
+        until_ms: brokers use the target since then, so records that were written later may differ; none may be missing.
+    """
+    wanted = persistent(source)
+    assert wanted - set(target) == set(), "missing in the target"
+    lasting = {path for path in wanted if target[path].ephemeral}
+    assert lasting == set(), "persistent in the source, of a session in the target"
+    later = {path for path, one in target.items() if until_ms is not None and one.modified_ms >= until_ms}
+    extra = persistent(target) - wanted - later
+    assert extra == set(), "in the target alone, or an ephemeral that became persistent"
+    compared = wanted - later
+    different = {
+        path: (source[path]._replace(value=b""), target[path]._replace(value=b""))
+        for path in compared
+        if not _same(path, source[path], target[path])
+    }
+    assert different == {}
+    return len(compared)
+
+
+def assert_same_tree(source: Tree, target: Tree, *, versions: bool = True) -> int:
+    """Compare a ZooKeeper's contents with its copy in another ZooKeeper; returns the number of nodes compared.
+
+    Sequence counters may have gone further, never back.
+    """
+    assert persistent(source) == persistent(target)
+    for path in persistent(source):
+        mine, theirs = source[path], target[path]
+        assert theirs.value == mine.value, path
+        assert not versions or theirs.version == mine.version, path
+        assert not _COUNTERS.match(path) or theirs.created >= mine.created, path
+    return len(persistent(source))
+
+
+def untouched(before: Tree, after: Tree) -> dict[str, tuple[Znode | None, Znode | None]]:
+    """Nodes that were created, set or deleted between two readings."""
+    return {
+        path: (before.get(path), after.get(path))
+        for path in {*before, *after}
+        if _content(before.get(path)) != _content(after.get(path))
+    }
+
+
+def _same(path: str, mine: Znode, theirs: OxiaRecord) -> bool:
+    if (mine.value, mine.version) != (theirs.value, theirs.version):
+        return False
+    if _COUNTERS.match(path) or not mine.value:
+        return theirs.modifications == max(mine.version, mine.created)
+    return theirs.modifications == mine.version
+
+
+def _content(node: Znode | None) -> tuple[bytes, int, int, bool] | None:
+    return None if node is None else (node.value, node.version, node.mtime, node.ephemeral)
+
+
+def _walk(client: Any, *, without_coordinator: bool, without_server: bool = True) -> Tree:
+    """Breadth first; a node that vanishes on the way is left out."""
+    tree: Tree = {}
+    level = ["/"]
+    while level:
+        deeper: list[str] = []
+        for start in range(0, len(level), _WINDOW):
+            asked = [(path, client.get_async(path)) for path in level[start : start + _WINDOW]]
+            listed = [(path, client.get_children_async(path)) for path in level[start : start + _WINDOW]]
+            for path, answer in asked:
+                try:
+                    value, stat = answer.get(timeout=_TIMEOUT)
+                except NoNodeError:
+                    continue
+                if path != "/":
+                    tree[path] = _znode(value, stat)
+            for path, answer in listed:
+                try:
+                    names = answer.get(timeout=_TIMEOUT)
+                except NoNodeError:
+                    continue
+                children = (f"{path.rstrip('/')}/{name}" for name in names)
+                deeper += [
+                    child
+                    for child in children
+                    if not (without_coordinator and _coordination(child))
+                    and not (without_server and child == "/zookeeper")
+                ]
+        level = deeper
+    return tree
+
+
+def _znode(value: bytes | None, stat: Any) -> Znode:
+    # Containers and nodes with a time to live show their kind in the sign of the owner.
+    owner = int(stat.ephemeralOwner) & (_CONTAINER_OR_TTL * 2 - 1)
+    return Znode(
+        value or b"",
+        stat.version,
+        (stat.cversion + stat.numChildren) // 2,
+        bool(owner) and owner < _CONTAINER_OR_TTL,
+        stat.mtime,
+        max(stat.czxid, stat.mzxid, stat.pzxid),
+    )
+
+
+def _coordination(path: str) -> bool:
+    return path == COORDINATOR or path.startswith(f"{COORDINATOR}/")
+
+
+def _channel(address: str) -> grpc.Channel:
+    options = (("grpc.max_receive_message_length", -1), ("grpc.enable_http_proxy", 0))
+    return grpc.insecure_channel(address, options=options)
+
+
+def _shards(channel: grpc.Channel, namespace: str) -> list[int]:
+    ask = channel.unary_stream(
+        f"{_SERVICE}/GetShardAssignments",
+        pb.ShardAssignmentsRequest.SerializeToString,
+        pb.ShardAssignments.FromString,
+    )
+    call = ask(pb.ShardAssignmentsRequest(namespace=namespace), timeout=_TIMEOUT)
+    try:
+        for layout in call:
+            return [shard.shard for shard in layout.namespaces[namespace].assignments]
+    finally:
+        call.cancel()
+    raise AssertionError("no shard assignments")
+
+
+def _record(found: pb.GetResponse) -> OxiaRecord:
+    version = found.version
+    return OxiaRecord(
+        found.value,
+        version.version_id,
+        version.modifications_count,
+        version.HasField("session_id"),
+        version.modified_timestamp,
+    )
