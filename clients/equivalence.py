@@ -35,7 +35,8 @@ class Equivalence:
     def wanted(self, record: Record) -> Record:
         """The record that the target shall hold for one of the source."""
         if not self.target_is_zookeeper:
-            return record._replace(count=target_count(record)) if self.source_is_zookeeper else record
+            count = target_count(record) if self.source_is_zookeeper else record.count
+            return record if count == record.count else record._replace(count=count)
         if self.source_is_zookeeper:
             return record
         # Oxia numbers the next child one above its count; a znode's count is itself the next number.

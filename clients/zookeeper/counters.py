@@ -24,4 +24,6 @@ def keeps_count(path: bytes, value: bytes) -> bool:
 
 def target_count(record: Record) -> int:
     """The modification count that the Oxia copy of a ZooKeeper record must carry."""
-    return max(record.version, record.count) if keeps_count(record.path, record.value) else record.version
+    if record.count > record.version and keeps_count(record.path, record.value):
+        return record.count
+    return record.version
