@@ -47,7 +47,12 @@ def connect_config() -> ClientConnectConfig:
     return config
 
 
-async def connect(runtime: Runtime | None = None) -> Client:
+def quiet_runtime() -> Runtime:
+    """The SDK's runtime of a short command: by default its native logs would mix with answers on standard output."""
+    return Runtime(telemetry=TelemetryConfig(logging=None))
+
+
+async def connect(runtime: Runtime) -> Client:
     """Connect to Temporal.
 
     Raises:

@@ -8,13 +8,18 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateStage
+from temporalio.client import (
+    Client,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
+)
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from models.migration import MigrationPlan
-from worker.connection import ANSWER_LIMIT, connect
+from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
 from worker.exits import CommandFailed, ExitCode
 from worker.migrations import Kind
 from worker.plans import plan_json
@@ -39,7 +44,7 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
     """
 
     async def connected() -> ResultT:
-        return await work(await connect())
+        return await work(await connect(quiet_runtime()))
 
     try:
         return asyncio.run(connected())
@@ -102,7 +107,7 @@ async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel,
         cause = error.cause
         code = ExitCode.REFUSED if isinstance(cause, ApplicationError) else ExitCode.FAILED
         raise CommandFailed(code, f"{cause}.", f"see pulsar-migrate status {workflow_id}") from error
-    except TimeoutError as error:
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
         raise _not_in_time(workflow_id, name, taken=taken) from error
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:

@@ -12,7 +12,10 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from worker import migrations
+from worker.connection import quiet_runtime
 from worker.exits import CommandFailed, ExitCode
+
+_LONGEST = 500
 
 
 def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> dict[Path, str]:
@@ -32,19 +35,28 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
         workflows=workflows,
         data_converter=pydantic_data_converter,
         workflow_failure_exception_types=[pydantic.ValidationError],
+        runtime=quiet_runtime(),
     )
     found: dict[Path, str] = {}
     for file, history in histories.items():
         result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-        found[file] = " ".join(str(result.replay_failure).split()) if result.replay_failure else ""
+        found[file] = " ".join(str(result.replay_failure).split())[:_LONGEST] if result.replay_failure else ""
     return found
 
 
 def _read(file: Path) -> WorkflowHistory:
     try:
-        return WorkflowHistory.from_json(file.stem, file.read_text())
+        history = WorkflowHistory.from_json(file.stem, file.read_text())
     except OSError as error:
         raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be read") from error
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        cause = f"{file} holds no history: {' '.join(str(error).split())[:200]}."
-        raise CommandFailed(ExitCode.USAGE, cause, "save one: pulsar-migrate history ID --to FILE") from error
+    # The SDK picks the JSON apart as it comes, and hangs in the replay of one without a first event.
+    except Exception as error:
+        raise _no_history(file, " ".join(str(error).split())[:200]) from error
+    if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
+        raise _no_history(file, "it does not begin with the start of a workflow")
+    return history
+
+
+def _no_history(file: Path, cause: str) -> CommandFailed:
+    cure = "save one: pulsar-migrate history ID --to FILE"
+    return CommandFailed(ExitCode.USAGE, f"{file} holds no history: {cause}.", cure)

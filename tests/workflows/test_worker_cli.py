@@ -28,6 +28,7 @@ from models.lifecycle import Rules
 from models.metadata_store import KIND, MetadataStorePlan
 from models.migration import SEARCH_ATTRIBUTES, TASK_QUEUE, FailureKind, Outcome, Report, Undo
 from tests.stacks import MakeStack
+from worker.exits import CommandFailed, ExitCode
 from worker.registration import register_search_attributes
 from worker.replay import replay
 from workflows.migration import Migration
@@ -310,6 +311,17 @@ async def test_history_replays(shell: Shell, tmp_path: Path) -> None:
     assert await asyncio.to_thread(replay, [file], [SmallMigration]) == {file: ""}
     answer = await shell("replay", str(file), "-o", "json")
     assert (answer.code, answer.json[str(file)]["replays"]) == (4, False)
+    assert "nondeterminism" in answer.json[str(file)]["fault"].lower()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"events": []}', '{"events": [{"eventId": "1"}]}', '{"events": 3}'])
+async def test_no_history(text: str, tmp_path: Path) -> None:
+    """A file that is no history is a usage error, before anything is replayed."""
+    file = tmp_path / "other.json"
+    file.write_text(text)
+    with pytest.raises(CommandFailed, match="holds no history") as failure:
+        replay([file], [SmallMigration])
+    assert failure.value.code is ExitCode.USAGE
 
 
 async def test_registration(shell: Shell) -> None:
