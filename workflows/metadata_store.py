@@ -29,6 +29,9 @@ with workflow.unsafe.imports_passed_through():
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
 
+# How long a new throttle may take; the migration cannot end before its updates are answered.
+_THROTTLING = timedelta(seconds=30)
+
 
 @workflow.defn
 class MetadataStoreMigration(Migration[MetadataStorePlan]):
@@ -216,17 +219,18 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     @workflow.update(description="Limit the bulk copy to megabytes of values per second; null lifts the limit.")
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
-        await self.step(Steps.set_speed, self.plan, speed, summary=f"Throttle: {speed.megabytes_per_second} MB/s")
-        self.note(f"throttle is now {speed.megabytes_per_second or 'off'} MB/s")
+        limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
+        await self.step(Steps.set_speed, self.plan, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
+        self.note(f"throttle is now {limit}")
         return speed
 
     @set_throttle.validator
     def check_set_throttle(self, speed: Speed) -> None:
         """Refuse where no bulk copy runs."""
         del speed
-        phase = self.history[-1].phase if self.history else Phase.PRECHECK
+        phase = next((entry.phase for entry in self.history[-1:] if not entry.ended), "")
         if phase != Phase.PRE_COPY and not (phase == Phase.COPYING and self.plan.mode is Mode.OFFLINE):
-            raise ApplicationError(f"no bulk copy runs in {phase}", type=FailureKind.REFUSED)
+            raise ApplicationError("no bulk copy runs now", type=FailureKind.REFUSED)
 
     def _note_copy(self, pre: PreCopy) -> None:
         self.figures.update(

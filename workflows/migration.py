@@ -79,6 +79,7 @@ class Migration(Generic[PlanT]):
         self.certificate: dict[str, Any] = {}
         self.deadlines: dict[str, datetime] = {}
         self._first = first
+        self._lost_queues: set[str] = set()
         self._progress: Progress | None = None
         self._waiting: Waiting | None = None
         self._step_waiting: Waiting | None = None
@@ -231,7 +232,7 @@ class Migration(Generic[PlanT]):
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             "summary": summary,
         }
-        if queue:
+        if queue and queue not in self._lost_queues:
             try:
                 return await workflow.execute_activity_method(
                     activity, args=args, task_queue=queue, schedule_to_start_timeout=timedelta(seconds=5), **common
@@ -239,6 +240,7 @@ class Migration(Generic[PlanT]):
             except ActivityError as error:
                 if not _nobody_started(error):
                     raise
+                self._lost_queues.add(queue)
                 self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
         return await workflow.execute_activity_method(activity, args=args, **common)
 
@@ -306,8 +308,9 @@ class Migration(Generic[PlanT]):
         except ActivityError as error:
             self._end(Outcome.FAILED)
             cause = error.cause
-            kind = cause.type if isinstance(cause, ApplicationError) and cause.type else FailureKind.UNREACHABLE
-            raise ApplicationError(_cause(error), type=kind, non_retryable=True) from error
+            if isinstance(cause, ApplicationError) and cause.type:
+                raise ApplicationError(cause.message, type=cause.type, non_retryable=True) from error
+            raise ApplicationError(_cause(error), type=FailureKind.UNREACHABLE, non_retryable=True) from error
         except BaseException:
             self._end(Outcome.FAILED)
             raise
