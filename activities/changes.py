@@ -1,16 +1,24 @@
-"""Copy and compare single paths: what changed since the bulk copy."""
+"""Copy and compare single paths: what changed since the bulk copy.
+
+An attempt that was given up may wake up after its migration was committed. It must not write then, so each write names
+the version that it replaces, and between reading that version and writing the fence is asked: it passes only where no
+service writes to the target yet. Whatever a service wrote later has another version.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from temporalio.exceptions import ApplicationError
+
 from clients.access import open_reader, open_writer
 from clients.equivalence import Equivalence, migrates
-from clients.errors import StoreDenied
-from clients.store import Record, Unreadable
+from clients.errors import StoreConflict, StoreDenied
+from clients.store import ABSENT, Record, Unreadable
+from models.migration import FailureKind
 from spark.plan import Pair
 
 
@@ -22,10 +30,15 @@ class Applied(NamedTuple):
     ephemerals: frozenset[bytes]
 
 
+Fence = Callable[[], None]
+"""Raises StoreConflict where this attempt must not write any more."""
+
+
 class Replica:
     """Brings single paths of the target to the state of the source; a context manager."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, fence: Fence) -> None:
+        self._fence = fence
         self._rules = Equivalence(pair.source, pair.target)
         with ExitStack() as opened:
             self._source = open_reader(pair.source, pair.access)
@@ -45,26 +58,37 @@ class Replica:
         self._opened.close()
 
     def apply(self, paths: Iterable[bytes]) -> Applied:
-        """Write what the source holds, delete what it does not; ephemerals on either side are left alone."""
+        """Write what the source holds, delete what it does not; ephemerals on either side are left alone.
+
+        Raises:
+            ApplicationError: `Conflict`, to be tried again: another attempt of this step writes too.
+            StoreConflict: the fence refuses.
+        """
         ordered = sorted(set(paths))
         source, target = self._both(ordered)
+        self._fence()
         written = 0
-        doomed: list[bytes] = []
+        doomed: list[Record] = []
         ephemerals: set[bytes] = set()
         for path, mine, theirs in zip(ordered, source, target, strict=True):
             if mine is not None and migrates(mine):
                 if theirs is None or not self._rules.equal(mine, theirs):
-                    self._writer.put(self._rules.wanted(mine), only_if_absent=False)
+                    self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
                     written += 1
                 continue
             if mine is not None and mine.owner:
                 ephemerals.add(path)
             if theirs is not None and migrates(theirs) and not self._rules.may_stand_alone(theirs):
-                doomed.append(path)
-        self._writer.flush()
-        for path in sorted(doomed, key=lambda path: path.count(b"/"), reverse=True):
-            self._writer.delete(path)
-        self._writer.flush()
+                doomed.append(theirs)
+        try:
+            self._writer.flush()
+            for record in sorted(doomed, key=lambda record: record.path.count(b"/"), reverse=True):
+                self._writer.delete(record.path, expected=record.version)
+            self._writer.flush()
+        except StoreConflict as error:
+            raise ApplicationError(
+                f"another attempt of this step writes to the target too ({error})", type=FailureKind.CONFLICT
+            ) from error
         return Applied(written, len(doomed), frozenset(ephemerals))
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:

@@ -74,6 +74,16 @@ class TargetClaim:
             self._must_be_mine(found[0])
             self._write(found[0].model_copy(update={"throttle": throttle}), found[1])
 
+    def require(self) -> None:
+        """The fence of an offline migration: make sure that this run holds the target.
+
+        Raises:
+            StoreConflict: it does not: this attempt is a late one, and must not write.
+        """
+        found = self._read()
+        if found is None or (found[0].workflow_id, found[0].run_id) != self._me:
+            raise StoreConflict(f"this run does not hold the target {self._url} any more")
+
     def is_mine(self) -> bool:
         """Whether this migration, in this run or an earlier one, holds the target."""
         found = self._read()

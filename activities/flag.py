@@ -8,9 +8,11 @@ from clients.errors import StoreConflict
 from clients.zookeeper.coordination import Coordination, CoordinationReader, Create, Delete, Set
 from models.metadata_store import CLAIM, FLAG, Claim, Flag, FlagPhase
 
-_OPEN = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
+OPEN = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
+"""The phases in which services write to the source."""
+
 _FROM = {
-    FlagPhase.PREPARATION: _OPEN,
+    FlagPhase.PREPARATION: OPEN,
     FlagPhase.COPYING: (FlagPhase.PREPARATION,),
     FlagPhase.COMPLETED: (FlagPhase.COPYING,),
     FlagPhase.FAILED: (FlagPhase.PREPARATION, FlagPhase.COPYING),
@@ -98,7 +100,7 @@ class FlagKeeper:
         mine = state.owned_by(self._me.workflow_id)
         if mine and state.flag.phase is to:
             return state
-        if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in _OPEN):
+        if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN):
             raise StoreConflict(foreign_flag(state.flag))
         blocked = state.modified_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
         new = claim.model_copy(update={"flag_version": state.version + 1, "blocked_since_ms": blocked})
@@ -106,6 +108,23 @@ class FlagKeeper:
         flag = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
         self._zookeeper.commit([flag, Set(CLAIM, _dump(new), state.claim_version)])
         return read_flag(self._zookeeper)
+
+    def stands_at(self, phase: FlagPhase) -> bool:
+        """Whether this migration moved the flag to this phase, and nobody moved it since."""
+        state = read_flag(self._zookeeper)
+        return state.owned_by(self._me.workflow_id) and state.flag.phase is phase
+
+    def require(self, *phases: FlagPhase) -> None:
+        """The fence: make sure that the flag stands in one of these phases, and that this run holds the source.
+
+        Raises:
+            StoreConflict: it does not: this attempt is a late one, and must not write.
+        """
+        state = read_flag(self._zookeeper)
+        if state.claim is None or state.claim.run_id != self._me.run_id:
+            raise StoreConflict(held_by(state.claim) if state.claim else "this run does not hold the source any more")
+        if state.flag.phase not in phases:
+            raise StoreConflict(f"the migration flag is {state.flag.phase}; this step came too late to write")
 
     def release(self) -> FlagState:
         """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes."""

@@ -47,7 +47,7 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
     watch = _watch_or_scan(work, control)
     source = open_reader(work.plan.source_url, work.runtime.access)
     try:
-        with Replica(work.pair) as replica:
+        with work.replica(FlagPhase.PREPARATION) as replica:
             pause = _FIRST_POLL
             while missing := _missing(work, source, replica, watch):
                 if time.time() > deadline:
@@ -87,7 +87,7 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
         watch.collect(work.runtime.access.timeout)
     changed = len(watch.unsettled)
     control.check()
-    with Replica(work.pair) as replica:
+    with work.replica(FlagPhase.COPYING) as replica:
         applied = replica.apply(watch.unsettled)
     return ChangeCopy(
         by="scan" if gap else "watch",
@@ -108,7 +108,7 @@ def verify(work: Work, control: StepControl, records: int) -> Verification:
     begun = time.monotonic()
     watch = work.watch
     whole = work.plan.full_verify or work.plan.mode is Mode.OFFLINE or watch is None
-    with Replica(work.pair) as replica:
+    with work.replica(FlagPhase.COPYING) as replica:
         if whole:
             comparison = jobs.compare(work.engine, work.pair, records=records, tag=work.tag(control))
             compared, different = comparison.records, list(comparison.different)
@@ -132,12 +132,9 @@ def complete(work: Work, control: StepControl) -> Completion:
     Raises:
         StoreConflict: somebody else moved the flag.
     """
-    watch = work.watch
     with work.flag() as flag:
-        if watch is not None and not watch.gap() and (late := watch.collect(work.runtime.access.timeout)):
-            with Replica(work.pair) as replica:
-                replica.apply(late)
-                _repair(replica, replica.differences(late))
+        if not flag.stands_at(FlagPhase.COMPLETED):
+            _copy_late_changes(work)
         control.check()
         state = flag.advance(FlagPhase.COMPLETED, work.plan.target)
     with work.target_claim() as claim:
@@ -145,6 +142,14 @@ def complete(work: Work, control: StepControl) -> Completion:
     work.runtime.forget(work.run_id)
     since = state.claim.blocked_since_ms if state.claim else state.modified_ms
     return Completion(blocked_seconds=(state.modified_ms - since) / 1000)
+
+
+def _copy_late_changes(work: Work) -> None:
+    watch = work.watch
+    if watch is not None and not watch.gap() and (late := watch.collect(work.runtime.access.timeout)):
+        with work.replica(FlagPhase.COPYING) as replica:
+            replica.apply(late)
+            _repair(replica, replica.differences(late))
 
 
 def complete_offline(work: Work, control: StepControl) -> Completion:

@@ -6,12 +6,13 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 
+from activities.changes import Replica
 from activities.claims import TargetClaim
 from activities.flag import FlagKeeper
 from activities.runtime import Runtime, SourceWatch
 from activities.steps import StepControl
 from clients.zookeeper.coordination import Coordination
-from models.metadata_store import MetadataStorePlan
+from models.metadata_store import FlagPhase, MetadataStorePlan, Mode
 from spark.engine import SparkEngine
 from spark.plan import Pair
 
@@ -52,6 +53,16 @@ class Work:
         access = self.runtime.access
         with Coordination(self.plan.source_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
             yield FlagKeeper(zookeeper, self.workflow_id, self.run_id)
+
+    @contextmanager
+    def replica(self, *phases: FlagPhase) -> Generator[Replica]:
+        """Single paths of the target; writes are fenced by the flag's phase, offline by our record in the target."""
+        if self.plan.mode is Mode.LIVE:
+            with self.flag() as flag, Replica(self.pair, lambda: flag.require(*phases)) as replica:
+                yield replica
+        else:
+            with self.target_claim() as claim, Replica(self.pair, claim.require) as replica:
+                yield replica
 
     def target_claim(self) -> TargetClaim:
         """Our record in the target."""

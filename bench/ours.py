@@ -70,7 +70,7 @@ class Jobs:
         claim = Claim(workflow_id="bench", run_id="bench", attempt=self._pair.attempt).model_dump_json().encode()
         writer = open_writer(self._pair.target, self._pair.access, keep_versions=True)
         try:
-            writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), only_if_absent=False)
+            writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), over=None)
             writer.flush()
         finally:
             writer.close()

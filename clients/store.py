@@ -14,6 +14,9 @@ from models.store_url import StoreUrl
 #: Pulsar's own coordination subtree: belongs to one store, and is never copied or compared (PIP-454).
 COORDINATOR = b"/pulsar/migration-coordinator"
 
+#: Stands for "no record" where a version is expected.
+ABSENT = -1
+
 
 class Record(NamedTuple):
     """One znode, or one Oxia record.
@@ -95,18 +98,23 @@ class StoreWriter(Protocol):
 
     url: StoreUrl
 
-    def put(self, record: Record, *, only_if_absent: bool) -> None:
+    def put(self, record: Record, *, over: int | None) -> None:
         """Write value, version and count of a persistent record (see each store for what it can keep).
 
-        With `only_if_absent` a record that stands already is left as it is: the fence that keeps a late attempt from
-        overwriting newer data. Blocks while too much is in flight.
+        Args:
+            record: what shall stand.
+            over: what it may replace: `ABSENT` nothing, so that a record that stands is left as it is; a version
+                only that one, and another makes `flush` raise StoreConflict; None whatever stands.
+
+        Blocks while too much is in flight.
         """
         ...
 
-    def delete(self, path: bytes) -> None:
-        """Delete one record without a condition; one that is absent is none of `flush`'s count.
+    def delete(self, path: bytes, *, expected: int | None = None) -> None:
+        """Delete one record; one that is absent is none of `flush`'s count.
 
-        A znode that has children stays, and is none of the count either.
+        With `expected` it must have that version, else `flush` raises StoreConflict. A znode that has children stays,
+        and is none of the count either.
         """
         ...
 
@@ -114,6 +122,7 @@ class StoreWriter(Protocol):
         """Wait until everything is acknowledged; returns the number of records written or deleted since the last flush.
 
         Raises:
+            StoreConflict: a record had another version than the expected one.
             StoreError: a write failed; which ones were done is not known, and all can be repeated.
         """
         ...

@@ -13,7 +13,7 @@ from clients.access import MAX_STEPS, open_reader, open_writer
 from clients.equivalence import Equivalence, migrates
 from clients.errors import StoreConflict, StoreDenied
 from clients.oxia.reader import OxiaReader
-from clients.store import Partition, Record, StoreReader, Unreadable
+from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
 from models.metadata_store import CLAIM, Claim
 from spark.plan import Copied, Pair, Side, Surveyed
 
@@ -73,7 +73,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
                     raise _unreadable(record)
                 if not migrates(record):
                     continue
-                writer.put(rules.wanted(record), only_if_absent=True)
+                writer.put(rules.wanted(record), over=ABSENT)
                 records += 1
                 highest = max(highest, record.version)
                 size += len(record.value)

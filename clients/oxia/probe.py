@@ -29,7 +29,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
     writer, reader = OxiaWriter(url, timeout=timeout), OxiaReader(url, timeout=timeout)
     try:
         for path in scratch:
-            writer.put(Record(path, b"probe", _VERSION, _COUNT, 0, 0, 0), only_if_absent=False)
+            writer.put(Record(path, b"probe", _VERSION, _COUNT, 0, 0, 0), over=None)
         writer.flush()
         _check_versions(url, reader, scratch)
         if reader.children(top) != children:

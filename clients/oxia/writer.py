@@ -9,14 +9,11 @@ from queue import SimpleQueue
 
 import grpc
 
-from clients.errors import RecordNotWritable, StoreError, StoreProtocolError, StoreUnreachable
+from clients.errors import RecordNotWritable, StoreConflict, StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
-from clients.store import Record
+from clients.store import ABSENT, Record
 from models.store_url import StoreUrl
-
-#: Oxia's expected version for "must not exist"; a record that carries it as version id could not be fenced.
-ABSENT = -1
 
 # Bytes that a request takes beside key and value: tags, lengths, versions.
 _OVERHEAD = 32
@@ -45,8 +42,8 @@ class OxiaWriter:
         self._batch_bytes = batch_bytes
         self._shards: dict[int, _ShardWriter] = {}
 
-    def put(self, record: Record, *, only_if_absent: bool) -> None:
-        """Write a persistent record; with `only_if_absent` one that stands already stays as it is.
+    def put(self, record: Record, *, over: int | None) -> None:
+        """Write a persistent record over nothing (`ABSENT`: one that stands already stays as it is), a version, or any.
 
         Raises:
             RecordNotWritable: the record is ephemeral, its path is no UTF-8, or its version is -1.
@@ -61,19 +58,20 @@ class OxiaWriter:
         put.value = value
         put.override_version_id = version
         put.override_modifications_count = count
-        if only_if_absent:
-            put.expected_version_id = ABSENT
+        if over is not None:
+            put.expected_version_id = over
 
-    def delete(self, path: bytes) -> None:
-        """Delete one record without a condition; one that is absent is none of `flush`'s count."""
-        self._shard(path).delete(path)
+    def delete(self, path: bytes, *, expected: int | None = None) -> None:
+        """Delete one record, of one version where that is given; one that is absent is none of `flush`'s count."""
+        self._shard(path).delete(path, expected)
 
     def flush(self) -> int:
         """Wait for every acknowledgement; returns how many records were written or deleted since the last flush.
 
-        Records that stood already (`only_if_absent`) and deletes of absent ones are not counted.
+        Records that stood already (put over `ABSENT`) and deletes of absent ones are not counted.
 
         Raises:
+            StoreConflict: a record had another version than the expected one.
             StoreError: a write failed; which ones were done is not known, and all can be repeated.
         """
         for shard in self._shards.values():
@@ -122,11 +120,11 @@ class _ShardWriter:
         self._size += size
         return self._batch.puts.add()
 
-    def delete(self, path: bytes) -> None:
+    def delete(self, path: bytes, expected: int | None) -> None:
         if self._size >= self._batch_bytes:
             self.send()
         self._size += _OVERHEAD + len(path)
-        self._batch.deletes.add(key=path)
+        self._batch.deletes.add(key=path, expected_version_id=expected)
 
     def send(self) -> None:
         """Hand over the batch, if it holds anything, once the window has room."""
@@ -194,8 +192,9 @@ class _ShardWriter:
         left = 0
         for index, answer in enumerate(response.puts):
             if answer.status:
-                if answer.status != pb.UNEXPECTED_VERSION_ID or not puts[index].HasField("expected_version_id"):
-                    raise self._refused("put", puts[index].key, answer.status)
+                put = puts[index]
+                if answer.status != pb.UNEXPECTED_VERSION_ID or put.expected_version_id != ABSENT:
+                    raise self._refused("put", put.key, answer.status)
                 left += 1
         for index, answer in enumerate(response.deletes):
             if answer.status:
@@ -204,8 +203,9 @@ class _ShardWriter:
                 left += 1
         return len(puts) + len(deletes) - left
 
-    def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreProtocolError:
-        return StoreProtocolError(
+    def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreError:
+        kind = StoreConflict if status == pb.UNEXPECTED_VERSION_ID else StoreProtocolError
+        return kind(
             f"Oxia at {self._address} refused to {verb} {key.decode(errors='replace')}: {pb.Status.Name(status)}"
         )
 

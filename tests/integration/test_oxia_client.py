@@ -16,7 +16,7 @@ from clients.oxia import OxiaClient, OxiaReader, OxiaWriter, probe_target, speak
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
 from clients.oxia.version_floor import raise_version_floor
-from clients.store import COORDINATOR, Partition, Record
+from clients.store import ABSENT, COORDINATOR, Partition, Record
 from deploy.devstack.server import Server
 from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
@@ -91,7 +91,7 @@ def test_records_come_back_as_they_were_written(writer: OxiaWriter, reader: Oxia
         for found in [record(f"/trip/t{number:04d}{level}", b"v" * (number % 700), number * 31 - 9, number % 5)]
     }
     for one in wanted.values():
-        writer.put(one, only_if_absent=False)
+        writer.put(one, over=None)
     assert writer.flush() == len(wanted)
     assert writer.flush() == 0
     assert below(reader, b"/trip/") == wanted
@@ -101,7 +101,7 @@ def test_records_come_back_as_they_were_written(writer: OxiaWriter, reader: Oxia
 def test_parts_are_disjoint_whole_and_balanced(writer: OxiaWriter, reader: OxiaReader) -> None:
     """The parts of a store hold each record once and are of like size; a store takes no more parts than it has keys."""
     for number in range(4000):
-        writer.put(record(f"/parts/{'x/' * (number % 3)}{number:05d}"), only_if_absent=False)
+        writer.put(record(f"/parts/{'x/' * (number % 3)}{number:05d}"), over=None)
     writer.flush()
     whole = sorted(found.path for found in everything(reader))
     for wanted in (1, 2, 7, 16, 100):
@@ -112,14 +112,32 @@ def test_parts_are_disjoint_whole_and_balanced(writer: OxiaWriter, reader: OxiaR
         assert max(sizes) <= 2 * min(sizes)
 
 
+def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl, reader: OxiaReader) -> None:
+    """A put over a version, and a delete of one, do nothing to a record that somebody changed meanwhile."""
+    with closing(OxiaWriter(url, timeout=5)) as current:
+        current.put(record("/over", b"copied", 5, 5), over=None)
+        current.flush()
+        current.put(record("/over", b"repaired", 6, 6), over=5)
+        assert current.flush() == 1
+    with closing(OxiaWriter(url, timeout=5)) as late:
+        late.put(record("/over", b"late", 5, 5), over=5)
+        with pytest.raises(StoreConflict, match="/over"):
+            late.flush()
+    with closing(OxiaWriter(url, timeout=5)) as late:
+        late.delete(b"/over", expected=5)
+        with pytest.raises(StoreConflict, match="/over"):
+            late.flush()
+    assert reader.read([b"/over"]) == [record("/over", b"repaired", 6, 6)]
+
+
 def test_only_absent_records_are_written_on_demand(writer: OxiaWriter, reader: OxiaReader) -> None:
-    """With `only_if_absent` overrides are obeyed for a new record, and a standing one stays and is not counted."""
-    writer.put(record("/fence", b"new", 42, 7), only_if_absent=True)
+    """With `over=ABSENT` overrides are obeyed for a new record, and a standing one stays and is not counted."""
+    writer.put(record("/fence", b"new", 42, 7), over=ABSENT)
     assert writer.flush() == 1
-    writer.put(record("/fence", b"late", 43, 8), only_if_absent=True)
+    writer.put(record("/fence", b"late", 43, 8), over=ABSENT)
     assert writer.flush() == 0
     assert reader.read([b"/fence"]) == [record("/fence", b"new", 42, 7)]
-    writer.put(record("/fence", b"forced", 3, 1), only_if_absent=False)
+    writer.put(record("/fence", b"forced", 3, 1), over=None)
     assert writer.flush() == 1
     assert reader.read([b"/fence"]) == [record("/fence", b"forced", 3, 1)]
 
@@ -129,14 +147,14 @@ def test_writes_of_one_key_take_effect_in_their_order(writer: OxiaWriter, reader
     for filler in (b"", b"x" * 5000):
         for number in range(20):
             path = f"/order/{number}"
-            writer.put(record(path, b"first" + filler, 1, 1), only_if_absent=False)
+            writer.put(record(path, b"first" + filler, 1, 1), over=None)
             writer.delete(path.encode())
-            writer.put(record(path, b"second", 2, 2), only_if_absent=True)
+            writer.put(record(path, b"second", 2, 2), over=ABSENT)
             writer.delete(b"/order/absent")
         assert writer.flush() == 60
         assert set(below(reader, b"/order/").values()) == {record(f"/order/{n}", b"second", 2, 2) for n in range(20)}
         for number in range(20):
-            writer.put(record(f"/order/{number}"), only_if_absent=False)
+            writer.put(record(f"/order/{number}"), over=None)
             writer.delete(b"/order/%d" % number)
         assert writer.flush() == 40
         assert below(reader, b"/order/") == {}
@@ -146,7 +164,7 @@ def test_writes_of_one_key_take_effect_in_their_order(writer: OxiaWriter, reader
 def test_any_version_is_kept(writer: OxiaWriter, reader: OxiaReader, version: int) -> None:
     """Versions beyond 32 bits and negative ones are kept, as version and as count."""
     wanted = record(f"/versions/{version}", b"v", version, version)
-    writer.put(wanted, only_if_absent=True)
+    writer.put(wanted, over=ABSENT)
     assert writer.flush() == 1
     assert reader.read([wanted.path]) == [wanted]
 
@@ -155,7 +173,7 @@ def test_children_are_listed_without_their_own(writer: OxiaWriter, reader: OxiaR
     """Direct children come sorted from all shards, without grandchildren and neighbours; parents need not exist."""
     paths = ["/kin/a", "/kin/a/x", "/kin/a-b", "/kin/a-b/y/z", "/kin/b", "/kin-d/c", "/kin0"]
     for path in paths:
-        writer.put(record(path), only_if_absent=False)
+        writer.put(record(path), over=None)
     writer.flush()
     assert reader.children(b"/kin") == [b"/kin/a", b"/kin/a-b", b"/kin/b"]
     assert reader.children(b"/kin/b") == []
@@ -167,7 +185,7 @@ def test_a_subtree_is_one_range_for_each_depth(writer: OxiaWriter, reader: OxiaR
     """Keys are sorted by depth first, so the n-th generation below a path is a range of its own."""
     paths = ["/deep", "/deep/a", "/deep/a/x", "/deep/a/x/y", "/deep/b/z", "/deep!/a/x", "/deeq/b/c", "/deed/b/c/d"]
     for path in paths:
-        writer.put(record(path), only_if_absent=False)
+        writer.put(record(path), over=None)
     writer.flush()
     generations: list[list[bytes]] = []
     for depth in (1, 2, 3, 4):
@@ -237,11 +255,11 @@ def test_a_copied_version_comes_again_unless_the_floor_is_raised(url: StoreUrl, 
     """Overrides do not move the shard's counter; above the floor no version of a copied record is given again."""
     with closing(OxiaClient(url)) as client:
         before = client.put(b"/floor", b"", None)
-        writer.put(record("/floor", b"copied", before + 1), only_if_absent=False)
+        writer.put(record("/floor", b"copied", before + 1), over=None)
         writer.flush()
         assert client.put(b"/floor", b"changed", before + 1) == before + 1
         highest = before + 60_000
-        writer.put(record("/floor", b"copied", highest), only_if_absent=False)
+        writer.put(record("/floor", b"copied", highest), over=None)
         writer.flush()
         assert raise_version_floor(url, highest) >= 60_000 - 1
         assert client.put(b"/floor", b"changed", highest) == highest + 1
@@ -270,14 +288,14 @@ RACE_RECORDS = 5000
 def race(address: str, runner: int, start: Barrier) -> None:
     """One of several processes that write at once: records of its own, and some that all of them want."""
     with closing(OxiaWriter(parse_store_url(address), batch_bytes=8192)) as writer:
-        writer.put(record(f"/race/{runner}/ready"), only_if_absent=False)
+        writer.put(record(f"/race/{runner}/ready"), over=None)
         writer.flush()
         start.wait(60)
         for number in range(RACE_RECORDS):
             own = record(f"/race/{runner}/{number}", b"%d" % runner * 100, runner * 1000 + number % 7, number % 5)
-            writer.put(own, only_if_absent=False)
+            writer.put(own, over=None)
             if number % 10 == 0:
-                writer.put(record(f"/race/all/{number}", b"%d" % runner, number, 3), only_if_absent=True)
+                writer.put(record(f"/race/all/{number}", b"%d" % runner, number, 3), over=ABSENT)
         writer.flush()
 
 
@@ -307,7 +325,7 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
     url = parse_store_url(f"oxia://{victim.address}")
     with closing(OxiaWriter(url)) as writer:
         for number in range(64):
-            writer.put(record(f"/silent/{number}", b"x" * 1_000_000), only_if_absent=False)
+            writer.put(record(f"/silent/{number}", b"x" * 1_000_000), over=None)
         assert writer.flush() == 64
     with (
         closing(OxiaReader(url, timeout=1)) as reader,
@@ -317,15 +335,15 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
     ):
         scan = reader.scan(reader.partitions(1)[0])
         next(scan)
-        late.put(record("/silent/late"), only_if_absent=False)
-        full.put(record("/silent/late"), only_if_absent=False)
+        late.put(record("/silent/late"), over=None)
+        full.put(record("/silent/late"), over=None)
         assert late.flush() == full.flush() == 1
         assert client.get(b"/silent/0") is not None
         victim.pause()
         try:
             with pytest.raises(StoreUnreachable, match=f"{victim.address} sent nothing for 1 s"):
                 list(scan)
-            late.put(record("/silent/late"), only_if_absent=False)
+            late.put(record("/silent/late"), over=None)
             for _ in range(2):
                 with pytest.raises(StoreUnreachable, match=f"{victim.address} acknowledged no write .* for 1 s"):
                     late.flush()
@@ -359,7 +377,7 @@ def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
     wanted = [record(f"/crash/{number}", b"x" * 500, number, 1) for number in range(20_000)]
     with closing(OxiaWriter(url, timeout=5)) as writer:
         for one in wanted[:10_000]:
-            writer.put(one, only_if_absent=True)
+            writer.put(one, over=ABSENT)
         victim.kill()
         with pytest.raises(StoreError, match=victim.address):
             _write_all(writer, wanted[10_000:])
@@ -371,5 +389,5 @@ def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
 
 def _write_all(writer: OxiaWriter, records: Iterable[Record]) -> None:
     for one in records:
-        writer.put(one, only_if_absent=True)
+        writer.put(one, over=ABSENT)
     writer.flush()

@@ -24,6 +24,6 @@ def test_records_that_oxia_cannot_hold_are_refused(record: Record, cause: str) -
     """An ephemeral record, the version that means absence, and a path that is no text are named and not sent."""
     writer = OxiaWriter(parse_store_url("oxia://127.0.0.1:1"))
     with pytest.raises(RecordNotWritable, match=re.escape(cause)):
-        writer.put(record, only_if_absent=False)
+        writer.put(record, over=None)
     writer.close()
     writer.close()
