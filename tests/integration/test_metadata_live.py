@@ -5,7 +5,7 @@ The tests share one cluster and run in their order: each starts where the one be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -15,7 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from deploy.devstack.stack import Stack, StackSpec
 from models.metadata_store import MetadataStorePlan, SourceCleanup
-from models.migration import Outcome, Verb
+from models.migration import Outcome, Status, Verb
 from tests.stacks import MakeStack
 from tests.support import stores
 from tests.support.admin import Admin
@@ -127,7 +127,7 @@ def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     assert refused == {}
     _produce(stack, admin, NEW_TOPICS)
     each = [admin.ledgers(name) for name in NEW_TOPICS]
-    fresh: set[int] = set().union(*each)
+    fresh = {ledger for ledgers in each for ledger in ledgers}
     assert all(each)
     assert len(fresh) == sum(map(len, each)), "two topics share a ledger"
     assert fresh & cluster.ledgers == set()
@@ -178,8 +178,11 @@ def test_cleanup_removes_the_source(cluster: Cluster) -> None:
     assert cluster.admin.can_write(CLUSTER)
 
 
-def _census(fits: Callable[[list[str]], bool]) -> Callable[..., bool]:
-    return lambda status: "still_on_source" in status.facts and fits(status.facts["still_on_source"])
+def _census(fits: Callable[[list[str]], bool]) -> Callable[[Status], bool]:
+    def holds(status: Status) -> bool:
+        return "still_on_source" in status.facts and fits(status.facts["still_on_source"])
+
+    return holds
 
 
 def _ephemerals(zk_url: str) -> set[str]:
@@ -197,6 +200,5 @@ def _produce(stack: Stack, admin: Admin, names: list[str]) -> None:
         client.close()
 
 
-def _all_ledgers(admin: Admin, names: object) -> set[int]:
-    assert isinstance(names, list | dict)
-    return set().union(*(admin.ledgers(str(name)) for name in names))
+def _all_ledgers(admin: Admin, names: Iterable[str]) -> set[int]:
+    return {ledger for name in names for ledger in admin.ledgers(name)}

@@ -51,9 +51,10 @@ Records = dict[str, OxiaRecord]
 
 
 @contextmanager
-def kazoo(zk_url: str) -> Generator[Any]:
-    """A session for as long as the context lasts; its calls have no types."""
-    client = KazooClient(zk_url.removeprefix("zk:"), timeout=10)
+def kazoo(zk_url: str, *, digest: str = "") -> Generator[Any]:
+    """A session for as long as the context lasts, with `user:password` if given; its calls have no types."""
+    auth = [("digest", digest)] if digest else None
+    client = KazooClient(zk_url.removeprefix("zk:"), timeout=10, auth_data=auth)
     client.start(timeout=15)
     try:
         yield client
@@ -110,11 +111,11 @@ def delete_oxia(oxia_url: str, key: str) -> None:
         assert answer.status == pb.OK
 
 
-def last_zxid(zk_url: str) -> int:
-    """The highest transaction id that any node shows, the coordinator's and the server's own included."""
-    with kazoo(zk_url) as client:
+def last_zxid(zk_url: str, *, digest: str = "") -> int:
+    """The highest transaction id that any persistent node shows, the coordinator's and the server's own included."""
+    with kazoo(zk_url, digest=digest) as client:
         everything = _walk(client, without_coordinator=False, without_server=False)
-    return max(node.last_zxid for node in everything.values())
+    return max(node.last_zxid for node in everything.values() if not node.ephemeral)
 
 
 def persistent(tree: Mapping[str, Znode] | Mapping[str, OxiaRecord]) -> set[str]:
