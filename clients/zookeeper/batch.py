@@ -15,7 +15,7 @@ from clients.zookeeper.scan import read_records
 #: Failures of a multi that reading the nodes again may cure.
 RACES = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
 #: Rounds of reading and writing before others are said to change the same nodes.
-ROUNDS = 10
+ROUNDS = 20
 
 
 class Item(NamedTuple):
@@ -64,6 +64,12 @@ class Batch:
     def __str__(self) -> str:
         first = self.items[0].path.decode(errors="replace")
         return first if len(self.items) == 1 else f"{len(self.items)} nodes from {first} on"
+
+    def split(self) -> list[Batch]:
+        """Halves to try again: others who write at the same time spoil small ones less often."""
+        middle = -(-len(self.items) // 2)
+        halves = (self.items[:middle], self.items[middle:])
+        return [Batch(half, counts=self.counts, rounds=self.rounds, error=self.error) for half in halves if half]
 
     @property
     def largest(self) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -99,6 +100,7 @@ class CoordinationReader:
     def __init__(self, url: StoreUrl, *, auth: Sequence[tuple[str, bytes]] = (), timeout: float = 10) -> None:
         self.url = url
         self._timeout = timeout
+        self._ending: threading.Thread | None = None
         self._client: Any = KazooClient(  # its results have no types
             hosts=",".join(url.hosts),
             timeout=_SESSION_TIMEOUT,
@@ -118,8 +120,16 @@ class CoordinationReader:
 
     def close(self) -> None:
         """End the session, and with it its ephemeral nodes; harmless when done twice."""
-        self._client.stop()
-        self._client.close()
+        if not self._ending:
+            # kazoo waits for a server that hangs, and longer than a call may take.
+            self._ending = threading.Thread(target=self._end, name="zookeeper-coordination-end", daemon=True)
+            self._ending.start()
+        self._ending.join(self._timeout)
+
+    def _end(self) -> None:
+        with contextlib.suppress(exceptions.KazooException):
+            self._client.stop()
+            self._client.close()
 
     @property
     def session_id(self) -> int:
@@ -173,8 +183,8 @@ class CoordinationReader:
 class Coordination(CoordinationReader):
     """A session that reads and writes. What it writes is conditional: on absence, or on a version.
 
-    A write that is not answered in time ends the session, so that it cannot happen later; whether it happened is for
-    the caller to read back, over a new session.
+    A write that is not answered in time ends the session, so that it is not sent later on; whether it happened, or
+    still will, is for the caller to read back over a new session.
     """
 
     def create(
@@ -238,7 +248,7 @@ class Coordination(CoordinationReader):
             try:
                 return self._wait(start())
             except KazooTimeoutError:
-                self._client.stop()
+                self.close()
                 raise
 
 

@@ -6,6 +6,7 @@ with each child created, so both are brought up step by step; a version that is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,10 +16,14 @@ from clients.zookeeper import wire
 
 #: Value of a node whose version is still on its way up over several requests: whoever finds it goes on with it.
 UNFINISHED = b"\0pulsar-migrate: this copy is not finished"
-#: Bytes of a multi that are aimed at, and that one record's parts may take before they are spread over several multis.
-REQUEST_BYTES, _RECORD_BYTES = 512 << 10, 1_000_000
+#: Bytes of a multi that are aimed at: servers keep the last 500 transactions in memory, several times as large there.
+REQUEST_BYTES = 128 << 10
+#: Bytes that one record's parts may take before they are spread over several multis.
+_RECORD_BYTES = 1_000_000
 #: Bytes of a set, create or delete besides path and value; never less than what the wire takes.
 _OVERHEAD = 64
+#: Characters that ZooKeeper refuses in a path; those beyond the basic plane are surrogates there.
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
 _DUMMY = b"/.pulsar-migrate-count"
 
 
@@ -44,6 +49,18 @@ def ancestors(path: bytes) -> Iterator[bytes]:
         path = path[:end]
         yield path
         end = path.rfind(b"/")
+
+
+def check_path(path: bytes) -> None:
+    """Refuse a path that ZooKeeper would refuse.
+
+    Raises:
+        RecordNotWritable: it would.
+    """
+    name = _name(path)
+    parts = name.split("/")
+    if parts[0] or len(parts) < 2 or not {"", ".", ".."}.isdisjoint(parts[1:]) or _REFUSED.search(name):
+        raise RecordNotWritable(f"{name!r} is no path in ZooKeeper; leave this record out, or rename it in the source")
 
 
 def is_no_data(standing: Standing) -> bool:

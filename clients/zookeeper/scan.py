@@ -30,8 +30,11 @@ _REQUEST_BYTES = 256 << 10
 _LISTED_CHILDREN, _LISTED_NODES = 50_000, 100
 #: A directory with more children than this gets an estimate of its own.
 _FEW_SIBLINGS = 64
-#: Bytes assumed for a node before the first answer, and answers awaited at a time where nodes have few siblings.
-_UNKNOWN_SIZE, _MIXED_WINDOW = 64 << 10, 3
+#: Nodes in a first request, and how much more the next ones may hold than those answered: an estimate from few nodes
+#: says little about many.
+_FIRST_NODES, _GROWTH = 4, 4
+#: Answers awaited at a time where nodes have few siblings.
+_MIXED_WINDOW = 3
 #: Connections lost in a row before a scan gives up.
 _PATIENCE = 3
 
@@ -62,13 +65,14 @@ def created_children(cversion: int, num_children: int) -> int:
 class _Pool:
     """Paths to read whose sizes are thought to be alike; taken from the end, so that memory is freed on the way."""
 
-    __slots__ = ("beneath", "in_flight", "paths", "size", "window")
+    __slots__ = ("beneath", "in_flight", "most", "paths", "size", "window")
 
-    def __init__(self, *, beneath: bool, window: int) -> None:
+    def __init__(self, *, beneath: bool) -> None:
         self.paths: list[bytes] = []
         self.beneath = beneath
-        self.window = window
-        self.size = _UNKNOWN_SIZE
+        self.window = 1
+        self.size = 1
+        self.most = _FIRST_NODES
         self.in_flight = 0
 
     @property
@@ -77,7 +81,14 @@ class _Pool:
 
     @property
     def limit(self) -> int:
-        return min(_NODES, max(1, _ANSWER_BYTES // self.size))
+        return min(self.most, max(1, _ANSWER_BYTES // self.size))
+
+    def learn(self, frame: bytes, count: int, window: int) -> None:
+        """Adjust the next requests to an answer about `count` nodes."""
+        self.in_flight -= 1
+        self.window = window
+        self.size = max(1, len(frame) // count)
+        self.most = min(_NODES, max(self.most, _GROWTH * count))
 
     def take(self) -> list[bytes]:
         count = self.limit
@@ -120,8 +131,8 @@ class TreeScan:
         self._losses = 0
         self._pending: deque[_Request] = deque()
         self._inner: list[tuple[bytes, int]] = []
-        self._mixed = _Pool(beneath=True, window=_MIXED_WINDOW)
-        alone = _Pool(beneath=False, window=_MIXED_WINDOW)
+        self._mixed = _Pool(beneath=True)
+        alone = _Pool(beneath=False)
         alone.paths.extend(singles)
         alone.paths.reverse()
         self._directories: deque[_Pool] = deque([alone])
@@ -141,9 +152,8 @@ class TreeScan:
                 raise error_for(answer.error, f"reading {len(request.paths)} nodes at {self.connection.host}")
             batch: list[Record | Unreadable] = []
             if request.pool:
-                request.pool.in_flight -= 1
-                request.pool.window = _MIXED_WINDOW if request.pool is self._mixed else WINDOW
-                request.pool.size = max(1, len(answer.frame) // len(request.paths))
+                window = _MIXED_WINDOW if request.pool is self._mixed else WINDOW
+                request.pool.learn(answer.frame, len(request.paths), window)
                 read_records(answer.frame, request.paths, batch, self._inner if request.pool.beneath else None)
             else:
                 self._read_children(answer.frame, request.paths, batch)
@@ -230,7 +240,7 @@ class TreeScan:
         if len(siblings) <= _FEW_SIBLINGS:
             self._mixed.paths.extend(siblings)
             return
-        directory = _Pool(beneath=True, window=1)
+        directory = _Pool(beneath=True)
         directory.paths = siblings
         self._directories.append(directory)
 

@@ -17,6 +17,7 @@ from clients.zookeeper.plan import (
     Standing,
     Steps,
     ancestors,
+    check_path,
     count_steps,
     create_step,
     delete_step,
@@ -68,6 +69,7 @@ class ZooKeeperWriter:
         keep_versions: bool = True,
     ) -> None:
         self.url = url
+        self._servers = url.model_copy(update={"root": ""})
         self._auth = tuple(auth)
         self._timeout = timeout
         self._max_raise = max_raise
@@ -87,8 +89,10 @@ class ZooKeeperWriter:
         """Write value, version and count of a persistent record. Blocks while too much is in flight.
 
         Raises:
+            RecordNotWritable: ZooKeeper cannot hold this record or an earlier one.
             StoreError: this or an earlier write failed.
         """
+        check_path(record.path)
         if self._chroot:
             record = record._replace(path=self._chroot + record.path)
         self._note_count(record)
@@ -114,7 +118,6 @@ class ZooKeeperWriter:
         Raises:
             StoreError: a write failed; which ones were done is not known, and all can be repeated.
         """
-        self._start_collected()
         self._drain()
         while self._later:
             item = self._later.pop()
@@ -161,11 +164,15 @@ class ZooKeeperWriter:
         self._submit_read(batch)
 
     def _drain(self) -> None:
-        while self._pending:
+        while self._pending or self._collected:
+            if not self._pending:
+                self._start_collected()
             self._step()
+        self._recent.clear()
 
     def _open(self) -> Connection:
-        return Connection(self.url, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
+        """A session on the whole server: all paths in here are absolute."""
+        return Connection(self._servers, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
 
     def _connection(self) -> Connection:
         if not self._link or not (self._pending or self._link.usable):
@@ -204,7 +211,7 @@ class ZooKeeperWriter:
                     break
                 wanted[parent] = None
         batch.reads = list(wanted)
-        batch.reading, batch.error = True, 0
+        batch.reading, batch.error = True, wire.OK
         self._submit(batch, wire.MULTI_READ, wire.multi_read(wire.GET_DATA, batch.reads))
 
     def _step(self) -> None:
@@ -244,16 +251,21 @@ class ZooKeeperWriter:
         batch.created.clear()
         for item in batch.items:
             self._parents.difference_update(ancestors(item.path))
-        self._submit_read(batch)
+        for part in batch.split():
+            self._submit_read(part)
 
     def _plan(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Steps]:
         batch.written, batch.created = 0, set()
         self._recent.append(batch.created)
         steps: list[Steps] = []
         gone: Counter[bytes] = Counter()
+        deferred: list[Item] = []
         for item in batch.items:
             found = standing.get(item.path)
             if item.only_if_absent and found and not is_no_data(found):
+                continue
+            if found is None and any(item.path in created for created in self._recent):
+                deferred.append(item)
                 continue
             batch.written += 1
             if item.record:
@@ -266,6 +278,9 @@ class ZooKeeperWriter:
             elif found:
                 steps.append(delete_step(item.path))
                 gone[item.path[: item.path.rindex(b"/")]] += 1
+        if deferred:  # another batch on its way creates these as parents: read them again behind that one
+            self._collected |= {item.path: item for item in deferred}
+            batch.items = [item for item in batch.items if item.path not in self._collected]
         return steps
 
     def _put_steps(

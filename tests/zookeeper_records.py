@@ -1,0 +1,41 @@
+"""Small helpers for tests on a real ZooKeeper: write records, and read a store's contents."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from clients.store import Record, Unreadable
+from clients.zookeeper import ZooKeeperReader, ZooKeeperWriter
+from models.store_url import StoreUrl
+
+
+def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> Record:
+    """A persistent record."""
+    return Record(path.encode(), value, version, count, 0, 0, 0)
+
+
+def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
+    """All records of a store, read as this many partitions."""
+    with closing(ZooKeeperReader(url, auth=auth)) as reader:
+        return [one for part in reader.partitions(parts) for batch in reader.scan(part) for one in batch]
+
+
+def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:
+    """Records by their paths, each of them once and readable."""
+    found = {one.path: one for one in records if isinstance(one, Record)}
+    assert len(found) == len(records)
+    return found
+
+
+def write(url: StoreUrl, records: list[Record], *, only_if_absent: bool = False, **options: Any) -> int:
+    """Put all records and flush."""
+    with closing(ZooKeeperWriter(url, **options)) as writer:
+        for one in records:
+            writer.put(one, only_if_absent=only_if_absent)
+        return writer.flush()
+
+
+def contents(url: StoreUrl) -> dict[bytes, tuple[bytes, int]]:
+    """Value and version of all nodes."""
+    return {path: (one.value, one.version) for path, one in by_path(scan(url)).items()}
