@@ -52,7 +52,7 @@ class OldOxia(grpc.GenericRpcHandler):
             call: Any = onward(map(rewrite, requests), metadata=_own(sent_along), timeout=_LIMIT)
             context.add_callback(call.cancel)
             try:
-                yield from call
+                yield from map(_without_leaders, call) if method.endswith("/GetShardAssignments") else call
             except grpc.RpcError:
                 context.abort(call.code(), call.details())
 
@@ -69,6 +69,15 @@ def _without_overrides(message: bytes) -> bytes:
         put.ClearField("override_version_id")
         put.ClearField("override_modifications_count")
     return request.SerializeToString()
+
+
+def _without_leaders(message: bytes) -> bytes:
+    """A server that names no leader is the leader itself, so that clients stay with the proxy."""
+    layout = pb.ShardAssignments.FromString(message)
+    for namespace in layout.namespaces.values():
+        for shard in namespace.assignments:
+            shard.leader = ""
+    return layout.SerializeToString()
 
 
 def _own(metadata: Any) -> tuple[tuple[str, str], ...]:
