@@ -165,9 +165,9 @@ def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, sec
     line = (
         f"worker ready: queue={settings.task_queue} temporal={temporal} spark={settings.spark_master} ({seconds:.1f} s)"
     )
-    print(line, flush=True)
     if ready_file:
         ready_file.write_text(f"{line}\n")
+    print(line, flush=True)
 
 
 def _withdraw(ready_file: Path | None) -> None:

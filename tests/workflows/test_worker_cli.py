@@ -6,8 +6,9 @@ import asyncio
 import json
 import os
 import shlex
+import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -134,8 +135,8 @@ class Shell:
 
 
 @asynccontextmanager
-async def small_worker(client: Client) -> AsyncIterator[None]:
-    """A worker for the small migration."""
+async def small_worker(client: Client, *, cached: int = 1000) -> AsyncGenerator[None]:
+    """A worker for the small migration; what it still caches at its end is collected inside later workers' loops."""
     released.clear()
     async with Worker(
         client,
@@ -143,6 +144,7 @@ async def small_worker(client: Client) -> AsyncIterator[None]:
         workflows=[SmallMigration],
         activities=[fetch],
         workflow_failure_exception_types=[pydantic.ValidationError],
+        max_cached_workflows=cached,
     ):
         yield
 
@@ -271,7 +273,7 @@ async def test_a_retried_step_is_seen(shell: Shell) -> None:
 
 async def test_no_worker(shell: Shell) -> None:
     """Without a worker, status tells what Temporal knows and who is missing, with exit code 7."""
-    async with small_worker(shell.client):
+    async with small_worker(shell.client, cached=0):
         workflow_id = await shell.begin("lonely")
         await shell.status_with(workflow_id, lambda view: view["status"]["waiting"])
     answer = await shell("status", workflow_id, "-o", "json")
@@ -289,6 +291,28 @@ async def test_unreachable() -> None:
         assert (answer.code, answer.out) == (7, "")
         assert answer.err.startswith("error: no connection to Temporal at 127.0.0.1:1: Connection refused. cure: ")
         assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+async def test_worker_process(number: signal.Signals, code: int, shell: Shell, tmp_path: Path) -> None:
+    """A worker says when it is ready, and ends on a signal with that signal's code and without its ready file."""
+    ready = tmp_path / "ready"
+    variables = {"PULSAR_MIGRATE_METRICS_ADDRESS": "", "PULSAR_MIGRATE_TASK_QUEUE": f"queue-{code}"}
+    process = await shell.start("worker", "--ready-file", str(ready), **variables)
+    assert process.stdout is not None
+    line = (await asyncio.wait_for(process.stdout.readline(), 2 * LIMIT)).decode()
+    assert line.startswith(f"worker ready: queue=queue-{code} temporal={shell.address}/default spark=local[*] (")
+    assert ready.read_text() == line
+    process.send_signal(number)
+    out, err = await asyncio.wait_for(process.communicate(), LIMIT)
+    assert (process.returncode, out) == (code, b""), err.decode()
+    assert not ready.exists()
+
+
+async def test_metrics_address_taken(shell: Shell) -> None:
+    """A metrics address that is taken is a usage error that names the setting."""
+    answer = await shell("worker", PULSAR_MIGRATE_METRICS_ADDRESS=shell.address)
+    assert (answer.code, "set PULSAR_MIGRATE_METRICS_ADDRESS" in answer.err) == (2, True)
 
 
 async def test_unknown_ids(shell: Shell) -> None:
