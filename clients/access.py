@@ -11,8 +11,7 @@ from clients.zookeeper.reader import ZooKeeperReader
 from clients.zookeeper.writer import ZooKeeperWriter
 from models.store_url import StoreUrl
 
-
-MAX_STEPS = 200_000
+MAX_STEPS = 5_000_000
 """How far a ZooKeeper target may have to count up to the version, or the next number, of one znode."""
 
 

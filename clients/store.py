@@ -35,7 +35,7 @@ class Record(NamedTuple):
     path: bytes
     value: bytes
     version: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride] - nobody counts a record's fields
     owner: int
     changed: int
     children_changed: int

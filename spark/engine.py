@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+
+from clients.errors import StoreUnreachable
 
 if TYPE_CHECKING:
     from pyspark import RDD, Accumulator, SparkContext
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
+# A JVM that breaks a connection because it dies needs a moment to be dead.
+_DEATH_SECONDS = 0.5
 _SHIPPED = ("models", "clients", "spark")
 
 
@@ -35,6 +41,7 @@ class SparkEngine:
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
         self._counters: dict[str, Accumulator[int]] = {}
+        self._reviving = threading.Lock()
 
     def start(self) -> None:
         """Start the session and let every executor import the code; takes some seconds."""
@@ -69,19 +76,18 @@ class SparkEngine:
         Raises:
             Exception: what the task raised, if it was one of our own typed errors; else Spark's error.
         """
-        context = self._running()
         if not items:
             return []
-        context.addJobTag(tag)
-        counter = self._counters[tag] = context.accumulator(0)
+        context = self._running()
         try:
-            parts: RDD[ItemT] = context.parallelize(items, len(items))
-            return parts.mapPartitions(_one_by_one(task, counter)).collect()
+            return self._collect(context, items, task, tag)
         except Exception as error:
+            if _jvm_died():
+                self._revive(context)
+                raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
             raise _own_error(error) from error
         finally:
-            context.removeJobTag(tag)
-            del self._counters[tag]
+            self._counters.pop(tag, None)
 
     def counted(self, tag: str) -> int:
         """Records that the finished tasks of the run with this tag report; 0 where none runs."""
@@ -101,6 +107,31 @@ class SparkEngine:
     def new_tag(self, name: str) -> str:
         """A tag that no other run has."""
         return f"{name}-{uuid.uuid4().hex[:8]}"
+
+    def _collect(
+        self, context: SparkContext, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], tag: str
+    ) -> list[ResultT]:
+        context.addJobTag(tag)
+        counter = self._counters[tag] = context.accumulator(0)
+        try:
+            parts: RDD[ItemT] = context.parallelize(items, len(items))
+            return parts.mapPartitions(_one_by_one(task, counter)).collect()
+        finally:
+            context.removeJobTag(tag)
+
+    def _revive(self, dead: SparkContext) -> None:
+        """Start a new JVM, once for all who found the old one dead."""
+        from pyspark import SparkContext
+
+        with self._reviving:
+            if self._context is not dead:
+                return
+            with contextlib.suppress(Exception):
+                dead.stop()
+            # PySpark keeps one gateway to one JVM for the life of the process, and offers no way to let it go.
+            for name in ("_gateway", "_jvm", "_active_spark_context"):
+                setattr(SparkContext, name, None)
+            self.start()
 
     def _running(self) -> SparkContext:
         if self._context is None:
@@ -139,6 +170,16 @@ def _one_by_one(
             yield result
 
     return run
+
+
+def _jvm_died() -> bool:
+    from pyspark import SparkContext
+
+    gateway = getattr(SparkContext, "_gateway", None)
+    try:
+        return gateway is not None and gateway.proc.wait(timeout=_DEATH_SECONDS) is not None
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _import_code(_: int) -> None:

@@ -28,11 +28,11 @@ def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:
     return found
 
 
-def write(url: StoreUrl, records: list[Record], *, only_if_absent: bool = False, **options: Any) -> int:
+def write(url: StoreUrl, records: list[Record], *, over: int | None = None, **options: Any) -> int:
     """Put all records and flush."""
     with closing(ZooKeeperWriter(url, **options)) as writer:
         for one in records:
-            writer.put(one, only_if_absent=only_if_absent)
+            writer.put(one, over=over)
         return writer.flush()
 
 

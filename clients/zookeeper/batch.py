@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from clients.errors import StoreDenied
-from clients.store import Record, Unreadable
+from clients.errors import StoreConflict, StoreDenied
+from clients.store import ABSENT, Record, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.plan import Standing
 from clients.zookeeper.scan import read_records
@@ -19,11 +19,27 @@ ROUNDS = 20
 
 
 class Item(NamedTuple):
-    """A record to put; without one, a path to delete. Paths are absolute on the server."""
+    """A record to put; without one, a path to delete. Paths are absolute on the server.
+
+    `over` is what may stand there: `ABSENT` nothing, a version, or None for anything.
+    """
 
     path: bytes
     record: Record | None
-    only_if_absent: bool = False
+    over: int | None = None
+
+    def check(self, found: Standing | None) -> None:
+        """Refuse to touch a node that is not the expected one.
+
+        Raises:
+            StoreConflict: somebody changed it.
+        """
+        if self.over is None or self.over == ABSENT:
+            return
+        stands = found.record.version if found else None
+        if stands != self.over and (found or self.record):
+            at = "is gone" if stands is None else f"has version {stands}"
+            raise StoreConflict(f"{self.path.decode(errors='replace')} {at}, and version {self.over} was expected")
 
     @property
     def size(self) -> int:

@@ -80,9 +80,9 @@ def create_step(path: bytes) -> Steps:
     return Steps([wire.op_create(path, b"")], len(path) + _OVERHEAD)
 
 
-def delete_step(path: bytes) -> Steps:
-    """Delete a node that has no children by then."""
-    return Steps([wire.op_delete(path)], len(path) + _OVERHEAD)
+def delete_step(path: bytes, version: int = -1) -> Steps:
+    """Delete a node that has no children by then, at a version or (-1) at any."""
+    return Steps([wire.op_delete(path, version)], len(path) + _OVERHEAD)
 
 
 def write_steps(record: Record, standing: Standing | None, *, keep_version: bool, max_raise: int) -> Steps | None:

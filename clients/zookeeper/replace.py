@@ -1,4 +1,4 @@
-"""Replaces or deletes a node in the target with all that is beneath it."""
+"""Replaces a node in the target whose version is too high, and keeps what is beneath it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Callable
 from clients.errors import RecordNotWritable, StoreDenied
 from clients.store import Record, Unreadable
 from clients.zookeeper import wire
-from clients.zookeeper.batch import RACES, ROUNDS, Item
+from clients.zookeeper.batch import RACES, ROUNDS
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.plan import Steps, create_step, delete_step, requests, write_steps
 from clients.zookeeper.scan import TreeScan
 
 
 def replace(
-    connection: Connection, connect: Callable[[], Connection], item: Item, *, keep_version: bool, max_raise: int
+    connection: Connection, connect: Callable[[], Connection], record: Record, *, keep_version: bool, max_raise: int
 ) -> tuple[Connection, list[Record]]:
-    """Delete a node with all that is beneath it; for a record, create it anew with all that was beneath it.
+    """Delete a node with all that is beneath it, and create it anew with all that was beneath it.
 
     In one multi, and so all or nothing, as long as it fits into one.
 
     Args:
         connection: idle.
         connect: opens another one.
-        item: the record to put, or the path to delete.
+        record: what the node shall be.
         keep_version: whether the versions of what is created anew matter.
         max_raise: sets that a version may take.
 
@@ -37,21 +37,21 @@ def replace(
     kept: dict[bytes, Record | Unreadable] = {}
     error = wire.OK
     for _ in range(ROUNDS):
-        scan = TreeScan(connection, connect, (), (item.path,))
+        scan = TreeScan(connection, connect, (), (record.path,))
         found = {one.path: one for batch in scan.batches() for one in batch}
         connection = scan.connection
         kept = found | kept
         steps = [delete_step(path) for path in sorted(found, reverse=True)]
-        anew = _anew(kept, item.record) if item.record else []
-        for record in anew:
-            step = write_steps(record, None, keep_version=keep_version, max_raise=max_raise)
-            steps.append(step or create_step(record.path))
+        anew = _anew(kept, record)
+        for one in anew:
+            step = write_steps(one, None, keep_version=keep_version, max_raise=max_raise)
+            steps.append(step or create_step(one.path))
         error = _send(connection, steps)
         if not error:
             return connection, anew
         if error not in RACES:
             break
-    raise error_for(error, f"replacing {item.path.decode(errors='replace')} and what is beneath it")
+    raise error_for(error, f"replacing {record.path.decode(errors='replace')} and what is beneath it")
 
 
 def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from clients.errors import RecordNotWritable, StoreError, StoreUnreachable
-from clients.store import Record
+from clients.store import ABSENT, Record
 from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS, Batch, Item, read_standing
 from clients.zookeeper.connection import Connection, error_for
@@ -45,11 +45,10 @@ class ZooKeeperWriter:
     version, or with another value at the same one, is replaced, and what is beneath it is kept. Parents that are
     missing are created. Whatever `keeps_count` names has at least the record's count after `flush`.
 
-    With `only_if_absent` a node that stands is left alone, save for two that are no data yet: one whose version another
+    Put over `ABSENT`, a node that stands is left alone, save for two that are no data yet: one whose version another
     attempt was bringing up, and one that was created as a mere parent (no value, version 0, with children).
 
-    Between two flushes no order is kept: a path belongs into one call, and a node that is deleted with all that is
-    beneath it may not get new children before the flush.
+    Between two flushes no order is kept: a path belongs into one call.
 
     Args:
         url: the servers and the chroot, which is created when missing.
@@ -81,12 +80,15 @@ class ZooKeeperWriter:
         self._pending: deque[Batch] = deque()
         self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
         self._parents: set[bytes] = set()
-        self._later: list[Item] = []
+        self._later: list[Record] = []
+        self._parents_to_delete: dict[bytes, Item] = {}
         self._counts: dict[bytes, Record] = {}
         self._written = 0
 
-    def put(self, record: Record, *, only_if_absent: bool) -> None:
-        """Write value, version and count of a persistent record. Blocks while too much is in flight.
+    def put(self, record: Record, *, over: int | None) -> None:
+        """Write value, version and count of a persistent record over nothing (`ABSENT`), a version, or anything.
+
+        Blocks while too much is in flight.
 
         Raises:
             RecordNotWritable: ZooKeeper cannot hold this record or an earlier one.
@@ -96,33 +98,34 @@ class ZooKeeperWriter:
         if self._chroot:
             record = record._replace(path=self._chroot + record.path)
         self._note_count(record)
-        self._collect(Item(record.path, record, only_if_absent), len(record.value))
+        self._collect(Item(record.path, record, over), len(record.value))
 
-    def delete(self, path: bytes) -> None:
-        """Delete a node, and all that is beneath it; one that is absent counts as deleted.
+    def delete(self, path: bytes, *, expected: int | None = None) -> None:
+        """Delete a node, of one version where that is given; one that has children by the flush stays.
 
         Raises:
             StoreError: this or an earlier write failed.
         """
         path = self._chroot + path
         self._counts.pop(path, None)
-        self._collect(Item(path, None), 0)
+        self._collect(Item(path, None, expected), 0)
 
     def flush(self) -> int:
         """Wait until everything is acknowledged.
 
         Returns:
-            The records written, found equal, or deleted since the last flush, without those that `only_if_absent` left
-            alone.
+            The records written, found equal, or deleted since the last flush.
 
         Raises:
+            StoreConflict: a node had another version than the expected one.
             StoreError: a write failed; which ones were done is not known, and all can be repeated.
         """
         self._drain()
+        self._delete_parents()
         while self._later:
-            item = self._later.pop()
+            record = self._later.pop()
             self._link, again = replace(
-                self._connection(), self._open, item, keep_version=self._keep_versions, max_raise=self._max_raise
+                self._connection(), self._open, record, keep_version=self._keep_versions, max_raise=self._max_raise
             )
             for record in again:
                 self._note_count(record)
@@ -169,6 +172,15 @@ class ZooKeeperWriter:
                 self._start_collected()
             self._step()
         self._recent.clear()
+
+    def _delete_parents(self) -> None:
+        """Try nodes that had children again, now that all is acknowledged, until no more of them can go."""
+        while self._parents_to_delete:
+            tried, self._parents_to_delete = self._parents_to_delete, {}
+            self._collected.update(tried)
+            self._drain()
+            if len(self._parents_to_delete) == len(tried):
+                self._parents_to_delete.clear()
 
     def _open(self) -> Connection:
         """A session on the whole server: all paths in here are absolute."""
@@ -262,21 +274,25 @@ class ZooKeeperWriter:
         deferred: list[Item] = []
         for item in batch.items:
             found = standing.get(item.path)
-            if item.only_if_absent and found and not is_no_data(found):
+            if item.over == ABSENT and found and not is_no_data(found):
                 continue
+            item.check(found)
             if found is None and any(item.path in created for created in self._recent):
                 deferred.append(item)
                 continue
             batch.written += 1
             if item.record:
                 if self._keep_versions and found and found.children and needs_new_node(item.record, found):
-                    self._later.append(item)
+                    self._later.append(item.record)
                 else:
                     steps += self._put_steps(batch, item.record, found, standing)
-            elif found and found.children > gone[item.path]:
-                self._later.append(item)
-            elif found:
-                steps.append(delete_step(item.path))
+            elif found is None:
+                batch.written -= 1
+            elif found.children > gone[item.path]:
+                self._parents_to_delete[item.path] = item
+                batch.written -= 1
+            else:
+                steps.append(delete_step(item.path, -1 if item.over is None else item.over))
                 gone[item.path[: item.path.rindex(b"/")]] += 1
         if deferred:  # another batch on its way creates these as parents: read them again behind that one
             self._collected |= {item.path: item for item in deferred}

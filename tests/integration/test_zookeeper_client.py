@@ -132,7 +132,7 @@ def test_large_siblings_do_not_swamp_the_server(url: StoreUrl) -> None:
     value = random.Random(3).randbytes(1_000_000)
     with closing(ZooKeeperWriter(url)) as writer:
         for number in range(15):
-            writer.put(record(f"/big/{number:03d}", value[number:] + value[:number]), only_if_absent=False)
+            writer.put(record(f"/big/{number:03d}", value[number:] + value[:number]), over=None)
         assert writer.flush() == 15
     sizes: list[int] = []
     with closing(ZooKeeperReader(url)) as reader:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from clients.errors import RecordNotWritable, StoreUnreachable
-from clients.store import Record
+from clients.errors import RecordNotWritable, StoreConflict, StoreUnreachable
+from clients.store import ABSENT, Record
 from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
 from clients.zookeeper.plan import UNFINISHED
 from deploy.devstack.server import Server
@@ -96,19 +96,19 @@ def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
             write(url, [record("/a/lock", b"data")])
 
 
-def test_only_if_absent_leaves_what_stands(url: StoreUrl) -> None:
+def test_over_absent_leaves_what_stands(url: StoreUrl) -> None:
     """A late attempt neither overwrites a value nor raises a version, and writes what is absent."""
     write(url, [record("/a", b"newer", 1), record("/empty", b"", 0)])
     late = [record("/a", b"older", 7), record("/empty", b"late", 0), record("/b", b"b", 2)]
-    assert write(url, late, only_if_absent=True) == 1
+    assert write(url, late, over=ABSENT) == 1
     assert contents(url) == {b"/a": (b"newer", 1), b"/empty": (b"", 0), b"/b": (b"b", 2)}
 
 
-def test_only_if_absent_completes_mere_parents_and_unfinished_nodes(url: StoreUrl) -> None:
+def test_over_absent_completes_mere_parents_and_unfinished_nodes(url: StoreUrl) -> None:
     """What another attempt created only as a parent, or left unfinished, is no data and is written."""
     write(url, [record("/parent/child", b"c"), record("/half", UNFINISHED, 5)])
     late = [record("/parent", b"p", 3), record("/half", b"whole", 9)]
-    assert write(url, late, only_if_absent=True) == 2
+    assert write(url, late, over=ABSENT) == 2
     assert contents(url) == {b"/parent": (b"p", 3), b"/parent/child": (b"c", 0), b"/half": (b"whole", 9)}
 
 
@@ -140,18 +140,40 @@ def test_without_versions(url: StoreUrl) -> None:
 
 
 def test_delete(url: StoreUrl) -> None:
-    """Nodes go in any order, with what is beneath them; what is absent counts as deleted."""
-    write(url, [record(f"/{top}/{number}", b"v") for top in "abc" for number in range(700)] + [record("/d", b"d")])
+    """Nodes go in any order once their children are gone; one that keeps a child stays."""
+    write(url, [record(f"/{top}/{number}/leaf", b"v") for top in "abc" for number in range(400)] + [record("/d", b"d")])
     with closing(ZooKeeperWriter(url)) as writer:
         writer.delete(b"/a")
         writer.delete(b"/b")
-        for number in range(700):
+        for number in range(400):
             writer.delete(b"/b/%d" % number)
+            writer.delete(b"/b/%d/leaf" % number)
         writer.delete(b"/d")
         writer.delete(b"/none/at/all")
-        assert writer.flush() == 704
+        assert writer.flush() == 802
         assert writer.flush() == 0
-    assert {path.split(b"/")[1] for path in contents(url)} == {b"c"}
+    left = contents(url)
+    assert {path.split(b"/")[1] for path in left} == {b"a", b"c"}
+    assert len(left) == 2 * 801
+
+
+def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl) -> None:
+    """A put over a version, and a delete of one, do nothing to a node that somebody changed meanwhile."""
+    write(url, [record("/over", b"copied", 5), record("/gone", b"g", 1)])
+    assert write(url, [record("/over", b"repaired", 6)], over=5) == 1
+    with pytest.raises(StoreConflict, match="/over has version 6, and version 5 was expected"):
+        write(url, [record("/over", b"late", 7)], over=5)
+    with pytest.raises(StoreConflict, match="/absent is gone"):
+        write(url, [record("/absent", b"late", 7)], over=5)
+    with closing(ZooKeeperWriter(url)) as writer:
+        writer.delete(b"/over", expected=5)
+        with pytest.raises(StoreConflict, match="/over has version 6"):
+            writer.flush()
+    with closing(ZooKeeperWriter(url)) as writer:
+        writer.delete(b"/gone", expected=1)
+        writer.delete(b"/never", expected=1)
+        assert writer.flush() == 1
+    assert contents(url) == {b"/over": (b"repaired", 6)}
 
 
 def test_two_attempts_at_once(url: StoreUrl) -> None:
@@ -187,7 +209,7 @@ def test_value_that_the_server_refuses(url: StoreUrl) -> None:
 def test_path_that_zookeeper_refuses(url: StoreUrl, path: str) -> None:
     """A key that is no path in ZooKeeper is named at once, before anything is sent."""
     with closing(ZooKeeperWriter(url)) as writer, pytest.raises(RecordNotWritable, match="no path in ZooKeeper"):
-        writer.put(record(path), only_if_absent=False)
+        writer.put(record(path), over=None)
 
 
 def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
@@ -199,7 +221,7 @@ def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
             for batch in reader.scan(part):
                 for one in batch:
                     assert isinstance(one, Record)
-                    writer.put(one, only_if_absent=True)
+                    writer.put(one, over=ABSENT)
         writer.flush()
     assert contents(source) == contents(target)
     before, after = by_path(scan(source)), by_path(scan(target))
@@ -212,7 +234,7 @@ def test_server_that_dies_is_reported(victim: Server) -> None:
     records = realistic(1_500)
     with closing(ZooKeeperWriter(url, timeout=5)) as writer:
         for one in records[: len(records) // 2]:
-            writer.put(one, only_if_absent=False)
+            writer.put(one, over=None)
         victim.kill()
         with pytest.raises(StoreUnreachable):
             writer.flush()

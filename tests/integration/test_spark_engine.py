@@ -1,0 +1,87 @@
+"""The Spark session of a worker: results, typed errors, cancellation, and a driver that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from clients.errors import StoreConflict, StoreUnreachable
+from spark.engine import SparkEngine
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SparkEngine]:
+    """A local session with two lanes."""
+    started = SparkEngine("local[2]")
+    started.start()
+    yield started
+    started.stop()
+
+
+def _refuse(number: int) -> int:
+    raise StoreConflict(f"number {number} is taken: by whom?")
+
+
+def _take_long(marker: str) -> None:
+    Path(marker).touch()
+    time.sleep(60)
+
+
+def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
+    """Each item gets its result, in its place, however many there are."""
+    assert engine.run(list(range(-20, 0)), abs, tag="order") == list(range(20, 0, -1))
+    assert engine.run([], abs, tag="none") == []
+
+
+def test_a_typed_error_crosses_the_executors(engine: SparkEngine) -> None:
+    """What a task raises arrives with its type and its whole message."""
+    with pytest.raises(StoreConflict, match=r"^number 3 is taken: by whom\?$"):
+        engine.run([3], _refuse, tag="error")
+
+
+def test_a_run_is_cancelled_by_its_tag(engine: SparkEngine, tmp_path: Path) -> None:
+    """A cancelled run ends long before its tasks would."""
+    marker = tmp_path / "running"
+    ends: list[Exception] = []
+
+    def run() -> None:
+        try:
+            engine.run([str(marker)], _take_long, tag="long")
+        except Exception as error:  # noqa: BLE001 - whatever Spark says of a cancelled job
+            ends.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    wait_for("the task", marker.exists, 30)
+    engine.cancel("long")
+    thread.join(20)
+    assert not thread.is_alive()
+    assert "cancelled" in str(ends[0])
+
+
+def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:
+    """After a kill -9 of the driver's JVM one run fails as one that may be repeated, and the next one works."""
+    for pid in _java_children():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(StoreUnreachable, match="started anew"):
+        engine.run([1], abs, tag="dead")
+    assert engine.run([-1, -2], abs, tag="alive") == [1, 2]
+
+
+def _java_children() -> list[int]:
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            head, _, rest = stat.read_text().rpartition(")")
+            if head.endswith("(java") and int(rest.split()[1]) == os.getpid():
+                found.append(int(stat.parent.name))
+    assert found, "the session has no JVM"
+    return found
