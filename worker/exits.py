@@ -59,7 +59,8 @@ class CommandFailed(Exception):
 
     def __init__(self, code: ExitCode, cause: str, cure: str = "") -> None:
         super().__init__(cause)
-        self.code, self.cause, self.cure = code, cause, cure
+        # A cause often ends with somebody else's sentence.
+        self.code, self.cause, self.cure = code, f"{cause.rstrip('. ')}.", cure
 
     def __str__(self) -> str:
         return f"error: {self.cause}" + (f" cure: {self.cure}" if self.cure else "")

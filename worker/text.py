@@ -22,7 +22,7 @@ def lines(view: View) -> list[str]:
 
 def screen(view: View) -> Group:
     """The same for a terminal."""
-    table = Table(*_HEADER, box=None, pad_edge=False)
+    table = Table(*_HEADER, box=None, pad_edge=False, show_header=bool(_rows(view)))
     for row in _rows(view):
         table.add_row(*(Text(cell) for cell in row))
     return Group(Text(_head(view), style="bold"), table, *(Text(line) for line in _rest(view)))
