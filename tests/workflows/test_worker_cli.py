@@ -300,11 +300,15 @@ async def test_worker_process(number: signal.Signals, code: int, shell: Shell, t
     variables = {"PULSAR_MIGRATE_METRICS_ADDRESS": "", "PULSAR_MIGRATE_TASK_QUEUE": f"queue-{code}"}
     process = await shell.start("worker", "--ready-file", str(ready), **variables)
     assert process.stdout is not None
-    line = (await asyncio.wait_for(process.stdout.readline(), 2 * LIMIT)).decode()
-    assert line.startswith(f"worker ready: queue=queue-{code} temporal={shell.address}/default spark=local[*] (")
-    assert ready.read_text() == line
-    process.send_signal(number)
-    out, err = await asyncio.wait_for(process.communicate(), LIMIT)
+    try:
+        line = (await asyncio.wait_for(process.stdout.readline(), 2 * LIMIT)).decode()
+        assert line.startswith(f"worker ready: queue=queue-{code} temporal={shell.address}/default spark=local[*] (")
+        assert ready.read_text() == line
+        process.send_signal(number)
+        out, err = await asyncio.wait_for(process.communicate(), LIMIT)
+    finally:
+        if process.returncode is None:
+            process.kill()
     assert (process.returncode, out) == (code, b""), err.decode()
     assert not ready.exists()
 
