@@ -17,8 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,7 +30,7 @@ from deploy.devstack.errors import DevStackError
 from deploy.devstack.provision import provision
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
-from deploy.devstack.traffic import Traffic
+from deploy.devstack.traffic import Admin, Churn, Traffic
 from models.metadata_store import Phase
 from models.migration import Outcome, PhaseEntry, Report, Status
 from worker.exits import CommandFailed
@@ -41,7 +40,16 @@ from workflows.details import describe
 
 CLUSTER = "demo"
 WORKFLOW_ID = f"metadata-store/{CLUSTER}"
-SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, oxias=1, temporal=True, cluster=CLUSTER)
+SPEC = StackSpec(
+    zookeepers=1,
+    bookies=1,
+    brokers=2,
+    oxias=1,
+    temporal=True,
+    cluster=CLUSTER,
+    # Most topics here have no clients, and brokers would delete them after a minute.
+    broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
+)
 
 TENANTS = 3
 NAMESPACES = 2
@@ -54,6 +62,7 @@ _WORKER_LIMIT = 90.0
 _MIGRATION_LIMIT = 300.0
 _LOOK_EVERY = 0.3
 _WIDTH = 108
+_LONGEST_LINE = 480
 
 
 class DemoFailed(Exception):
@@ -107,18 +116,23 @@ class Demo:
     def run(self) -> int:
         """Tell the whole story; returns the exit code."""
         self._start_servers()
-        admin = Admin(self._stack.admin_urls)
+        admin = Admin(self._stack.admin_urls[0], CLUSTER)
         _title("A live cluster")
         topics = admin.create(f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers())
         _say(f"{TENANTS} tenants, {TENANTS * NAMESPACES} namespaces, {len(topics)} topics")
         log = self._folder / "traffic.log"
-        with Traffic(self._stack.broker_url, topics[:: len(topics) // BUSY_TOPICS], log=log) as traffic:
-            _say(f"{len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run from now on")
+        churn = Churn(admin, "tenant-1/ns-1/during-")
+        with Traffic(self._stack.broker_url, topics[:: len(topics) // BUSY_TOPICS], log=log) as traffic, churn:
+            _say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run,")
+            _say("and somebody creates topics, one after the other")
             self._rehearse()
             before = admin.ledgers(topics)
-            report, run_id = self._migrate(traffic, lambda: self._after_commit(admin, topics, before))
+            report, run_id = self._migrate(
+                traffic, lambda: self._after_commit(admin, [*topics, *churn.created], before)
+            )
         self._verify(report, traffic)
-        return self._conclude(run_id)
+        self._verify_churn(admin, churn)
+        return self._conclude(report, run_id)
 
     def _start_servers(self) -> None:
         _title("Servers")
@@ -219,17 +233,23 @@ class Demo:
             compared > 0 and differences == 0,
         )
         self._check(f"all {traffic.acknowledged:,} acknowledged messages arrived, in order", not faults)
-        self._check(f"no send failed; the longest took {longest:.2f} s with the pause between two", errors == 0)
+        self._check(f"no send failed; no producer waited longer than {longest:.2f} s for its next message", errors == 0)
         for fault in faults:
             _say(f"       {fault}")
-        _say(f"metadata writes were blocked for {report.figures['blocked_seconds']:.2f} s")
+
+    def _verify_churn(self, admin: Admin, churn: Churn) -> None:
+        lost = sorted(set(churn.created) - admin.topics(churn.namespace))
+        self._check(f"all {len(churn.created)} topics that were created while the migration ran are there", not lost)
+        _say(f"       while metadata writes were blocked, {churn.refused} creations were refused and tried again")
+        for name in lost:
+            _say(f"       lost: {name}")
 
     def _check(self, text: str, held: object) -> None:
         _say(f"{'ok    ' if held else 'FAILED'} {text}")
         if not held:
             self._failed.append(text)
 
-    def _conclude(self, run_id: str) -> int:
+    def _conclude(self, report: Report, run_id: str) -> int:
         workflow = f"{self._stack.temporal_ui}/namespaces/default/workflows/{quote(WORKFLOW_ID, safe='')}/{run_id}"
         _title("Look around")
         _say(f"Web UI        {workflow}/history")
@@ -239,7 +259,8 @@ class Demo:
         _say(f"              temporal is {self._stack.state.toolchain.temporal}")
         _say("take it down  make demo-down")
         verdict = f"FAILED: {len(self._failed)} checks" if self._failed else "verified"
-        _say(f"\n{verdict}, after {time.monotonic() - self._begun:.0f} s")
+        blocked = report.figures["blocked_seconds"]
+        _say(f"\n{verdict}: metadata writes were blocked for {blocked:.2f} s; {_since(self._begun)} in all")
         return 1 if self._failed else 0
 
     def _temporal(self, *words: str) -> None:
@@ -253,46 +274,7 @@ class Demo:
         if done.returncode:
             raise DemoFailed(f"{shlex.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
         for line in done.stdout.rstrip().splitlines():
-            _say(f"  {line}")
-
-
-class Admin:
-    """The brokers' admin interface, as far as the demo needs it."""
-
-    def __init__(self, urls: list[str]) -> None:
-        self._http = httpx.Client(base_url=f"{urls[0]}/admin/v2", timeout=60, trust_env=False, follow_redirects=True)
-
-    def create(self, names: Iterable[str]) -> list[str]:
-        """Create topics, given as tenant/namespace/topic, with their tenants and namespaces; returns full names."""
-        listed = list(names)
-        for tenant in sorted({name.split("/")[0] for name in listed}):
-            self._put(f"/tenants/{tenant}", {"allowedClusters": [CLUSTER]})
-        for namespace in sorted({name.rpartition("/")[0] for name in listed}):
-            self._put(f"/namespaces/{namespace}", None)
-        with ThreadPoolExecutor(8) as pool:
-            list(pool.map(self._create_topic, listed))
-        return [f"persistent://{name}" for name in listed]
-
-    def ledgers(self, topics: list[str]) -> Counter[int]:
-        """Every ledger id that topics and their cursors use, and how often."""
-        with ThreadPoolExecutor(8) as pool:
-            return Counter(ledger for found in pool.map(self._ledgers_of, topics) for ledger in found)
-
-    def _ledgers_of(self, topic: str) -> list[int]:
-        answer = self._http.get(f"/{topic.replace('://', '/')}/internalStats")
-        answer.raise_for_status()
-        stats: dict[str, Any] = answer.json()
-        cursors = [cursor["cursorLedger"] for cursor in stats["cursors"].values() if cursor["cursorLedger"] >= 0]
-        return [ledger["ledgerId"] for ledger in stats["ledgers"]] + cursors
-
-    def _create_topic(self, name: str) -> None:
-        self._put(f"/persistent/{name}", None)
-
-    def _put(self, path: str, body: dict[str, list[str]] | None) -> None:
-        answer = self._http.put(path, json=body)
-        # 409: it is there already.
-        if answer.status_code != int(httpx.codes.CONFLICT):
-            answer.raise_for_status()
+            _say(f"  {line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}…'}")
 
 
 def _look() -> View:
@@ -311,7 +293,7 @@ def _numbers() -> Iterator[tuple[int, int, int]]:
 
 def _start_words(plan: dict[str, Any]) -> list[str]:
     words = ["workflow", "start", "--type", "MetadataStoreMigration", "--task-queue", "pulsar-migrate"]
-    return [*words, "--workflow-id", WORKFLOW_ID, "--input", json.dumps(plan, separators=(",", ":"))]
+    return [*words, "--workflow-id", WORKFLOW_ID, "--fail-existing", "--input", json.dumps(plan, separators=(",", ":"))]
 
 
 def _phase_line(entry: PhaseEntry, traffic: Traffic) -> str:
@@ -341,6 +323,10 @@ def _shell(*words: str) -> str:
             lines.append("   ")
         lines[-1] += f" {pair}"
     return "\n".join(lines)
+
+
+def _since(begun: float) -> str:
+    return f"{time.monotonic() - begun:.0f} s"
 
 
 def _until(holds: Callable[[], bool], limit: float) -> None:

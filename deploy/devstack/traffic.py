@@ -11,11 +11,14 @@ from __future__ import annotations
 import importlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+import httpx
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -25,6 +28,8 @@ _SEND_LIMIT_MS = 30_000
 _RECEIVE_LIMIT_MS = 200
 _DRAIN_LIMIT = 30.0
 _RETRY_PAUSE = 0.2
+_ADMIN_LIMIT = 60.0
+_CREATE_LIMIT = 10.0
 
 
 class Lane:
@@ -159,3 +164,96 @@ class Traffic:
     def faults(self) -> list[str]:
         """What is wrong on any topic, once the traffic has ended."""
         return [fault for lane in self.lanes for fault in lane.faults()]
+
+
+class Admin:
+    """A broker's admin interface, as far as traffic needs it.
+
+    Args:
+        url: `http://host:port` of a broker.
+        cluster: the Pulsar cluster that new tenants may use.
+    """
+
+    def __init__(self, url: str, cluster: str) -> None:
+        self._http = httpx.Client(
+            base_url=f"{url}/admin/v2", timeout=_ADMIN_LIMIT, trust_env=False, follow_redirects=True
+        )
+        self._cluster = cluster
+
+    def create(self, names: Iterable[str]) -> list[str]:
+        """Create topics, given as tenant/namespace/topic, with their tenants and namespaces; returns full names."""
+        listed = list(names)
+        for tenant in sorted({name.split("/")[0] for name in listed}):
+            self._put(f"/tenants/{tenant}", {"allowedClusters": [self._cluster]})
+        for namespace in sorted({name.rpartition("/")[0] for name in listed}):
+            self._put(f"/namespaces/{namespace}", None)
+        with ThreadPoolExecutor(8) as pool:
+            return list(pool.map(self.create_topic, listed))
+
+    def create_topic(self, name: str, limit: float = _ADMIN_LIMIT) -> str:
+        """Create tenant/namespace/topic in a namespace that exists; returns the full name."""
+        self._put(f"/persistent/{name}", None, limit)
+        return f"persistent://{name}"
+
+    def topics(self, namespace: str) -> set[str]:
+        """Full names of the topics of tenant/namespace."""
+        answer = self._http.get(f"/persistent/{namespace}")
+        answer.raise_for_status()
+        return set(answer.json())
+
+    def ledgers(self, topics: Iterable[str]) -> Counter[int]:
+        """Every ledger id that topics and their cursors use, and how often."""
+        with ThreadPoolExecutor(8) as pool:
+            return Counter(ledger for found in pool.map(self._ledgers_of, topics) for ledger in found)
+
+    def _ledgers_of(self, topic: str) -> list[int]:
+        answer = self._http.get(f"/{topic.replace('://', '/')}/internalStats")
+        answer.raise_for_status()
+        stats: dict[str, Any] = answer.json()
+        cursors = [cursor["cursorLedger"] for cursor in stats["cursors"].values() if cursor["cursorLedger"] >= 0]
+        return [ledger["ledgerId"] for ledger in stats["ledgers"]] + cursors
+
+    def _put(self, path: str, body: dict[str, list[str]] | None, limit: float = _ADMIN_LIMIT) -> None:
+        answer = self._http.put(path, json=body, timeout=limit)
+        # 409: it is there already.
+        if answer.status_code != int(httpx.codes.CONFLICT):
+            answer.raise_for_status()
+
+
+class Churn:
+    """Creates topics one after the other, from the entry of the context to its end; a refused one is tried again.
+
+    Args:
+        admin: where to create them.
+        prefix: tenant/namespace/ and the begin of their names; the namespace has to be there.
+        interval: seconds between two creations.
+
+    Attributes:
+        created: full names of the topics that the broker said it created.
+        refused: how many attempts failed.
+    """
+
+    def __init__(self, admin: Admin, prefix: str, interval: float = 0.25) -> None:
+        self.created: list[str] = []
+        self.refused = 0
+        self.namespace = prefix.rpartition("/")[0]
+        self._admin, self._prefix, self._interval = admin, prefix, interval
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                self.created.append(self._admin.create_topic(f"{self._prefix}{len(self.created):04}", _CREATE_LIMIT))
+            except httpx.HTTPError:
+                self.refused += 1
