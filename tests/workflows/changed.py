@@ -1,0 +1,28 @@
+"""A workflow that was changed in a way that running migrations would not survive."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.metadata_store import MetadataStorePlan, PreCopy, Verification
+    from models.migration import Report
+    from workflows.metadata_store import MetadataStoreMigration
+
+
+@workflow.defn(name="MetadataStoreMigration")
+class ChangedMigration(MetadataStoreMigration):
+    """Commits before it verifies."""
+
+    @workflow.init
+    def __init__(self, plan: MetadataStorePlan) -> None:
+        super().__init__(plan)
+
+    @workflow.run
+    async def run(self, plan: MetadataStorePlan) -> Report:
+        """Run the migration."""
+        return await self.carried_out(self._migrate(plan))
+
+    async def _verify(self, pre: PreCopy) -> Verification:
+        await self._complete()
+        return await super()._verify(pre)
