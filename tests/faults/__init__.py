@@ -1,1 +1,1 @@
-"""Kill, pause, cut, corrupt and double starts, on real servers."""
+"""Faults: whatever is killed, frozen or cut off at any moment, a migration ends, and never in between."""

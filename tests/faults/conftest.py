@@ -1,0 +1,104 @@
+"""Options of the faults tier, and its servers: one Temporal and one worker, and a fresh cluster for each round."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any, cast
+
+import pytest
+from _pytest.capture import CaptureManager
+
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from tests.faults.rounds import Round, rounds
+from tests.faults.site import CLUSTER, FaultySite
+from tests.stacks import MakeStack
+from tests.support.gates import Gates
+from tests.support.temporal import Operator
+
+_SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
+_DEFAULT_SEED = 454
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of the faults tier."""
+    group = parser.getgroup("faults")
+    group.addoption("--rounds", type=int, help="rounds of faults: the matrix first, then random ones; default: 6 fixed")
+    group.addoption("--seed", type=int, default=_DEFAULT_SEED, help="decides instants and durations of faults")
+    group.addoption("--replay", action="append", default=[], help="a round as its line names it: victim/step.edge/seed")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of each round."""
+    if "round_" not in metafunc.fixturenames:
+        return
+    options: Any = metafunc.config.option
+    chosen = [Round.parse(text) for text in options.replay] or rounds(options.rounds, options.seed)
+    metafunc.parametrize("round_", chosen, ids=str)
+
+
+class StackPool:
+    """Fresh clusters; the next one can be started while the tests look at the one before."""
+
+    def __init__(self, make: MakeStack) -> None:
+        self._make = make
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stacks")
+        self._next: Future[Stack] | None = None
+        self._used: Stack | None = None
+
+    def prepare(self) -> None:
+        """Begin to start the next one."""
+        self._next = self._next or self._thread.submit(self._make, _SPEC)
+
+    def take(self) -> Stack:
+        """A fresh one; the one before ends."""
+        self.prepare()
+        if self._used:
+            self._used.down(graceful=False)
+        assert self._next
+        self._used, self._next = self._next.result(), None
+        return self._used
+
+    def close(self) -> None:
+        """Wait for what is being started; whoever made the stacks ends them."""
+        if self._next:
+            self._next.exception()
+        self._thread.shutdown()
+
+
+@pytest.fixture(scope="module")
+def stacks(make_stack: MakeStack) -> Generator[StackPool]:
+    """Fresh clusters: ZooKeeper, Oxia, a bookie and two brokers."""
+    pool = StackPool(make_stack)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultySite]:
+    """Temporal, an operator, and a worker whose steps can be held."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "gates").mkdir()
+    with ExitStack() as opened:
+        stack = opened.enter_context(Stack(StackSpec(temporal=True), folder / "stack", toolchain))
+        operator = opened.enter_context(Operator(stack.temporal_address))
+        site = FaultySite(folder, stack, operator, Gates(folder / "gates"))
+        opened.callback(site.close)
+        site.worker.restart()
+        yield site
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Print a line at once, whatever captures the output."""
+    capture = cast("CaptureManager", request.config.pluginmanager.getplugin("capturemanager"))
+
+    def line(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            sys.stdout.write(f"\n{text}\n")
+            sys.stdout.flush()
+
+    return line

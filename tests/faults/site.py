@@ -1,0 +1,191 @@
+"""Where rounds of faults take place: Temporal and its workers, and the view of a cluster from outside."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from deploy.devstack.errors import ServerFailed
+from deploy.devstack.server import Server
+from deploy.devstack.stack import Stack
+from models.metadata_store import Flag, FlagPhase, MetadataStorePlan
+from models.migration import Report
+from tests.support import stores
+from tests.support.faulty_worker import FaultyWorkerProcess
+from tests.support.gates import Gates
+from tests.support.temporal import Operator, Run
+from tests.support.waiting import wait_for
+
+CLUSTER = "faults"
+_LOOK_EVERY = 0.03
+_RESTARTS = 6
+
+
+class FaultySite:
+    """Temporal, its workers and the operator; another worker can take over.
+
+    Args:
+        folder: for the workers' files.
+        stack: holds Temporal.
+        operator: starts and steers migrations.
+        gates: at which steps are held.
+    """
+
+    def __init__(self, folder: Path, stack: Stack, operator: Operator, gates: Gates) -> None:
+        self.stack, self.operator, self.gates = stack, operator, gates
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self.worker = self.new_worker()
+
+    def new_worker(self) -> FaultyWorkerProcess:
+        """A further worker, not started yet."""
+        folder = self._folder / f"worker-{next(self._numbers)}"
+        folder.mkdir()
+        return FaultyWorkerProcess(self.stack.temporal_address, folder, self.gates)
+
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()
+
+
+def plan(stack: Stack, **more: object) -> MetadataStorePlan:
+    """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
+    limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
+    return MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "concurrency": 4, **limits, **more}
+    )
+
+
+def end_of(run: Run, limit: float) -> Report | ApplicationError:
+    """How a migration ends, while Temporal may go away and come back.
+
+    Raises:
+        AssertionError: it did not end in time, or it ended without a report and without a typed failure.
+    """
+
+    def seen() -> Report | ApplicationError | None:
+        try:
+            return run.result(10)
+        except WorkflowFailureError as error:
+            if isinstance(error.cause, ApplicationError) and error.cause.type:
+                return error.cause
+            raise AssertionError(f"a failure without a type: {error.cause!r}") from error
+        except (RPCError, TimeoutError):
+            return None
+
+    return wait_for("the end of the migration", seen, limit)
+
+
+class FlagWatch:
+    """Looks at the migration flag all the time, and at both stores as soon as it says COMPLETED; a context manager.
+
+    Attributes:
+        seen: each value of the flag, with the time at which it was set, in seconds by ZooKeeper's clock.
+        at_commit: both stores as they stood right after the commit.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self.seen: list[tuple[FlagPhase, float]] = []
+        self.at_commit: tuple[stores.Tree, stores.Records] | None = None
+        self._stack = stack
+        self._version = -1
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="flag", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    @property
+    def phase(self) -> FlagPhase:
+        """The last value."""
+        return self.seen[-1][0] if self.seen else FlagPhase.NOT_STARTED
+
+    def blocked(self) -> list[float]:
+        """How long writes were blocked, each time, in seconds."""
+        spans: list[float] = []
+        begun: float | None = None
+        for phase, at in self.seen:
+            if phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+                begun = begun or at
+            elif begun is not None:
+                spans.append(at - begun)
+                begun = None
+        return [*spans, time.time() - begun] if begun is not None else spans
+
+    def _watch(self) -> None:
+        with stores.kazoo(self._stack.zk_url) as client:
+            while not self._end.wait(_LOOK_EVERY):
+                # A server that is down says nothing; what counts is what it says when it is back.
+                with suppress(KazooException, KazooTimeoutError):
+                    self._look(client)
+
+    def _look(self, client: Any) -> None:
+        try:
+            value, stat = client.get_async(stores.FLAG).get(timeout=2)
+        except NoNodeError:
+            return
+        if stat.version != self._version:
+            flag = Flag.model_validate_json(value)
+            self.seen.append((flag.phase, stat.mtime / 1000))
+            self._version = stat.version
+            if flag.phase is FlagPhase.COMPLETED:
+                self.at_commit = self._read_both()
+
+    def _read_both(self) -> tuple[stores.Tree, stores.Records]:
+        """Both stores; a server that is frozen or down now answers later."""
+
+        def seen() -> tuple[stores.Tree, stores.Records] | None:
+            with suppress(KazooException, KazooTimeoutError, grpc.RpcError):
+                target = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
+                return stores.read_zookeeper(self._stack.zk_url), target
+            return None
+
+        return wait_for("both stores", seen, 60)
+
+
+class Return:
+    """Brings a killed server back after a while, in the background: a broker's start fails while writes are blocked."""
+
+    def __init__(self, server: Server, after: float) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="return")
+        self._done: Future[None] = self._thread.submit(self._bring_back, server, after)
+
+    def wait(self, limit: float = 120) -> None:
+        """Wait until it is back.
+
+        Raises:
+            ServerFailed: it did not come back in some attempts.
+        """
+        self._done.result(limit)
+        self._thread.shutdown()
+
+    def _bring_back(self, server: Server, after: float) -> None:
+        threading.Event().wait(after)
+        for attempt in range(1, _RESTARTS + 1):
+            try:
+                server.start()
+            except ServerFailed:
+                if attempt == _RESTARTS:
+                    raise
+            else:
+                return

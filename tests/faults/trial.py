@@ -1,0 +1,301 @@
+"""One migration with one fault: everything that happens, and everything that has to hold afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any, Self
+
+from temporalio.exceptions import ApplicationError
+
+from deploy.devstack.server import Server
+from deploy.devstack.stack import Stack
+from models.metadata_store import FlagPhase
+from models.migration import Outcome, Report, Verb
+from tests.faults.rounds import BACK, Round, Victim
+from tests.faults.site import CLUSTER, FaultySite, FlagWatch, Return, end_of, plan
+from tests.support import stores
+from tests.support.admin import Admin
+from tests.support.faulty_worker import FaultyWorkerProcess
+from tests.support.gates import Edge, Gate
+from tests.support.temporal import Run
+from tests.support.traffic import Traffic, quiet_client, topic_url
+from tests.support.waiting import wait_for
+
+BALLAST = "/ballast"
+_NODES, _NODE_BYTES = 2000, 400
+_SLOW = 0.2
+"""Megabytes per second: the copy of the ballast takes four seconds."""
+
+_END_LIMIT = 200.0
+_WRITABLE_LIMIT = 30.0
+BLOCKED_LIMIT = 60.0 + 45.0
+"""The plan's `blocked_deadline`; and what it may take to notice that a worker is gone and to start another one."""
+
+_DOOMED = [f"doomed-{number}" for number in range(3)]
+_FRESH = [f"fresh-{number}" for number in range(5)]
+_ROLLBACK_AT = Gate("copy_changes", Edge.BEFORE)
+_SERVERS = {
+    Victim.BROKER: "broker-2",
+    Victim.ZOOKEEPER: "zookeeper-1",
+    Victim.OXIA: "oxia-1",
+    Victim.FROZEN_OXIA: "oxia-1",
+}
+
+
+class Trial:
+    """A migration of one cluster while traffic flows; a context manager.
+
+    Attributes:
+        end: how the migration ended, once it has.
+    """
+
+    def __init__(self, site: FaultySite, stack: Stack) -> None:
+        self._site, self._stack = site, stack
+        self._admins = [Admin(url) for url in stack.admin_urls]
+        self._opened = ExitStack()
+        self._returns: list[Return] = []
+        self.end: Report | ApplicationError | None = None
+
+    def __enter__(self) -> Self:
+        site, stack = self._site, self._stack
+        site.gates.clear()
+        with self._opened as opened:
+            for admin in self._admins:
+                opened.callback(admin.close)
+            produce(stack, _DOOMED)
+            put_ballast(stack)
+            self.traffic = opened.enter_context(Traffic(stack.broker_url, ["flow-0", "flow-1"]))
+            self.traffic.wait_for_more(5)
+            self.watch = opened.enter_context(FlagWatch(stack))
+            self._before = stores.read_zookeeper(stack.zk_url)
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    # The fault ------------------------------------------------------------------------------------------------------
+
+    def run(self, fault: Round) -> None:
+        """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
+        site = self._site
+        late = fault.victim in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
+        if fault.step in BACK:
+            site.gates.hold(_ROLLBACK_AT)
+        site.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
+        run = site.operator.start(plan(self._stack, throttle=_SLOW if fault.long_pre_copy else None))
+        if fault.step in BACK:
+            site.gates.wait_reached(_ROLLBACK_AT)
+            run.signal(Verb.ROLLBACK)
+        site.gates.wait_reached(fault.gate)
+        if fault.into_step:
+            site.gates.release(fault.gate)
+            threading.Event().wait(fault.into_step)
+        frozen = self._hit(fault)
+        if not late:
+            site.gates.release(fault.gate)
+        self.wait_end(run)
+        for back in self._returns:
+            back.wait()
+        if late:
+            self._come_back_late(fault, frozen)
+
+    def wait_end(self, run: Run) -> None:
+        """Wait for the end of the migration.
+
+        Raises:
+            AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
+        """
+        try:
+            self.end = end_of(run, _END_LIMIT)
+        except AssertionError as error:
+            raise AssertionError(self._site.worker.story(str(error))) from error
+
+    def _hit(self, fault: Round) -> FaultyWorkerProcess | None:
+        site, victim = self._site, fault.victim
+        match victim:
+            case Victim.WORKER:
+                site.worker.kill()
+                # Its hold ended with it; the next attempt finds none.
+                site.worker.restart()
+            case Victim.ZOMBIE:
+                frozen, site.worker = site.worker, site.new_worker()
+                frozen.freeze()
+                site.worker.restart()
+                return frozen
+            case Victim.LOST_ATTEMPT:
+                pass
+            case Victim.TEMPORAL:
+                self._kill(site.stack["temporal"], fault.seconds_down)
+            case Victim.FROZEN_OXIA:
+                self._freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
+            case Victim.BROKER | Victim.ZOOKEEPER | Victim.OXIA:
+                self._kill(self._stack[_SERVERS[victim]], fault.seconds_down)
+        return None
+
+    def _kill(self, server: Server, seconds: float) -> None:
+        server.kill()
+        self._returns.append(Return(server, seconds))
+
+    def _freeze(self, server: Server, seconds: float) -> None:
+        server.pause()
+        timer = threading.Timer(seconds, server.resume)
+        timer.start()
+        self._opened.callback(timer.join)
+
+    # What a late attempt must not do --------------------------------------------------------------------------------
+
+    def _come_back_late(self, fault: Round, frozen: FaultyWorkerProcess | None) -> None:
+        """Let the attempt that was given up go on, after brokers have changed the target."""
+        if self.completed:
+            self._use_target()
+        before = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
+        self._site.gates.release(fault.gate)
+        if frozen:
+            frozen.thaw()
+        try:
+            self._site.gates.wait_ended(fault.gate)
+        finally:
+            if frozen:
+                frozen.close()
+        after = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
+        self._nothing_came_back(before, after)
+
+    def _use_target(self) -> None:
+        admin = self._admins[0]
+        for name in _DOOMED:
+            wait_for(f"the deletion of {name}", lambda name=name: admin.delete_topic(name).is_success, _WRITABLE_LIMIT)
+        self.traffic.wait_for_more(5)
+
+    def _nothing_came_back(self, before: stores.Records, after: stores.Records) -> None:
+        back = {path for path in stores.persistent(after) - set(before) if path in self._before}
+        assert back == set(), "a late attempt wrote what brokers had deleted"
+        older = {path for path in before if path in after and after[path].version < before[path].version}
+        assert older == set(), "a late attempt wrote older versions"
+        ours = {path for path in after if path.startswith(stores.COORDINATOR)}
+        assert ours == set(), "a late attempt claimed the target"
+
+    # What has to hold -----------------------------------------------------------------------------------------------
+
+    @property
+    def completed(self) -> bool:
+        """Whether the migration says that it committed."""
+        return isinstance(self.end, Report) and self.end.outcome is Outcome.DONE
+
+    @property
+    def end_state(self) -> str:
+        """How it ended, in a few words."""
+        match self.end:
+            case Report(outcome=outcome):
+                return str(outcome)
+            case ApplicationError(type=kind):
+                return f"failed: {kind}"
+            case _:
+                return "did not end"
+
+    def check(self) -> None:
+        """Check everything that is promised of an end.
+
+        Raises:
+            AssertionError: a promise is broken.
+        """
+        wanted = {FlagPhase.COMPLETED} if self.completed else {FlagPhase.FAILED, FlagPhase.NOT_STARTED}
+        wait_for("a flag that agrees with the outcome", lambda: self.watch.phase in wanted, 10)
+        for number, admin in enumerate(self._admins, 1):
+            wait_for(f"a write through broker {number}", lambda admin=admin: admin.can_write(CLUSTER), _WRITABLE_LIMIT)
+        spans = self.watch.blocked()
+        assert not spans or max(spans) <= BLOCKED_LIMIT, f"writes were blocked for {max(spans):.0f} s"
+        if self.completed:
+            self._check_completed()
+        else:
+            self._check_failed()
+
+    def migrate_again(self) -> None:
+        """Start the same migration once more, without a fault; it has to complete.
+
+        Raises:
+            AssertionError: it did not.
+        """
+        self._site.gates.clear()
+        failed = self.end
+        self.wait_end(self._site.operator.start(plan(self._stack)))
+        assert self.completed, f"after {failed!r}: {self.end!r}"
+        self.check()
+
+    def _check_completed(self) -> None:
+        wait_for("the look at both stores", lambda: self.watch.at_commit, 60)
+        assert self.watch.at_commit
+        source, target = self.watch.at_commit
+        flag_set_ms = int(self.watch.seen[-1][1] * 1000)
+        alone = {
+            path: target[path]
+            for path in stores.persistent(target) - stores.persistent(source)
+            if target[path].modified_ms < flag_set_ms
+        }
+        assert alone == {}, f"in the target alone, the flag was set {flag_set_ms}: {alone}"
+        assert stores.assert_equal(source, target, until_ms=flag_set_ms) > _NODES
+        known = stores.ledger_ids(set(source) | set(self._before))
+        admin = self._admins[0]
+        for name in _FRESH:
+            wait_for(f"the creation of {name}", lambda name=name: admin.create_topic(name).is_success, _WRITABLE_LIMIT)
+        produce(self._stack, _FRESH)
+        made = [ledger for name in _FRESH for ledger in admin.ledgers(name)]
+        assert len(made) >= len(_FRESH)
+        assert len(set(made)) == len(made)
+        assert min(made) > max(known), "a ledger id was given twice"
+
+    def _check_failed(self) -> None:
+        left = stores.persistent(stores.read_oxia(self._stack.oxia_url, without_coordinator=False))
+        assert left == set(), "the target is not empty again"
+        now = stores.read_zookeeper(self._stack.zk_url, without_coordinator=False)
+        ours = {path for path in self._before if path.startswith(BALLAST)}
+        assert len(ours) > _NODES
+        assert {path: now.get(path) for path in ours} == {path: self._before[path] for path in ours}
+        assert not [path for path in now if path.endswith("/pulsar-migrate")], "the claim is still there"
+
+    def settle(self) -> int:
+        """End the traffic, and settle its accounts; returns the number of messages that were acknowledged.
+
+        Raises:
+            AssertionError: an acknowledged message is missing, or came behind a later one of its key.
+        """
+        self.traffic.wait_for_more(3)
+        try:
+            return self.traffic.verify()
+        except AssertionError:
+            # A send that was not acknowledged in time is no loss.
+            accounts = self.traffic.accounts.values()
+            assert not any(account.missing() for account in accounts)
+            assert all((account.disorder(), account.corrupt) == ([], 0) for account in accounts)
+            return self.traffic.sent
+
+
+def produce(stack: Stack, names: list[str]) -> None:
+    """One message on each topic."""
+    client = quiet_client(stack.broker_url)
+    try:
+        for name in names:
+            client.create_producer(topic_url(name)).send(b"one")
+    finally:
+        client.close()
+
+
+def put_ballast(stack: Stack) -> None:
+    """Znodes that no service looks at, so that the bulk copy lasts."""
+    with stores.kazoo(stack.zk_url) as client:
+        client.create(BALLAST)
+        pending: list[Any] = [
+            client.create_async(f"{BALLAST}/{number:04}", bytes([number % 251]) * _NODE_BYTES)
+            for number in range(_NODES)
+        ]
+        for answer in pending:
+            answer.get(timeout=20)
+
+
+def line(fault: Round, trial: Trial, begun: float) -> str:
+    """What a round was, in one line."""
+    spans = trial.watch.blocked()
+    blocked = f"{max(spans):.1f}" if spans else "-"
+    return f"{fault!s:<44} {trial.end_state:<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
