@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities import metadata_store_copy as copying
 from activities import metadata_store_cutover as cutover
 from activities.metadata_store_precheck import PrecheckRun
 from activities.runtime import Runtime
-from activities.services import census
+from activities.services import census, still_registered
 from activities.steps import StepControl, run_step
 from activities.work import Work
 from models.metadata_store import (
+    KIND,
     Census,
     ChangeCopy,
     CleanupStep,
@@ -27,7 +31,10 @@ from models.metadata_store import (
     Speed,
     Verification,
 )
+from models.migration import FailureKind
 from spark import jobs
+
+ResultT = TypeVar("ResultT")
 
 
 class MetadataStoreActivities:
@@ -39,83 +46,73 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_precheck")
     async def precheck(self, plan: MetadataStorePlan) -> Precheck:
         """PRECHECK: all blockers, each with its cure; writes nothing in a dry run."""
-        work = self._work(plan)
 
-        def run(control: StepControl) -> Precheck:
+        def run(work: Work, control: StepControl) -> Precheck:
             check = PrecheckRun(plan, work.workflow_id, self._runtime.access)
             return check.run(work.engine, work.pair, tag=work.tag(control))
 
-        return await run_step(self._runtime.client, run)
+        return await self._run(plan, run)
 
     @activity.defn(name="metadata_store_pre_copy")
     async def pre_copy(self, plan: MetadataStorePlan, records: int) -> PreCopy:
         """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers go on writing."""
-        work = self._work(plan)
-        return await run_step(self._runtime.client, lambda control: copying.pre_copy(work, control, records))
+        return await self._run(plan, lambda work, control: copying.pre_copy(work, control, records))
 
     @activity.defn(name="metadata_store_copy_whole")
     async def copy_whole(self, plan: MetadataStorePlan, records: int) -> PreCopy:
         """COPYING, offline: copy everything; all services are stopped."""
-        work = self._work(plan)
-        return await run_step(self._runtime.client, lambda control: copying.copy_whole(work, control, records))
+        return await self._run(plan, lambda work, control: copying.copy_whole(work, control, records))
 
     @activity.defn(name="metadata_store_prepare")
     async def prepare(self, plan: MetadataStorePlan) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
-        work = self._work(plan)
         scheduled = activity.info().scheduled_time.timestamp()
         deadline = scheduled + plan.preparation_timeout.total_seconds()
-        return await run_step(self._runtime.client, lambda control: cutover.prepare(work, control, deadline))
+        return await self._run(plan, lambda work, control: cutover.prepare(work, control, deadline))
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, plan: MetadataStorePlan, pre: PreCopy) -> ChangeCopy:
         """COPYING: set the flag, and copy what changed since PRE_COPY."""
-        work = self._work(plan)
-        return await run_step(self._runtime.client, lambda control: cutover.copy_changes(work, control, pre.since_zxid))
+        return await self._run(plan, lambda work, control: cutover.copy_changes(work, control, pre.since_zxid))
 
     @activity.defn(name="metadata_store_verify")
     async def verify(self, plan: MetadataStorePlan, records: int) -> Verification:
         """VERIFY: compare what was copied with writes blocked, or everything where asked or where needed."""
-        work = self._work(plan)
-        return await run_step(self._runtime.client, lambda control: cutover.verify(work, control, records))
+        return await self._run(plan, lambda work, control: cutover.verify(work, control, records))
 
     @activity.defn(name="metadata_store_complete")
     async def complete(self, plan: MetadataStorePlan) -> Completion:
         """COMPLETED: the commit point."""
-        work = self._work(plan)
         finish = cutover.complete if plan.mode is Mode.LIVE else cutover.complete_offline
-        return await run_step(self._runtime.client, lambda control: finish(work, control))
+        return await self._run(plan, finish)
 
     @activity.defn(name="metadata_store_give_back")
     async def give_back(self, plan: MetadataStorePlan, cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
-        work = self._work(plan)
         activity.logger.info("giving metadata writes back: %s", cause)
-        return await run_step(self._runtime.client, lambda _: cutover.give_back(work))
+        return await self._run(plan, lambda work, _: cutover.give_back(work))
 
     @activity.defn(name="metadata_store_clear_target")
     async def clear_target(self, plan: MetadataStorePlan) -> int:
         """Remove what this migration put into the target; returns the number of records."""
-        work = self._work(plan)
-        return await run_step(self._runtime.client, lambda control: cutover.clear_target(work, control))
+        return await self._run(plan, cutover.clear_target)
 
     @activity.defn(name="metadata_store_set_speed")
     async def set_speed(self, plan: MetadataStorePlan, speed: Speed) -> None:
         """Change the throttle of the copy that runs."""
-        work = self._work(plan)
 
-        def run(_: StepControl) -> None:
+        def run(work: Work, _: StepControl) -> None:
             with work.target_claim() as claim:
                 claim.set_throttle(speed.megabytes_per_second)
 
-        await run_step(self._runtime.client, run)
+        await self._run(plan, run)
 
     @activity.defn(name="metadata_store_census")
     async def take_census(self, plan: MetadataStorePlan) -> Census:
         """Say who still uses the source."""
         settings = self._runtime.settings
 
-        def run(_: StepControl) -> Census:
+        def run(_: Work, __: StepControl) -> Census:
             return census(
                 plan,
                 self._runtime.access,
@@ -123,22 +120,27 @@ class MetadataStoreActivities:
                 admin_token=settings.admin_token,
             )
 
-        return await run_step(self._runtime.client, run)
+        return await self._run(plan, run)
 
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, plan: MetadataStorePlan) -> int:
         """Count the records that the cleanup would remove from the source."""
-        work = self._work(plan)
-        return await run_step(
-            self._runtime.client, lambda control: jobs.survey(work.engine, work.pair, tag=work.tag(control)).records
+        return await self._run(
+            plan, lambda work, control: jobs.survey(work.engine, work.pair, tag=work.tag(control)).records
         )
 
     @activity.defn(name="metadata_store_clean_source")
     async def clean_source(self, plan: MetadataStorePlan) -> CleanupStep:
         """Remove a bounded part of the migrated tree from the source; the flag stays, and leads latecomers."""
-        work = self._work(plan)
 
-        def run(control: StepControl) -> CleanupStep:
+        def run(work: Work, control: StepControl) -> CleanupStep:
+            services = still_registered(work.plan.source_url, work.runtime.access)
+            if services:
+                raise ApplicationError(
+                    f"services came back to the source: {', '.join(services)}. Restart them on the target",
+                    type=FailureKind.IN_USE,
+                    non_retryable=True,
+                )
             begun = time.monotonic()
             removed, remaining = jobs.clear(
                 work.engine, work.pair, "source", limit=plan.cleanup_limit, tag=work.tag(control)
@@ -146,8 +148,11 @@ class MetadataStoreActivities:
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
             return CleanupStep(removed=removed, remaining=remaining)
 
-        return await run_step(self._runtime.client, run)
+        return await self._run(plan, run)
 
-    def _work(self, plan: MetadataStorePlan) -> Work:
+    async def _run(self, plan: MetadataStorePlan, step: Callable[[Work, StepControl], ResultT]) -> ResultT:
         info = activity.info()
-        return Work(self._runtime, plan, info.workflow_id or "", info.workflow_run_id or "")
+        work = Work(self._runtime, plan, info.workflow_id or "", info.workflow_run_id or "")
+        return await run_step(
+            self._runtime.client, lambda control: step(work, control), labels={"kind": KIND, "cluster": plan.cluster}
+        )

@@ -7,8 +7,9 @@ import time
 from temporalio.exceptions import ApplicationError
 
 from activities.changes import Replica
+from activities.flag import FlagState
 from activities.runtime import SourceWatch
-from activities.services import is_sequential, participants, registered
+from activities.services import is_sequential, participants, registered, still_registered
 from activities.steps import StepControl
 from activities.work import Work, some
 from clients.access import open_reader
@@ -43,7 +44,7 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
     """
     begun = time.monotonic()
     with work.flag() as flag:
-        flag.advance(FlagPhase.PREPARATION, work.plan.target)
+        control.blocked_since = flag.advance(FlagPhase.PREPARATION, work.plan.target).modified_ms / 1000
     watch = _watch_or_scan(work, control)
     source = open_reader(work.plan.source_url, work.runtime.access)
     try:
@@ -74,7 +75,7 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
     """
     begun = time.monotonic()
     with work.flag() as flag:
-        flag.advance(FlagPhase.COPYING, work.plan.target)
+        control.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, work.plan.target))
     watch = work.watch
     if watch is None:
         watch = work.runtime.watches[work.run_id] = SourceWatch(feed=None, since_zxid=since_zxid)
@@ -140,8 +141,7 @@ def complete(work: Work, control: StepControl) -> Completion:
     with work.target_claim() as claim:
         claim.drop()
     work.runtime.forget(work.run_id)
-    since = state.claim.blocked_since_ms if state.claim else state.modified_ms
-    return Completion(blocked_seconds=(state.modified_ms - since) / 1000)
+    return Completion(blocked_seconds=state.modified_ms / 1000 - _blocked_since(state))
 
 
 def _copy_late_changes(work: Work) -> None:
@@ -158,12 +158,7 @@ def complete_offline(work: Work, control: StepControl) -> Completion:
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.
     """
-    source = open_reader(work.plan.source_url, work.runtime.access)
-    try:
-        running = [service.name for service in registered(source)]
-    finally:
-        source.close()
-    if running:
+    if running := still_registered(work.plan.source_url, work.runtime.access):
         raise ApplicationError(
             f"services registered in the source while it was copied: {', '.join(running)}. Stop them, and start again",
             type=FailureKind.IN_USE,
@@ -183,10 +178,12 @@ def give_back(work: Work) -> Restoration:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with work.flag() as flag:
         state = flag.release()
-    committed = state.owned_by(work.workflow_id) and state.flag.phase is FlagPhase.COMPLETED
+    mine = state.owned_by(work.workflow_id)
+    committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         work.runtime.forget(work.run_id)
-    return Restoration(committed=committed, flag=state.flag.phase)
+    blocked = state.modified_ms / 1000 - _blocked_since(state) if mine else 0.0
+    return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
 def clear_target(work: Work, control: StepControl) -> int:
@@ -201,6 +198,11 @@ def clear_target(work: Work, control: StepControl) -> int:
         with work.flag() as flag:
             flag.drop()
     return removed
+
+
+def _blocked_since(state: FlagState) -> float:
+    """When writes were blocked: seconds since the epoch, by the source's clock."""
+    return (state.claim.blocked_since_ms if state.claim else state.modified_ms) / 1000
 
 
 def _watch_or_scan(work: Work, control: StepControl) -> SourceWatch:

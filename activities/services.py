@@ -34,6 +34,15 @@ def registered(reader: StoreReader) -> list[Service]:
     return [service for services in found for service in services]
 
 
+def still_registered(url: StoreUrl, access: Access) -> list[str]:
+    """Names of the brokers and bookies with a live session in a store."""
+    reader = open_reader(url, access)
+    try:
+        return [service.name for service in registered(reader)]
+    finally:
+        reader.close()
+
+
 def participants(reader: StoreReader) -> set[int]:
     """Sessions of the services that take part in a migration (PIP-454, "Participant Registration")."""
     nodes = reader.read(reader.children(PARTICIPANTS.encode()))

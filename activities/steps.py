@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from temporalio import activity
@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from clients import errors
-from models.migration import FailureKind, Progress, StepNote
+from models.migration import BLOCKED_GAUGE, FailureKind, Progress, StepNote
 
 ResultT = TypeVar("ResultT")
 
@@ -44,6 +44,8 @@ class StepControl:
         self._measured: tuple[str, int | None, Callable[[], int]] | None = None
         self._on_cancel: list[Callable[[], None]] = []
         self.note = StepNote()
+        #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
+        self.blocked_since: float | None = None
 
     def check(self) -> None:
         """Give up here if the step was cancelled.
@@ -108,18 +110,24 @@ class StepControl:
             action()
 
 
-async def run_step(client: Client, work: Callable[[StepControl], ResultT]) -> ResultT:
+async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, labels: Mapping[str, str]) -> ResultT:
     """Run blocking work in a thread with heartbeats; cancellation reaches it, and store errors become typed failures.
+
+    Args:
+        client: for notes to the workflow.
+        work: what blocks.
+        labels: of the gauges that show its progress.
 
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
     control = StepControl()
     task = asyncio.ensure_future(asyncio.to_thread(work, control))
-    notes = _Notes(client)
+    notes, gauges = _Notes(client), _Gauges(labels)
     try:
         while not task.done():
             control.poll()
+            gauges.show(control)
             activity.heartbeat(control.note.model_dump(mode="json"))
             await asyncio.wait([task], timeout=0.5)
             await notes.tell(control.note)
@@ -143,6 +151,22 @@ async def _let_end(task: asyncio.Future[ResultT]) -> None:
         await asyncio.wait([task], timeout=0.5)
     if task.done() and not task.cancelled():
         task.exception()
+
+
+class _Gauges:
+    """What dashboards show of a running step."""
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        meter = activity.metric_meter()
+        self._progress = meter.create_gauge("pulsar_migrate_progress_records", "Units done in the running step")
+        self._blocked = meter.create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
+        self._labels = dict(labels)
+
+    def show(self, control: StepControl) -> None:
+        if control.note.progress is not None:
+            self._progress.set(control.note.progress.done, self._labels)
+        if control.blocked_since is not None:
+            self._blocked.set(max(0.0, time.time() - control.blocked_since), self._labels)
 
 
 class _Notes:

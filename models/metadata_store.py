@@ -245,10 +245,12 @@ class Restoration(Frozen):
     Attributes:
         committed: the flag turned out to be COMPLETED by this migration: there is nothing to undo.
         flag: the phase that the flag shows now.
+        blocked_seconds: time for which writes were blocked, by the source's own clock.
     """
 
     committed: bool
     flag: FlagPhase
+    blocked_seconds: float = 0.0
 
 
 class Census(Frozen):

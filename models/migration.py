@@ -15,6 +15,10 @@ TASK_QUEUE = "pulsar-migrate"
 """The task queue that workers serve unless their settings say otherwise."""
 
 
+BLOCKED_GAUGE = "pulsar_migrate_blocked_seconds"
+"""Gauge of the time for which a migration blocked writes, or has blocked them so far."""
+
+
 class Frozen(BaseModel):
     """Base of everything that workflows carry: immutable, and unknown fields are an error."""
 

@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
         Speed,
         Verification,
     )
-    from models.migration import FailureKind, Outcome, Report
+    from models.migration import BLOCKED_GAUGE, FailureKind, Outcome, Report
     from workflows.metadata_store_rules import OFFLINE_COPY, RULES
     from workflows.migration import Migration
 
@@ -145,9 +145,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         done = await self.step(Steps.complete, self.plan, summary="Commit: the flag becomes COMPLETED")
         self.figures["blocked_seconds"] = done.blocked_seconds
         self.certificate["completed_at"] = workflow.now().isoformat()
-        gauge = workflow.metric_meter().create_gauge_float(
-            "pulsar_migrate_blocked_seconds", "Time with metadata writes blocked", "s"
-        )
+        gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         gauge.with_additional_attributes(self._labels()).set(done.blocked_seconds)
 
     async def _fail(self, cause: str) -> bool:
@@ -158,6 +156,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             lambda: self.step(Steps.give_back, self.plan, cause, summary="Give metadata writes back to the source"),
             undoing=True,
         )
+        self.figures["blocked_seconds"] = restored.blocked_seconds
         if restored.committed:
             return True
         self.note(f"the source is in charge (flag: {restored.flag})")
