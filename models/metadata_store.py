@@ -72,6 +72,7 @@ class MetadataStorePlan(MigrationPlan):
         throttle: limit of the bulk copy in megabytes of values per second; none by default.
         validation_window: how long the source is kept under watch after COMPLETED.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source.
+        cleanup_at_window_end: clean up when the window ends, without being told.
         cleanup_limit: most records that one step of the cleanup removes; it goes on in further steps.
         replace_target: empty a target that holds records of others. They are lost.
         full_verify: compare both stores whole once more while writes are blocked.

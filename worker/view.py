@@ -87,8 +87,8 @@ class View(BaseModel):
 def code_of_report(report: Report) -> ExitCode:
     """The exit code for a migration that ended with a report."""
     if report.outcome is Outcome.PLANNED:
-        # A dry run that found blockers ends well as a workflow; its summary says that it is not ready.
-        return ExitCode.PRECHECK if report.summary.startswith("not ready") else ExitCode.OK
+        # A dry run that found blockers ends well as a workflow.
+        return ExitCode.PRECHECK if report.figures.get("blockers") else ExitCode.OK
     return ExitCode.OK if report.outcome is Outcome.DONE else ExitCode.FAILED
 
 

@@ -20,7 +20,7 @@ def render(status: Status, now: datetime) -> str:
     lines = [f"**{status.phase}** · {status.cluster} → `{status.target}` · {status.outcome}", ""]
     lines += ["| | phase | seconds | undo | note |", "|---|---|---:|---|---|"]
     lines += [
-        f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {entry.note} |"
+        f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {_cell(entry.note)} |"
         for entry in status.history
     ]
     if status.progress:
@@ -34,6 +34,10 @@ def render(status: Status, now: datetime) -> str:
     if status.notes:
         lines += ["", "**Notes**", *(f"- {note}" for note in status.notes[-8:])]
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def describe(progress: Progress) -> str:

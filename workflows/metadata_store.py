@@ -50,6 +50,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _migrate(self, plan: MetadataStorePlan) -> Report:
         facts = await self.phase(Phase.PRECHECK, RULES[Phase.PRECHECK], self._precheck)
         if plan.dry_run:
+            self.figures["blockers"] = len(facts.blockers)
             return self.report(Outcome.PLANNED, _plan_summary(facts))
         _require(facts)
         async with self.way_back(self._fail):

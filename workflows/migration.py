@@ -413,12 +413,11 @@ class Migration(Generic[PlanT]):
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            return task.result()
+        # A rollback that was accepted is honoured, even if the work ended at the same moment.
         if self.lifecycle.rollback_wanted:
             raise Interrupted("rolled back by the operator", by_operator=True)
         for name, at in self.deadlines.items():
-            if name != "window" and workflow.now() >= at:
+            if name != "window" and workflow.now() >= at and (task.cancelled() or task.exception() is not None):
                 raise Interrupted(f"{name}: the deadline passed", by_operator=False)
         return task.result()
 

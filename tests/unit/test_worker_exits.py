@@ -61,18 +61,18 @@ def test_failures_have_codes(kind: str | None, code: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "summary", "code"),
+    ("outcome", "figures", "code"),
     [
-        (Outcome.DONE, "the metadata of prod is in oxia://o", 0),
-        (Outcome.PLANNED, "ready: about 3 s", 0),
-        (Outcome.PLANNED, "not ready: [TARGET_NOT_EMPTY] …", 3),
-        (Outcome.ROLLED_BACK, "rolled back by the operator", 8),
+        (Outcome.DONE, {}, 0),
+        (Outcome.PLANNED, {"blockers": 0}, 0),
+        (Outcome.PLANNED, {"blockers": 2}, 3),
+        (Outcome.ROLLED_BACK, {}, 8),
     ],
 )
-def test_reports_have_codes(outcome: Outcome, summary: str, code: int) -> None:
+def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int) -> None:
     """The outcome of a report decides the exit code; a plan with blockers is not ready."""
     report = Report(
-        kind="k", cluster="c", outcome=outcome, summary=summary, history=[], figures={}, certificate={}, notes=[]
+        kind="k", cluster="c", outcome=outcome, summary="", history=[], figures=figures, certificate={}, notes=[]
     )
     assert code_of_report(report) == code
 
