@@ -404,9 +404,10 @@ class Migration(Generic[PlanT]):
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                end = min((at for name, at in self.deadlines.items() if name != "window"), default=None)
+                bounds = [(at, name) for name, at in self.deadlines.items() if name != "window"]
+                end, name = min(bounds, default=(None, ""))
                 left = None if end is None else max(end - workflow.now(), timedelta(0))
-                await _until(lambda: task.done() or self.lifecycle.rollback_wanted, left, "deadline")
+                await _until(lambda: task.done() or self.lifecycle.rollback_wanted, left, name)
                 if not task.done() and (self.lifecycle.rollback_wanted or (end is not None and workflow.now() >= end)):
                     break
         finally:
