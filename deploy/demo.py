@@ -79,7 +79,7 @@ def main(arguments: list[str]) -> int:
             raise DemoFailed("usage: python -m deploy.demo [down]")
         return Demo().run()
     except (DemoFailed, DevStackError, CommandFailed, httpx.HTTPError) as error:
-        sys.stderr.write(f"demo: {error}\n")
+        sys.stderr.write(f"demo: {error}\n(make demo-down ends what still runs)\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("\ndemo: interrupted\n")
@@ -240,7 +240,7 @@ class Demo:
     def _verify_churn(self, admin: Admin, churn: Churn) -> None:
         lost = sorted(set(churn.created) - admin.topics(churn.namespace))
         self._check(f"all {len(churn.created)} topics that were created while the migration ran are there", not lost)
-        _say(f"       while metadata writes were blocked, {churn.refused} creations were refused and tried again")
+        _say(f"       {churn.refused} creations were refused meanwhile, and tried again")
         for name in lost:
             _say(f"       lost: {name}")
 
