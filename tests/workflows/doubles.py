@@ -101,10 +101,14 @@ class Hang:
 
     Args:
         deaf: whether a cancellation only makes it end its work and answer.
+        failure: how it ends when it is released.
+        answer: what it answers when it does not fail; by default what the step answers without trouble.
     """
 
-    def __init__(self, *, deaf: bool = False) -> None:
+    def __init__(self, *, deaf: bool = False, failure: BaseException | None = None, answer: Any = None) -> None:
+        self.answer = answer
         self._deaf = deaf
+        self._failure = failure
         self._entered = asyncio.Event()
         self._released = asyncio.Event()
 
@@ -114,7 +118,7 @@ class Hang:
             await self._entered.wait()
 
     def release(self) -> None:
-        """Let the step end and answer as it does without trouble."""
+        """Let the step end."""
         self._released.set()
 
     async def run(self) -> None:
@@ -128,10 +132,17 @@ class Hang:
         except asyncio.CancelledError:
             if not self._deaf:
                 raise
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
 
 
 class Script:
     """What the steps of one migration do.
+
+    Attributes:
+        calls: all calls so far.
+        cancelled: the steps that were cancelled.
+        hanging: the `Hang` that runs now.
 
     Args:
         answers: by step, a result, an exception, a `Hang`, or a list of these for one attempt after the other; the last
@@ -144,6 +155,7 @@ class Script:
         self._answers = {step: list(_as_list(answer)) for step, answer in answers.items()}
         self.calls: list[Call] = []
         self.cancelled: list[str] = []
+        self.hanging: Hang | None = None
 
     def say(self, step: str, answer: Any) -> None:
         """Give a step another answer from now on."""
@@ -160,12 +172,15 @@ class Script:
         answers = self._answers.get(call.step, [ANSWERS[call.step]])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Hang):
+            self.hanging = answer
             try:
                 await answer.run()
             except asyncio.CancelledError:
                 self.cancelled.append(call.step)
                 raise
-            return ANSWERS[call.step]
+            finally:
+                self.hanging = None
+            return ANSWERS[call.step] if answer.answer is None else answer.answer
         if isinstance(answer, BaseException):
             # One object for many attempts would gather their traces.
             raise answer.with_traceback(None)
