@@ -20,7 +20,7 @@ LIVE.extend((phase, RULES[phase]) for phase in (Phase.PREPARATION, Phase.COPYING
 LIVE.extend(_LAST)
 OFFLINE = [(Phase.PRECHECK, RULES[Phase.PRECHECK]), (Phase.COPYING, OFFLINE_COPY), (Phase.VERIFY, OFFLINE_COPY), *_LAST]
 
-BLOCKED = {Phase.PREPARATION, Phase.COPYING, Phase.VERIFY, Phase.COMPLETED}
+BLOCKED = {Phase.PREPARATION, Phase.COPYING, Phase.VERIFY, Phase.COMPLETED, Phase.FAILED}
 LONGEST_WAY = 12
 
 
@@ -95,7 +95,7 @@ class Walks(RuleBasedStateMachine):
     def start(self, offline: bool) -> None:
         """Start live or offline."""
         self.engine = Engine(OFFLINE if offline else LIVE)
-        self.blocked = {Phase.COMPLETED} if offline else BLOCKED
+        self.blocked = {Phase.COMPLETED, Phase.FAILED} if offline else BLOCKED
 
     @rule(verb=st.sampled_from(Verb))
     def give(self, verb: Verb) -> None:
