@@ -171,7 +171,7 @@ def assert_same_tree(source: Tree, target: Tree, *, versions: bool = True) -> in
     return len(persistent(source))
 
 
-def untouched(before: Tree, after: Tree) -> dict[str, tuple[Znode | None, Znode | None]]:
+def changes(before: Tree, after: Tree) -> dict[str, tuple[Znode | None, Znode | None]]:
     """Nodes that were created, set or deleted between two readings."""
     return {
         path: (before.get(path), after.get(path))
