@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ROUNDS ?= 20
 SEED ?=
 
-.PHONY: help setup provision demo test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata clean
+.PHONY: help setup provision demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -25,6 +25,9 @@ provision: setup ## Fetch and build the servers (once; then it takes no time)
 
 demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
 	@$(BIN)/python -m deploy.demo
+
+demo-down: setup ## Stop what `make demo` left running
+	@$(BIN)/python -m deploy.demo down
 
 test: setup ## All checks and all tests, tier by tier, each with its time
 	@$(BIN)/python -m tests.tiers

@@ -29,6 +29,8 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
     errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
 }
 _CANCEL_PATIENCE = 20.0
+_UNEXPECTED_TRIES = 5
+_FIRST_NOTE, _SHORTEST_PAUSE = 1.0, 4.0
 
 
 class Cancelled(Exception):
@@ -78,7 +80,10 @@ class StepControl:
         """Bring the note up to date."""
         if self._measured is not None:
             unit, total, done = self._measured
-            self._tell(done(), total, unit)
+            shown = self.note.progress
+            # A job that reads twice counts from nothing again; what was shown stays.
+            least = shown.done if shown is not None and shown.unit == unit else 0
+            self._tell(max(least, done()), total, unit)
 
     def progress(self, done: int, total: int | None, unit: str) -> None:
         """Tell how far the work is."""
@@ -140,6 +145,16 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
     except errors.StoreError as error:
         kind, again = _FAILURES[type(error)]
         raise ApplicationError(str(error), type=kind, non_retryable=not again) from error
+    except Exception as error:
+        if isinstance(error, ApplicationError):
+            raise
+        # Nobody foresaw this one. A passing cause gets a few tries; a defect must not be tried for ever.
+        activity.logger.exception("the step failed unexpectedly")
+        text = str(error).strip().partition("\n")[0][:500]
+        last = activity.info().attempt >= _UNEXPECTED_TRIES
+        raise ApplicationError(
+            f"{type(error).__name__}: {text}", type=FailureKind.UNEXPECTED, non_retryable=last
+        ) from None
 
 
 async def _let_end(task: asyncio.Future[ResultT]) -> None:
@@ -176,15 +191,14 @@ class _Notes:
         info = activity.info()
         self._handle = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         self._begun = time.monotonic()
-        self._next = self._begun + 1.5
+        self._next = self._begun + _FIRST_NOTE
         self._told = StepNote()
 
     async def tell(self, note: StepNote) -> None:
         now = time.monotonic()
-        urgent = note.waiting_for != self._told.waiting_for
-        if note == self._told or (now < self._next and not urgent):
+        if note == self._told or now < self._next:
             return
-        self._told, self._next = note, now + max(2.0, (now - self._begun) / 10)
+        self._told, self._next = note, now + max(_SHORTEST_PAUSE, (now - self._begun) / 10)
         # Notes are for people; the work does not depend on them.
         with contextlib.suppress(RPCError):
             await self._handle.signal("step_note", note)

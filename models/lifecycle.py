@@ -119,7 +119,7 @@ class Lifecycle:
             case Verb.ROLLBACK:
                 return self.rules.undo_cost
             case Verb.CLEANUP:
-                return "cleanup begins"
+                return "the window ends, and what the plan says of the source is done"
             case Verb.PAUSE:
                 return "pauses; `resume` goes on"
             case Verb.RESUME:

@@ -80,6 +80,7 @@ class FailureKind(StrEnum):
     REFUSED = "Refused"
     IN_USE = "SourceInUse"
     NOT_WRITABLE = "RecordNotWritable"
+    UNEXPECTED = "Unexpected"
 
 
 class Steering(Frozen):

@@ -85,7 +85,9 @@ class SparkEngine:
             if _jvm_died():
                 self._revive(context)
                 raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
-            raise _own_error(error) from error
+            if (own := _own_error(error)) is not None:
+                raise own from error
+            raise
         finally:
             self._counters.pop(tag, None)
 
@@ -186,8 +188,8 @@ def _import_code(_: int) -> None:
     import spark.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
 
 
-def _own_error(error: Exception) -> Exception:
-    """The typed error that a task raised: Spark hands over its text only."""
+def _own_error(error: Exception) -> Exception | None:
+    """The typed error that a task raised, if it was one: Spark hands over its text only."""
     from clients import errors
 
     text = str(error)
@@ -199,7 +201,4 @@ def _own_error(error: Exception) -> Exception:
         if at >= 0 and (found is None or at > found[0]):
             message = text[at:].partition(": ")[2].partition("\n")[0].strip()
             found = (at, kind(message))
-    with contextlib.suppress(TypeError):
-        if found is not None:
-            return found[1]
-    return error
+    return None if found is None else found[1]

@@ -16,7 +16,7 @@ def start_line(kind: Kind[Any], plan: MigrationPlan, queue: str) -> str:
     attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(plan)}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
     words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(plan)]
-    words += ["--id-conflict-policy", "Fail", "--static-summary", kind.summary(plan), *listed]
+    words += ["--fail-existing", "--static-summary", kind.summary(plan), *listed]
     return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(plan_json(plan))])
 
 

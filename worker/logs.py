@@ -48,6 +48,6 @@ def configure_logs() -> None:
     text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     handler.setFormatter(JsonLines() if form == "json" else text)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    # Spark's gateway and ZooKeeper's client report every message that they exchange.
-    for noisy in ("py4j", "kazoo"):
+    # These clients report every message that they exchange.
+    for noisy in ("py4j", "kazoo", "httpx"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

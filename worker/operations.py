@@ -97,7 +97,7 @@ async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel,
     taken = False
     try:
         async with asyncio.timeout(ACCEPT_LIMIT.total_seconds()):
-            update = await handle.start_update(
+            update = await handle.start_update(  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
                 name, argument, wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=answer
             )
         taken = True

@@ -32,7 +32,7 @@ def render(status: Status, now: datetime) -> str:
     lines += ["", f"**Way back** ({status.undo}): {status.undo_cost}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
     if status.notes:
-        lines += ["", "**Notes**", *(f"- {note}" for note in status.notes[-8:])]
+        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-8:])]
     return "\n".join(lines)
 
 

@@ -31,6 +31,7 @@ GOLDEN = """\
 **Verbs now**: rollback, pause
 
 **Notes**
+
 - 2026-05-04 12:00:01Z warning: the target is not empty"""
 
 

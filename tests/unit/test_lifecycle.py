@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from models.lifecycle import ENDED, Lifecycle, Rules
 from models.metadata_store import Phase
@@ -40,6 +42,17 @@ class Engine:
     def committed(self) -> bool:
         """Whether the commit is behind."""
         return self.phase in (Phase.VALIDATION, Phase.CLEANUP)
+
+    @property
+    def blocked(self) -> set[Phase]:
+        """The phases in which writes are blocked, or nobody may be kept waiting."""
+        return BLOCKED if self.road is LIVE else {Phase.COMPLETED, Phase.FAILED}
+
+    @property
+    def key(self) -> tuple[Phase, bool, bool, bool, bool, bool]:
+        """The whole state."""
+        own = self.lifecycle
+        return (self.phase, own.paused, own.ended, own.rollback_wanted, own.cleanup_wanted, own.proceed_wanted)
 
     @property
     def held(self) -> bool:
@@ -88,87 +101,109 @@ class Engine:
         raise AssertionError(f"no end from {self.phase}")
 
 
+def check_verb(lifecycle: Lifecycle, verb: Verb) -> None:
+    """An illegal verb changes nothing and names the legal ones; a legal one is answered and takes effect."""
+    before, legal = dict(vars(lifecycle)), lifecycle.legal()
+    assert lifecycle.judge(verb).accepted is (verb in legal)
+    assert vars(lifecycle) == before
+    verdict = lifecycle.take(verb)
+    assert (verdict.verb, verdict.accepted) == (verb, verb in legal)
+    assert verdict.why
+    assert verdict.legal == lifecycle.legal()
+    assert (vars(lifecycle) == before) is not verdict.accepted
+
+
+def check_state(engine: Engine) -> None:
+    """What holds in every state that can be reached."""
+    lifecycle, legal = engine.lifecycle, engine.lifecycle.legal()
+    clone(engine).drive()
+    other = clone(engine)
+    if other.lifecycle.take(Verb.ROLLBACK).accepted:
+        assert not other.committed
+        assert other.drive() <= 2
+    if lifecycle.ended:
+        assert legal == ()
+        assert {lifecycle.judge(verb).why for verb in Verb} == {ENDED}
+        assert not lifecycle.paused
+    if engine.phase in engine.blocked:
+        assert not lifecycle.paused
+        assert Verb.PAUSE not in legal
+    if engine.committed:
+        assert Verb.ROLLBACK not in legal
+        assert not lifecycle.rollback_wanted
+    assert not {Verb.ROLLBACK, Verb.CLEANUP} <= set(legal)
+    assert not (lifecycle.proceed_wanted and lifecycle.cleanup_wanted)
+
+
+def clone(engine: Engine) -> Engine:
+    """An engine in the same state."""
+    other = copy.copy(engine)
+    other.lifecycle = copy.copy(engine.lifecycle)
+    return other
+
+
+def moves(engine: Engine) -> list[Callable[[Engine], None]]:
+    """All that can happen next."""
+    found: list[Callable[[Engine], None]] = [
+        lambda other, verb=verb: check_verb(other.lifecycle, verb) for verb in Verb
+    ]
+    if not engine.held:
+        found += [lambda other: other.step(), lambda other: other.step(committed=True)]
+    if not engine.lifecycle.ended and engine.phase is not Phase.FAILED:
+        found.append(lambda other: other.fail())
+    if engine.phase is Phase.VALIDATION and engine.lifecycle.cleanup_wanted:
+        found.append(lambda other: setattr(other.lifecycle, "cleanup_wanted", False))
+    return found
+
+
+@pytest.mark.parametrize("road", [LIVE, OFFLINE], ids=["live", "offline"])
+def test_every_state(road: list[tuple[Phase, Rules]]) -> None:
+    """All states that any order of verbs, successes and failures can reach keep the promises of the lifecycle."""
+    start = Engine(road)
+    seen, open_states = {start.key}, [start]
+    while open_states:
+        engine = open_states.pop()
+        check_state(engine)
+        for move in moves(engine):
+            other = clone(engine)
+            move(other)
+            if other.key not in seen:
+                seen.add(other.key)
+                open_states.append(other)
+    phases = {phase for phase, _ in road} | {Phase.FAILED, Phase.CLEANUP}
+    assert {(phase, ended) for phase, _, ended, *_ in seen} >= {(phase, False) for phase in phases}
+    assert any(paused for _, paused, *_ in seen) is (road is LIVE)
+
+
 class Walks(RuleBasedStateMachine):
-    """All orders of the operator's verbs, doubled and late ones too, mixed with the engine's moves."""
+    """Long walks: verbs, doubled and late ones too, mixed with the engine's moves."""
 
     @initialize(offline=st.booleans())
     def start(self, offline: bool) -> None:
         """Start live or offline."""
         self.engine = Engine(OFFLINE if offline else LIVE)
-        self.blocked = {Phase.COMPLETED, Phase.FAILED} if offline else BLOCKED
 
-    @rule(verb=st.sampled_from(Verb))
-    def give(self, verb: Verb) -> None:
-        """An illegal verb changes nothing and names the legal ones; a legal one is answered and takes effect."""
-        lifecycle = self.engine.lifecycle
-        before, legal = copy.deepcopy(vars(lifecycle)), lifecycle.legal()
-        assert lifecycle.judge(verb).accepted is (verb in legal)
-        assert vars(lifecycle) == before
-        verdict = lifecycle.take(verb)
-        assert (verdict.verb, verdict.accepted) == (verb, verb in legal)
-        assert verdict.why
-        assert verdict.legal == lifecycle.legal()
-        assert (vars(lifecycle) == before) is not verdict.accepted
+    @rule(verbs=st.lists(st.sampled_from(Verb), min_size=1, max_size=4))
+    def give(self, verbs: list[Verb]) -> None:
+        """The operator gives verbs."""
+        for verb in verbs:
+            check_verb(self.engine.lifecycle, verb)
 
-    @precondition(lambda self: not self.engine.held)
-    @rule(committed=st.booleans())
-    def succeed(self, committed: bool) -> None:
-        """The phase's work succeeds."""
-        self.engine.step(committed=committed)
-
-    @precondition(lambda self: not self.engine.lifecycle.ended and self.engine.phase is not Phase.FAILED)
-    @rule()
-    def fail(self) -> None:
-        """The phase's work fails, is cancelled, or runs into a deadline."""
-        self.engine.fail()
-
-    @precondition(lambda self: self.engine.phase is Phase.VALIDATION and self.engine.lifecycle.cleanup_wanted)
-    @rule()
-    def refuse_cleanup(self) -> None:
-        """The last census finds the source in use."""
-        self.engine.lifecycle.cleanup_wanted = False
+    @rule(choice=st.integers(0, 3))
+    def move(self, choice: int) -> None:
+        """The engine moves, if it can."""
+        engine_moves = moves(self.engine)[len(Verb) :]
+        if choice < len(engine_moves):
+            engine_moves[choice](self.engine)
 
     @invariant()
-    def there_is_a_way_to_an_end(self) -> None:
-        """From every state there is a way to an end, and a rollback, where it is legal, is one too."""
-        copy.deepcopy(self.engine).drive()
-        other = copy.deepcopy(self.engine)
-        if other.lifecycle.take(Verb.ROLLBACK).accepted:
-            assert not other.committed
-            assert other.drive() <= 2
-
-    @invariant()
-    def nothing_is_legal_after_the_end(self) -> None:
-        """After the end each verb is refused with that reason."""
-        lifecycle = self.engine.lifecycle
-        if lifecycle.ended:
-            assert lifecycle.legal() == ()
-            assert {lifecycle.judge(verb).why for verb in Verb} == {ENDED}
-            assert not lifecycle.paused
-
-    @invariant()
-    def writes_are_never_blocked_by_a_pause(self) -> None:
-        """No pause is in force, and none is legal, in a phase in which writes are blocked."""
-        if self.engine.phase in self.blocked:
-            assert not self.engine.lifecycle.paused
-            assert Verb.PAUSE not in self.engine.lifecycle.legal()
-
-    @invariant()
-    def cleanup_and_rollback_exclude_each_other(self) -> None:
-        """What can be rolled back cannot be cleaned up, and what is committed cannot be rolled back."""
-        assert not {Verb.ROLLBACK, Verb.CLEANUP} <= set(self.engine.lifecycle.legal())
-        if self.engine.committed:
-            assert Verb.ROLLBACK not in self.engine.lifecycle.legal()
-            assert not self.engine.lifecycle.rollback_wanted
-
-    @invariant()
-    def kept_is_kept(self) -> None:
-        """Where `proceed` was given last or alone, no cleanup follows."""
-        assert not (self.engine.lifecycle.proceed_wanted and self.engine.lifecycle.cleanup_wanted)
+    def promises_hold(self) -> None:
+        """The promises of the lifecycle hold after each move."""
+        check_state(self.engine)
 
 
 TestWalks = Walks.TestCase
-TestWalks.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
+TestWalks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
 
 
 def test_all_phases_have_rules() -> None:
