@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -148,12 +149,24 @@ def moves(engine: Engine) -> list[Callable[[Engine], None]]:
         lambda other, verb=verb: check_verb(other.lifecycle, verb) for verb in Verb
     ]
     if not engine.held:
-        found += [lambda other: other.step(), lambda other: other.step(committed=True)]
+        found += [Engine.step, _step_committed]
     if not engine.lifecycle.ended and engine.phase is not Phase.FAILED:
-        found.append(lambda other: other.fail())
+        found.append(Engine.fail)
     if engine.phase is Phase.VALIDATION and engine.lifecycle.cleanup_wanted:
-        found.append(lambda other: setattr(other.lifecycle, "cleanup_wanted", False))
+        found.append(_refuse_cleanup)
     return found
+
+
+def _give(engine: Engine, *, verb: Verb) -> None:
+    check_verb(engine.lifecycle, verb)
+
+
+def _step_committed(engine: Engine) -> None:
+    engine.step(committed=True)
+
+
+def _refuse_cleanup(engine: Engine) -> None:
+    engine.lifecycle.cleanup_wanted = False
 
 
 @pytest.mark.parametrize("road", [LIVE, OFFLINE], ids=["live", "offline"])
