@@ -145,9 +145,7 @@ def clone(engine: Engine) -> Engine:
 
 def moves(engine: Engine) -> list[Callable[[Engine], None]]:
     """All that can happen next."""
-    found: list[Callable[[Engine], None]] = [
-        lambda other, verb=verb: check_verb(other.lifecycle, verb) for verb in Verb
-    ]
+    found: list[Callable[[Engine], None]] = [partial(_give, verb=verb) for verb in Verb]
     if not engine.held:
         found += [Engine.step, _step_committed]
     if not engine.lifecycle.ended and engine.phase is not Phase.FAILED:
