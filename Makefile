@@ -35,10 +35,10 @@ test: setup ## All checks and all tests, tier by tier, each with its time
 lint: setup ## ruff and pyright
 	@$(BIN)/python -m tests.tiers checks
 
-test-unit test-workflows test-integration: test-%: setup ## One tier
+test-unit test-workflows test-integration: test-%: provision ## One tier
 	@$(BIN)/python -m tests.tiers $*
 
-test-faults: setup ## Fault rounds: make test-faults ROUNDS=50 SEED=7
+test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7
 	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED))
 
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow

@@ -1,7 +1,7 @@
-"""Run the checks and the four tiers of tests, one after the other, and say how long each took.
+"""Run the checks, provision the servers, and run the four tiers of tests; say how long each took.
 
-`python -m tests.tiers [checks|unit|workflows|integration|faults]...`; all of them by default. Ends with the first
-failure.
+`python -m tests.tiers [checks|servers|unit|workflows|integration|faults]...`; all of them by default. Ends with the
+first failure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ TIERS: dict[str, list[list[str]]] = {
         [sys.executable, "-m", "ruff", "format", "--check", "."],
         [sys.executable, "-m", "pyright"],
     ],
+    # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
+    "servers": [[sys.executable, "-m", "worker.cli", "dev", "provision"]],
     "unit": [[*PYTEST, "tests/unit"]],
     "workflows": [[*PYTEST, "tests/workflows"]],
     "integration": [[*PYTEST, "tests/integration"]],
