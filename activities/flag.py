@@ -74,7 +74,7 @@ class FlagKeeper:
         self._me = Claim(workflow_id=workflow_id, run_id=run_id)
 
     def claim(self) -> None:
-        """Say in the source that this migration is at work; brokers take no notice.
+        """Say in the source that this run is at work; writes that an earlier run left blocked are given back.
 
         Raises:
             StoreConflict: another migration of ours holds the source.
@@ -85,18 +85,22 @@ class FlagKeeper:
         elif state.claim.workflow_id != self._me.workflow_id:
             raise StoreConflict(held_by(state.claim))
         elif state.claim.run_id != self._me.run_id:
+            self.release()
+            state = read_flag(self._zookeeper)
             self._zookeeper.set(CLAIM, _dump(self._me), state.claim_version)
 
     def advance(self, to: FlagPhase, target: str) -> FlagState:
-        """Move the flag; does nothing if this migration moved it there before.
+        """Move the flag; does nothing if this run moved it there before.
 
         Raises:
-            StoreConflict: the flag is not where this migration left it, or another one holds the source.
+            StoreConflict: the flag is not where this run left it, or another one holds the source.
         """
         state = read_flag(self._zookeeper)
-        claim = state.claim
-        if claim is None or claim.workflow_id != self._me.workflow_id:
-            raise StoreConflict(held_by(claim) if claim else "this migration does not hold the source any more")
+        if state.claim is None or state.claim.run_id != self._me.run_id:
+            raise StoreConflict(_not_mine(state.claim))
+        return self._move(state, state.claim, to, target)
+
+    def _move(self, state: FlagState, claim: Claim, to: FlagPhase, target: str) -> FlagState:
         mine = state.owned_by(self._me.workflow_id)
         if mine and state.flag.phase is to:
             return state
@@ -122,21 +126,27 @@ class FlagKeeper:
         """
         state = read_flag(self._zookeeper)
         if state.claim is None or state.claim.run_id != self._me.run_id:
-            raise StoreConflict(held_by(state.claim) if state.claim else "this run does not hold the source any more")
+            raise StoreConflict(_not_mine(state.claim))
         if state.flag.phase not in phases:
             raise StoreConflict(f"the migration flag is {state.flag.phase}; this step came too late to write")
 
     def release(self) -> FlagState:
         """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes."""
         state = read_flag(self._zookeeper)
-        if state.owned_by(self._me.workflow_id) and state.flag.phase in _FROM[FlagPhase.FAILED]:
-            return self.advance(FlagPhase.FAILED, state.flag.targetUrl or "")
+        blocked = state.owned_by(self._me.workflow_id) and state.flag.phase in _FROM[FlagPhase.FAILED]
+        if state.claim is not None and blocked:
+            return self._move(state, state.claim, FlagPhase.FAILED, state.flag.targetUrl or "")
         return state
 
+    def yields_to_another_run(self) -> bool:
+        """Whether another run of ours holds the source, so that this one has nothing to tidy up any more."""
+        claim = read_flag(self._zookeeper).claim
+        return claim is not None and claim.run_id != self._me.run_id
+
     def drop(self) -> None:
-        """Remove the claim; harmless where this migration holds none."""
+        """Remove the claim; harmless where this run holds none."""
         state = read_flag(self._zookeeper)
-        if state.claim is not None and state.claim.workflow_id == self._me.workflow_id:
+        if state.claim is not None and state.claim.run_id == self._me.run_id:
             self._zookeeper.commit([Delete(CLAIM, state.claim_version)])
 
 
@@ -146,6 +156,10 @@ def held_by(claim: Claim) -> str:
         f"the source is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that one end, or, if its "
         f"workflow is gone for good, delete the znode {CLAIM}"
     )
+
+
+def _not_mine(claim: Claim | None) -> str:
+    return held_by(claim) if claim else "this run does not hold the source any more"
 
 
 def foreign_flag(flag: Flag) -> str:

@@ -51,6 +51,7 @@ class PrecheckRun:
         self._warnings: list[str] = []
         self._participants: tuple[str, ...] = ()
         self._flag = FlagPhase.NOT_STARTED
+        self._left_blocked = False
 
     def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
         """Check everything, then count the source."""
@@ -126,6 +127,7 @@ class PrecheckRun:
             )
         elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
             if state.owned_by(self._me):
+                self._left_blocked = True
                 self._warnings.append(
                     "an earlier run was ended while writes were blocked; this run gives them back first"
                 )
@@ -138,7 +140,7 @@ class PrecheckRun:
         missing = [service.name for service in services if service.owner not in sessions]
         if not services:
             self._warnings.append("no broker and no bookie is registered in the source")
-        if missing and self._flag is FlagPhase.FAILED:
+        if missing and (self._left_blocked or self._flag is FlagPhase.FAILED):
             self._warnings.append(
                 "after a failed attempt services do not register as participants again; PREPARATION will show that "
                 f"these are ready: {', '.join(missing)}"
