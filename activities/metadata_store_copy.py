@@ -10,6 +10,7 @@ from activities.flag import OPEN
 from activities.runtime import SourceWatch
 from activities.steps import StepControl
 from activities.work import Work, some
+from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from clients.zookeeper.watch import ChangeFeed
 from models.metadata_store import PreCopy
@@ -35,13 +36,14 @@ def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
 
     Raises:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
+        StoreConflict: the migration went on without this attempt, which must not write.
         ApplicationError: records differ though nobody changed them.
     """
     with work.flag() as flag:
         flag.claim()
-        flag.release()
+        flag.require(*OPEN)
     watch = _start_watch(work)
-    attempt = _take_target(work)
+    attempt = _take_target_unless_late(work)
     copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, attempt, records)
     watch.ephemerals = set(comparison.ephemerals)
     if work.plan.target_url.scheme == "oxia":
@@ -84,6 +86,22 @@ def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
         rounds=0,
         worker_queue=work.runtime.queue,
     )
+
+
+def _take_target_unless_late(work: Work) -> int:
+    """Claim the target, and look at the flag once more: brokers own a target whose migration was committed.
+
+    From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
+    """
+    attempt = _take_target(work)
+    try:
+        with work.flag() as flag:
+            flag.require(*OPEN)
+    except StoreConflict:
+        with work.target_claim() as target:
+            target.drop()
+        raise
+    return attempt
 
 
 def _take_target(work: Work) -> int:

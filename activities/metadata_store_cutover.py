@@ -187,8 +187,15 @@ def give_back(work: Work) -> Restoration:
 
 
 def clear_target(work: Work, control: StepControl) -> int:
-    """Remove the copy from the target, then both claims; does nothing to a target that is not ours."""
+    """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
+
+    A late attempt of this step may run while the migration was started again, and must not empty that one's target.
+    """
     removed = 0
+    if work.plan.mode is Mode.LIVE:
+        with work.flag() as flag:
+            if flag.yields_to_another_run():
+                return removed
     with work.target_claim() as claim:
         if claim.is_mine():
             attempt = claim.take(None).attempt

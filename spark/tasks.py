@@ -67,18 +67,20 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     try:
         leash = Leash(pair, target)
         for batch in reader.scan(part):
-            size = 0
+            chosen: list[Record] = []
             for record in batch:
                 if isinstance(record, Unreadable):
                     raise _unreadable(record)
-                if not migrates(record):
-                    continue
-                writer.put(rules.wanted(record), over=ABSENT)
-                records += 1
-                highest = max(highest, record.version)
-                size += len(record.value)
-            value_bytes += size
+                if migrates(record):
+                    chosen.append(record)
+            size = sum(len(record.value) for record in chosen)
+            # Before the batch is written: an attempt that was given up may wake up here.
             leash.check(size)
+            for record in chosen:
+                writer.put(rules.wanted(record), over=ABSENT)
+                highest = max(highest, record.version)
+            records += len(chosen)
+            value_bytes += size
         writer.flush()
     finally:
         for client in (writer, reader, target):
