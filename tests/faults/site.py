@@ -156,7 +156,7 @@ class FlagWatch:
 
         def seen() -> tuple[stores.Tree, stores.Records] | None:
             with suppress(KazooException, KazooTimeoutError, grpc.RpcError):
-                target = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
+                target = stores.read_oxia(self._stack.oxia_url)
                 return stores.read_zookeeper(self._stack.zk_url), target
             return None
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
+from models.metadata_store import FlagPhase
 from tests.faults.conftest import StackPool
 from tests.faults.rounds import Round
-from tests.faults.site import FaultySite
+from tests.faults.site import FaultySite, plan
 from tests.faults.trial import Trial, line
+from tests.support.gates import Edge, Gate
 
 
 @pytest.mark.timeout(600)
@@ -31,3 +33,29 @@ def test_round(round_: Round, site: FaultySite, stacks: StackPool, tell: Callabl
             tell(f"{line(round_, trial, begun)}  BROKEN")
             raise
         tell(told)
+
+
+@pytest.mark.timeout(600)
+def test_a_terminated_run_leaves_nothing_blocked(site: FaultySite, stacks: StackPool) -> None:
+    """A run that is terminated while writes are blocked is made good by the next one, which gives them back first."""
+    stack = stacks.take()
+    with Trial(site, stack) as trial:
+        gate = Gate("copy_changes", Edge.AFTER)
+        site.gates.hold(gate)
+        run = site.operator.start(plan(stack))
+        site.gates.wait_reached(gate)
+        run.terminate()
+        site.gates.release(gate)
+        site.gates.wait_ended(gate)
+        assert trial.watch.phase is FlagPhase.COPYING, "nobody gives writes back after a termination"
+        gate = Gate("pre_copy", Edge.AFTER)
+        site.gates.hold(gate)
+        again = site.operator.start(plan(stack))
+        again.wait_for_phase("PRE_COPY")
+        site.gates.wait_reached(gate)
+        assert trial.watch.phase is FlagPhase.FAILED
+        site.gates.release(gate)
+        trial.wait_end(again)
+        assert trial.completed, trial.end
+        trial.check()
+        trial.settle()
