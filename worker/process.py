@@ -117,6 +117,8 @@ def _workers(client: Client, queue: str, own_queue: str, activities: Sequence[Ca
         "activities": activities,
         "max_concurrent_activities": ACTIVITIES,
         "graceful_shutdown_timeout": GRACE,
+        # A step learns with its heartbeat that it is to stop, and writes may be blocked until it does.
+        "max_heartbeat_throttle_interval": timedelta(seconds=1),
     }
     shared = Worker(
         client,

@@ -159,6 +159,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         )
         self.figures["blocked_seconds"] = restored.blocked_seconds
         if restored.committed:
+            self.certificate["completed_at"] = workflow.now().isoformat()
             return True
         self.note(f"the source is in charge (flag: {restored.flag})")
         try:
@@ -185,7 +186,8 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
 
     async def _validate(self, length: timedelta) -> None:
         """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
-        ends = workflow.now() + length
+        opened, told = workflow.now(), ""
+        ends = opened + length
         while True:
             ends = await self.window("validation", max(ends - workflow.now(), timedelta(0)), check=self._take_census)
             removal = self.plan.cleanup is SourceCleanup.REMOVE and not self.lifecycle.proceed_wanted
@@ -194,9 +196,13 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             census = await self._take_census()
             if not census.services:
                 return
-            self.lifecycle.cleanup_wanted = False
-            self.note(f"cleanup refused, the source is still in use: {'; '.join(census.services)}")
-            ends = max(ends, workflow.now() + timedelta(minutes=10))
+            refused = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
+            # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
+            if self.lifecycle.cleanup_wanted or refused != told:
+                self.note(refused)
+            told, self.lifecycle.cleanup_wanted = refused, False
+            now = workflow.now()
+            ends = max(ends, now + max(timedelta(minutes=10), (now - opened) / 10))
 
     async def _take_census(self) -> Census:
         census = await self.step(Steps.take_census, self.plan, summary="Who still uses the source?")

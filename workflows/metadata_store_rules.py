@@ -26,7 +26,7 @@ RULES: dict[Phase, Rules] = {
         no_pause=_BLOCKED,
     ),
     Phase.COMPLETED: Rules(
-        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=_BLOCKED
+        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=_SHORT
     ),
     Phase.VALIDATION: Rules(
         undo=Undo.COPY_BACK,

@@ -1,12 +1,12 @@
-"""The lifecycle that every migration shares: phases, the operator's verbs, windows, status and report."""
+"""The lifecycle that every migration shares: phases, steps, windows, deadlines, the way back and the report."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
@@ -14,25 +14,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from models.lifecycle import Lifecycle, Rules
-    from models.migration import (
-        FailureKind,
-        MigrationPlan,
-        Outcome,
-        PhaseEntry,
-        Progress,
-        Report,
-        Status,
-        Steering,
-        StepNote,
-        Verb,
-        Verdict,
-        Waiting,
-        WindowChange,
-    )
-    from workflows.details import render
+    from models.lifecycle import Rules
+    from models.migration import FailureKind, Outcome, PhaseEntry, Report
+    from workflows.operator import Operated, PlanT
 
-PlanT = TypeVar("PlanT", bound=MigrationPlan)
 ResultT = TypeVar("ResultT")
 
 KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
@@ -59,130 +44,11 @@ class Interrupted(Exception):
         self.by_operator = by_operator
 
 
-class Migration(Generic[PlanT]):
+class Migration(Operated[PlanT]):
     """Base of all migration workflows.
 
     A subclass calls `super().__init__` in its `@workflow.init`, and runs its phases inside `carried_out`.
     """
-
-    def __init__(self, plan: PlanT, *, kind: str, target: str, first: str, rules: Rules) -> None:
-        self.plan = plan
-        self.kind = kind
-        self.target = target
-        self.lifecycle = Lifecycle(rules)
-        self.outcome = Outcome.RUNNING
-        self.history: list[PhaseEntry] = []
-        self.notes: list[str] = []
-        self.failed_items: list[str] = []
-        self.facts: dict[str, Any] = {}
-        self.figures: dict[str, Any] = {}
-        self.certificate: dict[str, Any] = {}
-        self.deadlines: dict[str, datetime] = {}
-        self._first = first
-        self._lost_queues: set[str] = set()
-        self._progress: Progress | None = None
-        self._waiting: Waiting | None = None
-        self._step_waiting: Waiting | None = None
-
-    # What the operator sees -----------------------------------------------------------------------------------------
-
-    @workflow.query(description="Where the migration stands, what it waits for, and which verbs are legal now.")
-    def status(self) -> Status:
-        """Answer the query `status`."""
-        rules = self.lifecycle.rules
-        return Status(
-            kind=self.kind,
-            cluster=self.plan.cluster,
-            target=self.target,
-            phase=self.history[-1].phase if self.history else self._first,
-            outcome=self.outcome,
-            history=self.history,
-            progress=self._progress,
-            waiting=self._waiting or self._step_waiting,
-            paused=self.lifecycle.paused,
-            undo=rules.undo,
-            undo_cost=rules.undo_cost,
-            legal_verbs=list(self.lifecycle.legal()),
-            failed_items=self.failed_items,
-            deadlines=self.deadlines,
-            notes=self.notes,
-            facts={**self.facts, **self.figures},
-        )
-
-    def note(self, text: str) -> None:
-        """Remember an event for status and report."""
-        self.notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
-        self.publish()
-
-    def publish(self) -> None:
-        """Show the state in the Web UI."""
-        workflow.set_current_details(render(self.status(), workflow.now()))
-
-    # What the operator says -----------------------------------------------------------------------------------------
-
-    @workflow.signal(description="Undo the migration; refused behind its point of no return. Optional: a reason.")
-    def rollback(self, reason: str = "") -> None:
-        """Take the verb `rollback`."""
-        self._take(Verb.ROLLBACK, reason)
-
-    @workflow.signal(description="Clean up the old side, once the migration is committed. Optional: a reason.")
-    def cleanup(self, reason: str = "") -> None:
-        """Take the verb `cleanup`."""
-        self._take(Verb.CLEANUP, reason)
-
-    @workflow.signal(description="Hold before the next step that is safe to wait at. Optional: a reason.")
-    def pause(self, reason: str = "") -> None:
-        """Take the verb `pause`."""
-        self._take(Verb.PAUSE, reason)
-
-    @workflow.signal(description="Go on after `pause`. Optional: a reason.")
-    def resume(self, reason: str = "") -> None:
-        """Take the verb `resume`."""
-        self._take(Verb.RESUME, reason)
-
-    @workflow.signal(description="Open the gate at which the migration waits. Optional: a reason.")
-    def proceed(self, reason: str = "") -> None:
-        """Take the verb `proceed`."""
-        self._take(Verb.PROCEED, reason)
-
-    @workflow.signal(name="step_note", description="Sent by the migration's own steps: progress and reasons to wait.")
-    def step_note(self, note: StepNote) -> None:
-        """Show what a running step reports."""
-        self._progress = note.progress or self._progress
-        self._step_waiting = _waiting(note.waiting_for, before=self._step_waiting) if note.waiting_for else None
-        self.publish()
-
-    @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
-    def steer(self, steering: Steering) -> Verdict:
-        """Take a verb and answer."""
-        return self._take(steering.verb, steering.reason)
-
-    @steer.validator
-    def check_steer(self, steering: Steering) -> None:
-        """Refuse an illegal verb before it enters the history."""
-        verdict = self.lifecycle.judge(steering.verb)
-        if not verdict.accepted:
-            raise ApplicationError(_refusal(verdict), type=FailureKind.REFUSED)
-
-    @workflow.update(description="Set the time that the running window shall have left: longer, shorter or zero.")
-    def change_window(self, change: WindowChange) -> datetime:
-        """Move the end of the running window; returns the new end."""
-        self.deadlines["window"] = workflow.now() + change.remaining
-        self.note(f"the window now ends {self.deadlines['window']:%Y-%m-%d %H:%M:%S}Z")
-        return self.deadlines["window"]
-
-    @change_window.validator
-    def check_change_window(self, change: WindowChange) -> None:
-        """Refuse while no window is open."""
-        del change
-        if "window" not in self.deadlines:
-            raise ApplicationError("no window is open", type=FailureKind.REFUSED)
-
-    def _take(self, verb: Verb, reason: str) -> Verdict:
-        verdict = self.lifecycle.take(verb)
-        because = f" ({reason})" if reason else ""
-        self.note(f"{verb}{because}: {verdict.why}" if verdict.accepted else f"{_refusal(verdict)}{because}")
-        return verdict
 
     # Phases ---------------------------------------------------------------------------------------------------------
 
@@ -351,17 +217,11 @@ class Migration(Generic[PlanT]):
         seconds.with_additional_attributes(self._labels(phase=entry.phase)).set(entry.seconds(workflow.now()))
         self.publish()
 
-    def _labels(self, **more: str) -> dict[str, str | int | float | bool]:
-        return {"kind": self.kind, "cluster": self.plan.cluster, **more}
-
     def _end(self, outcome: Outcome) -> None:
         self.outcome = outcome
         self.lifecycle.end()
         self._waiting = self._step_waiting = None
         self.publish()
-
-    def _wait_for(self, why: str, *, until: datetime | None = None, ends_on: Sequence[str] = ()) -> None:
-        self._waiting = _waiting(why, until=until, ends_on=ends_on, before=self._waiting)
 
     def _window_ended(self) -> bool:
         asked = self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted
@@ -423,13 +283,6 @@ class Migration(Generic[PlanT]):
         return task.result()
 
 
-def _waiting(
-    why: str, *, until: datetime | None = None, ends_on: Sequence[str] = (), before: Waiting | None
-) -> Waiting:
-    since = before.since if before and before.why == why else workflow.now()
-    return Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
-
-
 async def _until(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
     with suppress(TimeoutError):
         await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)
@@ -437,11 +290,6 @@ async def _until(condition: Callable[[], bool], longest: timedelta | None, summa
 
 def _upsert(*updates: SearchAttributeUpdate[str]) -> None:
     workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
-
-
-def _refusal(verdict: Verdict) -> str:
-    legal = ", ".join(verdict.legal) or "none"
-    return f"{verdict.verb} refused: {verdict.why}. Legal now: {legal}"
 
 
 def _cause(error: BaseException) -> str:
