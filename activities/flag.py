@@ -104,6 +104,11 @@ class FlagKeeper:
         mine = state.owned_by(self._me.workflow_id)
         if mine and state.flag.phase is to:
             return state
+        if to is FlagPhase.PREPARATION and claim.flag_version >= 0:
+            raise StoreConflict(
+                f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
+                "again. Start the migration anew"
+            )
         if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN):
             raise StoreConflict(foreign_flag(state.flag))
         blocked = state.modified_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms

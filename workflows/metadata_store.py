@@ -135,7 +135,8 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             compared_in_pre_copy=pre.compared,
             compared_while_blocked=result.compared,
             compared_whole_while_blocked=result.whole,
-            repaired=pre.repaired + result.repaired,
+            caught_up=pre.repaired,
+            repaired=result.repaired,
             differences=0,
             method="path, value, version and counters of every record: XXH3 sums by path, then record by record",
         )
