@@ -7,8 +7,8 @@ service writes to the target yet. Whatever a service wrote later has another ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -29,6 +29,9 @@ class Applied(NamedTuple):
     deleted: int
     ephemerals: frozenset[bytes]
 
+
+# Records of both sides in memory at a time.
+_AT_ONCE = 5_000
 
 Fence = Callable[[], None]
 """Raises StoreConflict where this attempt must not write any more."""
@@ -64,50 +67,36 @@ class Replica:
             ApplicationError: `Conflict`, to be tried again: another attempt of this step writes too.
             StoreConflict: the fence refuses.
         """
-        ordered = sorted(set(paths))
-        source, target = self._both(ordered)
-        self._fence()
         written = 0
-        doomed: list[Record] = []
+        doomed: list[tuple[bytes, int]] = []
         ephemerals: set[bytes] = set()
-        for path, mine, theirs in zip(ordered, source, target, strict=True):
+        for path, mine, theirs in self._both(paths, fenced=True):
             if mine is not None and migrates(mine):
                 if theirs is None or not self._rules.equal(mine, theirs):
-                    self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
+                    with _contention():
+                        self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
                     written += 1
                 continue
             if mine is not None and mine.owner:
                 ephemerals.add(path)
             if theirs is not None and migrates(theirs) and not self._rules.may_stand_alone(theirs):
-                doomed.append(theirs)
-        try:
+                doomed.append((path, theirs.version))
+        with _contention():
             self._writer.flush()
-            for record in sorted(doomed, key=lambda record: record.path.count(b"/"), reverse=True):
-                self._writer.delete(record.path, expected=record.version)
+            for path, version in sorted(doomed, key=lambda one: one[0].count(b"/"), reverse=True):
+                self._writer.delete(path, expected=version)
             self._writer.flush()
-        except StoreConflict as error:
-            raise ApplicationError(
-                f"another attempt of this step writes to the target too ({error})", type=FailureKind.CONFLICT
-            ) from error
         return Applied(written, len(doomed), frozenset(ephemerals))
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:
         """The paths at which the target is not what it shall be."""
-        ordered = sorted(set(paths))
-        source, target = self._both(ordered)
-        return [
-            path
-            for path, mine, theirs in zip(ordered, source, target, strict=True)
-            if not self._as_wanted(mine, theirs)
-        ]
+        return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
 
     def missing_ephemerals(self, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
         """Ephemerals of the source that do not stand in the target with a session, with their owners in the source."""
-        ordered = sorted(set(paths))
-        source, target = self._both(ordered)
         return [
             (path, mine.owner)
-            for path, mine, theirs in zip(ordered, source, target, strict=True)
+            for path, mine, theirs in self._both(paths)
             if mine is not None and mine.owner and not (theirs is not None and theirs.owner)
         ]
 
@@ -116,8 +105,27 @@ class Replica:
             return theirs is not None and self._rules.equal(mine, theirs)
         return theirs is None or not migrates(theirs) or self._rules.may_stand_alone(theirs)
 
-    def _both(self, paths: list[bytes]) -> tuple[list[Record | None], list[Record | None]]:
-        return _readable(self._source.read(paths)), _readable(self._target.read(paths))
+    def _both(
+        self, paths: Iterable[bytes], *, fenced: bool = False
+    ) -> Iterator[tuple[bytes, Record | None, Record | None]]:
+        """Path, record of the source and record of the target, by path, and a bounded part at a time."""
+        ordered = sorted(set(paths))
+        for begin in range(0, len(ordered), _AT_ONCE):
+            some = ordered[begin : begin + _AT_ONCE]
+            source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
+            if fenced:
+                self._fence()
+            yield from zip(some, source, target, strict=True)
+
+
+@contextmanager
+def _contention() -> Generator[None]:
+    try:
+        yield
+    except StoreConflict as error:
+        raise ApplicationError(
+            f"another attempt of this step writes to the target too ({error})", type=FailureKind.CONFLICT
+        ) from error
 
 
 def _readable(found: list[Record | Unreadable | None]) -> list[Record | None]:

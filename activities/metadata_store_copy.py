@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
@@ -29,6 +30,26 @@ _VERSION_MARGIN = 10_000
 _HIGHEST_FLOOR = 5_000_000
 
 
+class _Bulk(NamedTuple):
+    copied: Copied
+    comparison: Comparison
+    copy_seconds: float
+    compare_seconds: float
+
+    def result(self, work: Work, *, since_zxid: int, rounds: int) -> PreCopy:
+        return PreCopy(
+            since_zxid=since_zxid,
+            copied=self.copied.records,
+            copied_bytes=self.copied.value_bytes,
+            copy_seconds=self.copy_seconds,
+            compared=self.comparison.records,
+            compare_seconds=self.compare_seconds,
+            repaired=len(self.comparison.different),
+            rounds=rounds,
+            worker_queue=work.runtime.queue,
+        )
+
+
 def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
     """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
 
@@ -44,25 +65,15 @@ def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
         flag.require(*OPEN)
     watch = _start_watch(work)
     attempt = _take_target_unless_late(work)
-    copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, attempt, records)
-    watch.ephemerals = set(comparison.ephemerals)
+    bulk = _copy_and_compare(work, control, attempt, records)
+    watch.ephemerals = set(bulk.comparison.ephemerals)
     if work.plan.target_url.scheme == "oxia":
         control.waiting_for("Oxia to number new versions above the copied ones")
-        floor = min(copied.highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
+        floor = min(bulk.copied.highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
         raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
         control.waiting_for("")
-    rounds = _catch_up(work, control, watch, set(comparison.different))
-    return PreCopy(
-        since_zxid=watch.since_zxid,
-        copied=copied.records,
-        copied_bytes=copied.value_bytes,
-        copy_seconds=copy_seconds,
-        compared=comparison.records,
-        compare_seconds=compare_seconds,
-        repaired=len(comparison.different),
-        rounds=rounds,
-        worker_queue=work.runtime.queue,
-    )
+    rounds = _catch_up(work, control, watch, set(bulk.comparison.different))
+    return bulk.result(work, since_zxid=watch.since_zxid, rounds=rounds)
 
 
 def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
@@ -72,20 +83,10 @@ def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
     """
     attempt = _take_target(work)
-    copied, comparison, copy_seconds, compare_seconds = _copy_and_compare(work, control, attempt, records)
+    bulk = _copy_and_compare(work, control, attempt, records)
     with work.replica() as replica:
-        replica.apply(comparison.different)
-    return PreCopy(
-        since_zxid=0,
-        copied=copied.records,
-        copied_bytes=copied.value_bytes,
-        copy_seconds=copy_seconds,
-        compared=comparison.records,
-        compare_seconds=compare_seconds,
-        repaired=len(comparison.different),
-        rounds=0,
-        worker_queue=work.runtime.queue,
-    )
+        replica.apply(bulk.comparison.different)
+    return bulk.result(work, since_zxid=0, rounds=0)
 
 
 def _take_target_unless_late(work: Work) -> int:
@@ -110,9 +111,7 @@ def _take_target(work: Work) -> int:
         return target.take(work.plan.throttle).attempt
 
 
-def _copy_and_compare(
-    work: Work, control: StepControl, attempt: int, records: int
-) -> tuple[Copied, Comparison, float, float]:
+def _copy_and_compare(work: Work, control: StepControl, attempt: int, records: int) -> _Bulk:
     pair, tag = work.attempt(attempt), work.tag(control)
     if work.plan.replace_target and attempt == 1:
         control.waiting_for("the target to be emptied, as replace_target asks")
@@ -125,7 +124,7 @@ def _copy_and_compare(
     control.check()
     control.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
     comparison = jobs.compare(work.engine, pair, records=copied.records, tag=tag)
-    return copied, comparison, copied_at - begun, time.monotonic() - copied_at
+    return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
 def _start_watch(work: Work) -> SourceWatch:

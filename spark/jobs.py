@@ -15,7 +15,7 @@ from spark import tasks
 from spark.engine import SparkEngine
 from spark.plan import Comparison, Copied, Pair, Side, Surveyed
 
-_RECORDS_PER_BUCKET = 16
+_RECORDS_PER_BUCKET = 64
 _WORD = (1 << 64) - 1
 
 
