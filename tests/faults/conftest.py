@@ -17,6 +17,7 @@ from tests.faults.rounds import Round, rounds
 from tests.faults.site import CLUSTER, FaultySite
 from tests.stacks import MakeStack
 from tests.support.gates import Gates
+from tests.support.proxy import Proxy
 from tests.support.temporal import Operator
 
 _SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
@@ -26,7 +27,7 @@ _DEFAULT_SEED = 454
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the faults tier."""
     group = parser.getgroup("faults")
-    group.addoption("--rounds", type=int, help="rounds of faults: the matrix first, then random ones; default: 6 fixed")
+    group.addoption("--rounds", type=int, help="rounds of faults: the matrix first, then random ones; default: 8 fixed")
     group.addoption("--seed", type=int, default=_DEFAULT_SEED, help="decides instants and durations of faults")
     group.addoption("--replay", action="append", default=[], help="a round as its line names it: victim/step.edge/seed")
 
@@ -85,7 +86,8 @@ def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Gene
     with ExitStack() as opened:
         stack = opened.enter_context(Stack(StackSpec(temporal=True), folder / "stack", toolchain))
         operator = opened.enter_context(Operator(stack.temporal_address))
-        site = FaultySite(folder, stack, operator, Gates(folder / "gates"))
+        link = opened.enter_context(Proxy(stack.temporal_address))
+        site = FaultySite(folder, stack, operator, Gates(folder / "gates"), link)
         opened.callback(site.close)
         site.worker.restart()
         yield site

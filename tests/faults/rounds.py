@@ -16,6 +16,7 @@ class Victim(StrEnum):
 
     A `zombie` is a worker that is frozen with its executors, while another one takes over, and goes on only when the
     migration has ended. A `lost attempt` is the same within one worker: Temporal hears nothing of a step for too long.
+    A link is the network between the worker and ZooKeeper or Temporal: cut, silent, or slow for three seconds.
     """
 
     WORKER = "worker"
@@ -26,6 +27,17 @@ class Victim(StrEnum):
     ZOOKEEPER = "zookeeper"
     OXIA = "oxia"
     FROZEN_OXIA = "frozen-oxia"
+    ZOOKEEPER_CUT = "zookeeper-cut"
+    ZOOKEEPER_SILENT = "zookeeper-silent"
+    ZOOKEEPER_SLOW = "zookeeper-slow"
+    TEMPORAL_CUT = "temporal-cut"
+    TEMPORAL_SILENT = "temporal-silent"
+    TEMPORAL_SLOW = "temporal-slow"
+
+    @property
+    def of_link(self) -> bool:
+        """Whether it is the network that is hit."""
+        return self.value.endswith(("-cut", "-silent", "-slow"))
 
 
 FORWARD = ("pre_copy", "prepare", "copy_changes", "verify", "complete")
@@ -38,6 +50,7 @@ PHASES = {"pre_copy": "PRE_COPY", "prepare": "PREPARATION", "copy_changes": "COP
 # Seconds. A broker's session ends after ten: it comes back before, or when it has been missed.
 _DOWN = {Victim.BROKER: (1.0, 14.0), Victim.FROZEN_OXIA: (3.0, 8.0)}
 _DOWN_ELSE = (0.2, 4.0)
+_LINK_DOWN = 3.0
 _INTO = {"pre_copy": 4.0}
 _INTO_ELSE = 0.4
 
@@ -88,6 +101,8 @@ class Round:
     @property
     def seconds_down(self) -> float:
         """How long the victim stays away."""
+        if self.victim.of_link:
+            return _LINK_DOWN
         return self._random("down").uniform(*_DOWN.get(self.victim, _DOWN_ELSE))
 
     @property
@@ -108,6 +123,7 @@ def matrix(seed: int) -> list[Round]:
     begins = [(step, Edge.BEFORE) for step in FORWARD + BACK] + [("complete", Edge.AFTER), ("pre_copy", DURING)]
     late = [(step, Edge.BEFORE) for step in FORWARD] + [("pre_copy", Edge.AFTER), ("pre_copy", DURING)]
     frozen = [("pre_copy", DURING), ("prepare", Edge.BEFORE), ("copy_changes", Edge.BEFORE), ("verify", Edge.BEFORE)]
+    link = [("pre_copy", DURING), ("copy_changes", Edge.BEFORE)]
     moments = {
         Victim.WORKER: both,
         Victim.TEMPORAL: both,
@@ -117,12 +133,13 @@ def matrix(seed: int) -> list[Round]:
         Victim.ZOMBIE: late,
         Victim.LOST_ATTEMPT: late,
         Victim.FROZEN_OXIA: frozen,
+        **{victim: link for victim in Victim if victim.of_link},
     }
     return [Round(victim, step, str(instant), seed) for victim, hits in moments.items() for step, instant in hits]
 
 
 def sample(seed: int) -> list[Round]:
-    """Six rounds: each server once, each of the four phases, and a worker that comes back too late."""
+    """Eight rounds: each server, each of the four phases, a worker that comes back too late, and both links."""
     return [
         Round(Victim.WORKER, "copy_changes", Edge.AFTER, seed),
         Round(Victim.TEMPORAL, "verify", Edge.BEFORE, seed),
@@ -130,6 +147,8 @@ def sample(seed: int) -> list[Round]:
         Round(Victim.ZOOKEEPER, "pre_copy", DURING, seed),
         Round(Victim.OXIA, "copy_changes", Edge.BEFORE, seed),
         Round(Victim.ZOMBIE, "pre_copy", Edge.BEFORE, seed),
+        Round(Victim.ZOOKEEPER_SILENT, "copy_changes", Edge.BEFORE, seed),
+        Round(Victim.TEMPORAL_CUT, "pre_copy", DURING, seed),
     ]
 
 

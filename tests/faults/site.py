@@ -26,6 +26,7 @@ from models.migration import Report
 from tests.support import stores
 from tests.support.faulty_worker import FaultyWorkerProcess
 from tests.support.gates import Gates
+from tests.support.proxy import Proxy
 from tests.support.temporal import Operator, Run
 from tests.support.waiting import wait_for
 
@@ -42,10 +43,11 @@ class FaultySite:
         stack: holds Temporal.
         operator: starts and steers migrations.
         gates: at which steps are held.
+        link: between workers and Temporal.
     """
 
-    def __init__(self, folder: Path, stack: Stack, operator: Operator, gates: Gates) -> None:
-        self.stack, self.operator, self.gates = stack, operator, gates
+    def __init__(self, folder: Path, stack: Stack, operator: Operator, gates: Gates, link: Proxy) -> None:
+        self.stack, self.operator, self.gates, self.link = stack, operator, gates, link
         self._folder = folder
         self._numbers = itertools.count(1)
         self.worker = self.new_worker()
@@ -54,7 +56,7 @@ class FaultySite:
         """A further worker, not started yet."""
         folder = self._folder / f"worker-{next(self._numbers)}"
         folder.mkdir()
-        return FaultyWorkerProcess(self.stack.temporal_address, folder, self.gates)
+        return FaultyWorkerProcess(self.link.address, folder, self.gates)
 
     def close(self) -> None:
         """End the worker."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from tests.support import stores
 from tests.support.admin import Admin
 from tests.support.faulty_worker import FaultyWorkerProcess
 from tests.support.gates import Edge, Gate
+from tests.support.proxy import Proxy
 from tests.support.temporal import Run
 from tests.support.traffic import Traffic, quiet_client, topic_url
 from tests.support.waiting import wait_for
@@ -27,6 +29,8 @@ BALLAST = "/ballast"
 _NODES, _NODE_BYTES = 2000, 400
 _SLOW = 0.2
 """Megabytes per second: the copy of the ballast takes four seconds."""
+
+_DELAY = 0.2
 
 _END_LIMIT = 200.0
 _WRITABLE_LIMIT = 30.0
@@ -85,7 +89,11 @@ class Trial:
         if fault.step in BACK:
             site.gates.hold(_ROLLBACK_AT)
         site.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
-        run = site.operator.start(plan(self._stack, throttle=_SLOW if fault.long_pre_copy else None))
+        changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
+        if fault.victim.of_link:
+            self._link = self._opened.enter_context(Proxy(self._stack["zookeeper-1"].address))
+            changes["source"] = f"zk:{self._link.address}"
+        run = site.operator.start(plan(self._stack, **changes))
         if fault.step in BACK:
             site.gates.wait_reached(_ROLLBACK_AT)
             run.signal(Verb.ROLLBACK)
@@ -133,7 +141,21 @@ class Trial:
                 self._freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
             case Victim.BROKER | Victim.ZOOKEEPER | Victim.OXIA:
                 self._kill(self._stack[_SERVERS[victim]], fault.seconds_down)
+            case _:
+                self._hit_link(victim, fault.seconds_down)
         return None
+
+    def _hit_link(self, victim: Victim, seconds: float) -> None:
+        place, _, manner = victim.partition("-")
+        link = self._site.link if place == "temporal" else self._link
+        match manner:
+            case "cut":
+                link.cut()
+            case "silent":
+                link.silence()
+            case _:
+                link.slow_down(_DELAY)
+        self._later(seconds, link.heal)
 
     def _kill(self, server: Server, seconds: float) -> None:
         server.kill()
@@ -141,7 +163,10 @@ class Trial:
 
     def _freeze(self, server: Server, seconds: float) -> None:
         server.pause()
-        timer = threading.Timer(seconds, server.resume)
+        self._later(seconds, server.resume)
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, action)
         timer.start()
         self._opened.callback(timer.join)
 
