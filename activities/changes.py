@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from clients.access import open_reader, open_writer
 from clients.equivalence import Equivalence, migrates
 from clients.errors import StoreConflict, StoreDenied
-from clients.store import ABSENT, Record, Unreadable
+from clients.store import ABSENT, Record, StoreWriter, Unreadable
 from models.migration import FailureKind
 from spark.plan import Pair
 
@@ -28,6 +28,14 @@ class Applied(NamedTuple):
     written: int
     deleted: int
     ephemerals: frozenset[bytes]
+
+
+class Followed(NamedTuple):
+    """What `Replica.apply_untouched` did; `contested` are paths that services wrote in the target as well."""
+
+    written: int
+    deleted: int
+    contested: frozenset[bytes]
 
 
 # Records of both sides in memory at a time.
@@ -41,6 +49,7 @@ class Replica:
     """Brings single paths of the target to the state of the source; a context manager."""
 
     def __init__(self, pair: Pair, fence: Fence) -> None:
+        self._pair = pair
         self._fence = fence
         self._rules = Equivalence(pair.source, pair.target)
         with ExitStack() as opened:
@@ -48,9 +57,11 @@ class Replica:
             opened.callback(self._source.close)
             self._target = open_reader(pair.target, pair.access)
             opened.callback(self._target.close)
-            self._writer = open_writer(pair.target, pair.access, keep_versions=self._rules.keeps_versions)
-            opened.callback(self._writer.close)
+            self._writer = self._open_writer()
             self._opened = opened.pop_all()
+
+    def _open_writer(self) -> StoreWriter:
+        return open_writer(self._pair.target, self._pair.access, keep_versions=self._rules.keeps_versions)
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +69,7 @@ class Replica:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._writer.close()
         self._opened.close()
 
     def apply(self, paths: Iterable[bytes]) -> Applied:
@@ -87,6 +99,46 @@ class Replica:
                 self._writer.delete(path, expected=version)
             self._writer.flush()
         return Applied(written, len(doomed), frozenset(ephemerals))
+
+    def apply_untouched(self, paths: Iterable[bytes], floor: int) -> Followed:
+        """After the commit: do what `apply` does, but only where no service wrote to the target meanwhile.
+
+        Args:
+            paths: what changed in the source.
+            floor: Oxia numbers what services write above this, and copied versions lie below. A ZooKeeper target has no
+                such line; there a record counts as untouched while its version is lower than that of the source.
+
+        Raises:
+            StoreConflict: the fence refuses.
+        """
+        written = deleted = 0
+        contested: set[bytes] = set()
+        for path, mine, theirs in self._both(paths, fenced=True):
+            if self._as_wanted(mine, theirs):
+                continue
+            wanted = mine if mine is not None and migrates(mine) else None
+            if theirs is not None and not self._untouched(wanted, theirs, floor):
+                contested.add(path)
+                continue
+            try:
+                if wanted is not None:
+                    self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
+                elif theirs is not None:
+                    self._writer.delete(path, expected=theirs.version)
+                done = self._writer.flush()
+            except StoreConflict:
+                contested.add(path)
+                self._writer.close()
+                self._writer = self._open_writer()
+            else:
+                written += done if wanted is not None else 0
+                deleted += done if wanted is None else 0
+        return Followed(written, deleted, frozenset(contested))
+
+    def _untouched(self, mine: Record | None, theirs: Record, floor: int) -> bool:
+        if self._rules.target_is_zookeeper:
+            return mine is None or theirs.version < mine.version
+        return theirs.version <= floor
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:
         """The paths at which the target is not what it shall be."""

@@ -89,8 +89,21 @@ class FlagKeeper:
             state = read_flag(self._zookeeper)
             self._zookeeper.set(CLAIM, _dump(self._me), state.claim_version)
 
-    def advance(self, to: FlagPhase, target: str) -> FlagState:
+    def mark(self) -> int:
+        """Set our claim once more, and return the transaction id of that: a point in the source's own order of changes.
+
+        Raises:
+            StoreConflict: another run holds the source.
+        """
+        state = read_flag(self._zookeeper)
+        if state.claim is None or state.claim.run_id != self._me.run_id:
+            raise StoreConflict(_not_mine(state.claim))
+        return self._zookeeper.set(CLAIM, _dump(state.claim), state.claim_version).mzxid
+
+    def advance(self, to: FlagPhase, target: str, *, settled_zxid: int = 0) -> FlagState:
         """Move the flag; does nothing if this run moved it there before.
+
+        `settled_zxid` is remembered: changes with a larger transaction id may not be in the target yet.
 
         Raises:
             StoreConflict: the flag is not where this run left it, or another one holds the source.
@@ -98,7 +111,7 @@ class FlagKeeper:
         state = read_flag(self._zookeeper)
         if state.claim is None or state.claim.run_id != self._me.run_id:
             raise StoreConflict(_not_mine(state.claim))
-        return self._move(state, state.claim, to, target)
+        return self._move(state, state.claim.model_copy(update={"settled_zxid": settled_zxid}), to, target)
 
     def _move(self, state: FlagState, claim: Claim, to: FlagPhase, target: str) -> FlagState:
         mine = state.owned_by(self._me.workflow_id)

@@ -76,15 +76,17 @@ class MetadataStoreActivities:
         return await self._run(plan, lambda work, control: cutover.copy_changes(work, control, pre.since_zxid))
 
     @activity.defn(name="metadata_store_verify")
-    async def verify(self, plan: MetadataStorePlan, records: int) -> Verification:
-        """VERIFY: compare what was copied with writes blocked, or everything where asked or where needed."""
-        return await self._run(plan, lambda work, control: cutover.verify(work, control, records))
+    async def verify(self, plan: MetadataStorePlan, pre: PreCopy) -> Verification:
+        """VERIFY: compare what was copied with writes blocked; everything where asked, and offline."""
+        check = cutover.verify if plan.mode is Mode.LIVE else cutover.verify_offline
+        return await self._run(plan, lambda work, control: check(work, control, pre))
 
     @activity.defn(name="metadata_store_complete")
-    async def complete(self, plan: MetadataStorePlan) -> Completion:
-        """COMPLETED: the commit point."""
-        finish = cutover.complete if plan.mode is Mode.LIVE else cutover.complete_offline
-        return await self._run(plan, finish)
+    async def complete(self, plan: MetadataStorePlan, pre: PreCopy) -> Completion:
+        """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it."""
+        if plan.mode is Mode.OFFLINE:
+            return await self._run(plan, cutover.complete_offline)
+        return await self._run(plan, lambda work, control: cutover.complete(work, control, pre))
 
     @activity.defn(name="metadata_store_give_back")
     async def give_back(self, plan: MetadataStorePlan, cause: str) -> Restoration:

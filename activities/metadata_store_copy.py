@@ -5,23 +5,19 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from temporalio.exceptions import ApplicationError
-
 from activities.flag import OPEN
 from activities.runtime import SourceWatch
+from activities.settling import settle
 from activities.steps import StepControl
-from activities.work import Work, some
+from activities.work import Work
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
-from clients.zookeeper.watch import ChangeFeed
 from models.metadata_store import PreCopy
-from models.migration import FailureKind
 from spark import jobs
 from spark.plan import Comparison, Copied
 
 # Changes that a cutover copies in well under a second; fewer need no further round.
 _FEW_CHANGES = 500
-_MOST_ROUNDS = 20
 
 # A record that changes until the commit gets a version a little above the highest that the copy saw.
 _VERSION_MARGIN = 10_000
@@ -36,7 +32,7 @@ class _Bulk(NamedTuple):
     copy_seconds: float
     compare_seconds: float
 
-    def result(self, work: Work, *, since_zxid: int, rounds: int) -> PreCopy:
+    def result(self, work: Work, *, since_zxid: int, rounds: int, floor: int) -> PreCopy:
         return PreCopy(
             since_zxid=since_zxid,
             copied=self.copied.records,
@@ -46,6 +42,7 @@ class _Bulk(NamedTuple):
             compare_seconds=self.compare_seconds,
             repaired=len(self.comparison.different),
             rounds=rounds,
+            version_floor=floor,
             worker_queue=work.runtime.queue,
         )
 
@@ -63,17 +60,14 @@ def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
     with work.flag() as flag:
         flag.claim()
         flag.require(*OPEN)
-    watch = _start_watch(work)
+    watch = work.new_watch()
+    since_zxid = watch.restart(work.new_feed(), missed="")
     attempt = _take_target_unless_late(work)
     bulk = _copy_and_compare(work, control, attempt, records)
     watch.ephemerals = set(bulk.comparison.ephemerals)
-    if work.plan.target_url.scheme == "oxia":
-        control.waiting_for("Oxia to number new versions above the copied ones")
-        floor = min(bulk.copied.highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
-        raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
-        control.waiting_for("")
+    floor = _raise_floor(work, control, bulk.copied.highest)
     rounds = _catch_up(work, control, watch, set(bulk.comparison.different))
-    return bulk.result(work, since_zxid=watch.since_zxid, rounds=rounds)
+    return bulk.result(work, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
 def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
@@ -86,7 +80,7 @@ def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
     bulk = _copy_and_compare(work, control, attempt, records)
     with work.replica() as replica:
         replica.apply(bulk.comparison.different)
-    return bulk.result(work, since_zxid=0, rounds=0)
+    return bulk.result(work, since_zxid=0, rounds=0, floor=0)
 
 
 def _take_target_unless_late(work: Work) -> int:
@@ -127,40 +121,19 @@ def _copy_and_compare(work: Work, control: StepControl, attempt: int, records: i
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def _start_watch(work: Work) -> SourceWatch:
-    work.runtime.forget(work.run_id)
-    feed = ChangeFeed(work.plan.source_url, auth=work.runtime.access.zookeeper_auth)
-    watch = SourceWatch(feed=feed, since_zxid=feed.start())
-    work.runtime.watches[work.run_id] = watch
-    return watch
+def _raise_floor(work: Work, control: StepControl, highest: int) -> int:
+    """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
+    if work.plan.target_url.scheme != "oxia":
+        return 0
+    control.waiting_for("Oxia to number new versions above the copied ones")
+    floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
+    raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
+    control.waiting_for("")
+    return floor
 
 
 def _catch_up(work: Work, control: StepControl, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
-    timeout = work.runtime.access.timeout
-    todo = different | watch.collect(timeout)
+    todo = different | watch.collect(work.runtime.access.timeout)
     with work.replica(*OPEN) as replica:
-        for rounds in range(1, _MOST_ROUNDS + 1):
-            control.check()
-            control.progress(0, len(todo), f"changed records in catch-up round {rounds}")
-            watch.ephemerals |= replica.apply(todo).ephemerals
-            remaining = set(replica.differences(todo))
-            watch.unsettled -= todo - remaining
-            changed = set(watch.collect(timeout))
-            if not watch.gap():
-                _must_have_changed(remaining - changed)
-            todo = changed
-            if len(todo) < _FEW_CHANGES:
-                return rounds
-    return _MOST_ROUNDS
-
-
-def _must_have_changed(stuck: set[bytes]) -> None:
-    """A record that still differs after it was written again must have been changed meanwhile."""
-    if stuck:
-        raise ApplicationError(
-            f"{len(stuck)} records differ in the target after they were written again, though nobody changed them: "
-            f"{some(stuck)}. Does something else write to the target?",
-            type=FailureKind.VERIFICATION_FAILED,
-            non_retryable=True,
-        )
+        return settle(work, control, replica, watch, todo, enough=_FEW_CHANGES)

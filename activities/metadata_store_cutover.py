@@ -10,6 +10,7 @@ from activities.changes import Replica
 from activities.flag import FlagState
 from activities.runtime import SourceWatch
 from activities.services import is_sequential, participants, registered, still_registered
+from activities.settling import follow_latecomers, settle, whole_watch
 from activities.steps import StepControl
 from activities.work import Work, some
 from clients.access import open_reader
@@ -22,6 +23,7 @@ from models.metadata_store import (
     Completion,
     FlagPhase,
     Mode,
+    PreCopy,
     Preparation,
     Restoration,
     Verification,
@@ -30,6 +32,8 @@ from models.migration import FailureKind
 from spark import jobs
 
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
+# Paths that may still be on the move at the commit; they are followed after it.
+_FEW_CHANGES = 50
 
 
 def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
@@ -76,16 +80,7 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
     begun = time.monotonic()
     with work.flag() as flag:
         control.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, work.plan.target))
-    watch = work.watch
-    if watch is None:
-        watch = work.runtime.watches[work.run_id] = SourceWatch(feed=None, since_zxid=since_zxid)
-    gap = watch.gap()
-    if gap:
-        control.waiting_for(f"a scan of the source by transaction ids ({gap})")
-        watch.unsettled |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(control))
-        control.waiting_for("")
-    else:
-        watch.collect(work.runtime.access.timeout)
+    watch, gap = whole_watch(work, control, since_zxid)
     changed = len(watch.unsettled)
     control.check()
     with work.replica(FlagPhase.COPYING) as replica:
@@ -100,56 +95,86 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
     )
 
 
-def verify(work: Work, control: StepControl, records: int) -> Verification:
-    """Compare what was copied with writes blocked; or both stores whole, where asked, offline, or if that is not known.
+def verify(work: Work, control: StepControl, pre: PreCopy) -> Verification:
+    """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole once more.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    watch = work.watch
-    whole = work.plan.full_verify or work.plan.mode is Mode.OFFLINE or watch is None
+    watch, _ = whole_watch(work, control, pre.since_zxid)
+    todo = set(watch.unsettled)
+    compared = len(todo)
     with work.replica(FlagPhase.COPYING) as replica:
-        if whole:
-            comparison = jobs.compare(work.engine, work.pair, records=records, tag=work.tag(control))
-            compared, different = comparison.records, list(comparison.different)
-        else:
-            assert watch is not None
-            compared, different = len(watch.unsettled), replica.differences(watch.unsettled)
+        if work.plan.full_verify:
+            comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(control))
+            compared, todo = comparison.records, todo | set(comparison.different)
         control.check()
-        _repair(replica, different)
-    if watch is not None:
-        watch.unsettled.clear()
-        watch.compared += compared
-        compared = watch.compared
-    return Verification(compared=compared, repaired=len(different), whole=whole, seconds=time.monotonic() - begun)
+        different = set(replica.differences(todo))
+        watch.unsettled -= todo - different
+        if different:
+            settle(work, control, replica, watch, different)
+    watch.compared += compared
+    return Verification(
+        compared=watch.compared,
+        repaired=len(different),
+        whole=work.plan.full_verify,
+        seconds=time.monotonic() - begun,
+    )
 
 
-def complete(work: Work, control: StepControl) -> Completion:
-    """Commit: set the flag to COMPLETED, and take away our record in the target.
+def verify_offline(work: Work, control: StepControl, pre: PreCopy) -> Verification:
+    """Compare both stores whole; nobody writes.
 
-    Brokers write nothing now, but others may have: what the watch saw since VERIFY is copied and compared first.
+    Raises:
+        ApplicationError: `VerificationFailed` if a difference stays after its repair.
+    """
+    begun = time.monotonic()
+    comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(control))
+    control.check()
+    with work.replica() as replica:
+        replica.apply(comparison.different)
+        if stays := replica.differences(comparison.different):
+            raise ApplicationError(
+                f"{len(stays)} records of the target differ after they were written again: {some(stays)}",
+                type=FailureKind.VERIFICATION_FAILED,
+                non_retryable=True,
+            )
+    return Verification(
+        compared=comparison.records,
+        repaired=len(comparison.different),
+        whole=True,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def complete(work: Work, control: StepControl, pre: PreCopy) -> Completion:
+    """Commit: set the flag to COMPLETED, follow latecomers, and take away our record in the target.
 
     Raises:
         StoreConflict: somebody else moved the flag.
     """
     with work.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
-            _copy_late_changes(work)
-        control.check()
+            settled = flag.mark()
+            watch, _ = whole_watch(work, control, pre.since_zxid)
+            if watch.unsettled:
+                with work.replica(FlagPhase.COPYING) as replica:
+                    settle(work, control, replica, watch, set(watch.unsettled), enough=_FEW_CHANGES)
+            control.check()
+            flag.advance(FlagPhase.COMPLETED, work.plan.target, settled_zxid=settled)
         state = flag.advance(FlagPhase.COMPLETED, work.plan.target)
+    watch, _ = whole_watch(work, control, state.claim.settled_zxid if state.claim else pre.since_zxid)
+    with work.replica(FlagPhase.COMPLETED) as replica:
+        late = follow_latecomers(work, control, replica, watch, pre.version_floor)
     with work.target_claim() as claim:
         claim.drop()
     work.runtime.forget(work.run_id)
-    return Completion(blocked_seconds=state.modified_ms / 1000 - _blocked_since(state))
-
-
-def _copy_late_changes(work: Work) -> None:
-    watch = work.watch
-    if watch is not None and not watch.gap() and (late := watch.collect(work.runtime.access.timeout)):
-        with work.replica(FlagPhase.COPYING) as replica:
-            replica.apply(late)
-            _repair(replica, replica.differences(late))
+    return Completion(
+        blocked_seconds=state.modified_ms / 1000 - _blocked_since(state),
+        late_copied=late.copied,
+        contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
+    )
 
 
 def complete_offline(work: Work, control: StepControl) -> Completion:
@@ -214,20 +239,17 @@ def _blocked_since(state: FlagState) -> float:
 
 def _watch_or_scan(work: Work, control: StepControl) -> SourceWatch:
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
-    watch = work.watch
-    if watch is not None and not watch.gap():
-        return watch
-    control.waiting_for("a scan of the source for ephemerals, because the watch was lost")
-    found = jobs.ephemerals(work.engine, work.pair, tag=work.tag(control))
-    if watch is None:
-        watch = work.runtime.watches[work.run_id] = SourceWatch(feed=None, since_zxid=0)
-    watch.ephemerals |= found
+    watch = work.watch or work.new_watch()
+    if watch.gap():
+        control.waiting_for("a scan of the source for ephemerals, because the watch was lost")
+        watch.ephemerals |= jobs.ephemerals(work.engine, work.pair, tag=work.tag(control))
     return watch
 
 
 def _missing(work: Work, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
     """Who is not ready yet, in words; empty when all are."""
-    sessions = participants(source)
+    # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
+    sessions = set[int]() if work.plan.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
@@ -243,18 +265,6 @@ def _missing(work: Work, source: StoreReader, replica: Replica, watch: SourceWat
 
 def _recreated(watch: SourceWatch) -> set[bytes]:
     return {path for path in watch.ephemerals if not is_sequential(path)}
-
-
-def _repair(replica: Replica, different: list[bytes]) -> None:
-    if not different:
-        return
-    replica.apply(different)
-    if stays := replica.differences(different):
-        raise ApplicationError(
-            f"{len(stays)} records of the target differ after they were written again: {some(stays)}",
-            type=FailureKind.VERIFICATION_FAILED,
-            non_retryable=True,
-        )
 
 
 def _forget_old_flag(work: Work) -> None:

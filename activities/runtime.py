@@ -18,21 +18,28 @@ class SourceWatch:
     """What this process knows of a running migration's source; lost with the process, and then found anew by a scan.
 
     Attributes:
-        feed: the changes since `since_zxid`.
+        feed: the changes since it was started; None before that.
+        missed: why changes before that have to be found by a scan; empty if none have.
         ephemerals: paths of the source's ephemerals, as the full compare saw them.
         unsettled: changed paths that are not yet known to be equal in the target.
         compared: records compared while writes were blocked.
     """
 
-    feed: ChangeFeed | None
-    since_zxid: int
+    feed: ChangeFeed | None = None
+    missed: str = "this worker did not watch the source from the begin"
     ephemerals: set[bytes] = field(default_factory=set[bytes])
     unsettled: set[bytes] = field(default_factory=set[bytes])
     compared: int = 0
 
     def gap(self) -> str:
         """Why changes may have been missed; empty if none was."""
-        return "this worker did not watch the source from the begin" if self.feed is None else (self.feed.gap or "")
+        return self.missed or (self.feed.gap if self.feed else None) or ""
+
+    def restart(self, feed: ChangeFeed, missed: str) -> int:
+        """Go on with a new feed; returns the zxid since which it tells all changes."""
+        self.close()
+        self.feed, self.missed = feed, missed
+        return feed.start()
 
     def collect(self, timeout: float) -> set[bytes]:
         """Take over every change that was committed before this call; returns all that is unsettled."""

@@ -12,6 +12,7 @@ from activities.flag import FlagKeeper
 from activities.runtime import Runtime, SourceWatch
 from activities.steps import StepControl
 from clients.zookeeper.coordination import Coordination
+from clients.zookeeper.watch import ChangeFeed
 from models.metadata_store import FlagPhase, MetadataStorePlan, Mode
 from spark.engine import SparkEngine
 from spark.plan import Pair
@@ -36,6 +37,16 @@ class Work:
     def watch(self) -> SourceWatch | None:
         """The watch of this run's source, if this process holds it."""
         return self.runtime.watches.get(self.run_id)
+
+    def new_watch(self) -> SourceWatch:
+        """A watch in place of the one of this run, if there is one."""
+        self.runtime.forget(self.run_id)
+        watch = self.runtime.watches[self.run_id] = SourceWatch()
+        return watch
+
+    def new_feed(self) -> ChangeFeed:
+        """A feed of the source's changes, not started yet."""
+        return ChangeFeed(self.plan.source_url, auth=self.runtime.access.zookeeper_auth)
 
     def tag(self, control: StepControl) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""

@@ -179,6 +179,7 @@ class PreCopy(Frozen):
         compared: records that the full compare read in the source.
         repaired: records that the compare found different, and that were written again.
         rounds: catch-up rounds after the compare.
+        version_floor: Oxia numbers what services write from now on above this; 0 for other targets.
         worker_queue: the queue of the worker that watches the source; the next steps are fastest there.
     """
 
@@ -190,6 +191,7 @@ class PreCopy(Frozen):
     compare_seconds: float
     repaired: int
     rounds: int
+    version_floor: int
     worker_queue: str
 
 
@@ -235,9 +237,13 @@ class Completion(Frozen):
 
     Attributes:
         blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
+        late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
+        contested: paths that were written on both sides then; the target's state stands.
     """
 
     blocked_seconds: float
+    late_copied: int = 0
+    contested: tuple[str, ...] = ()
 
 
 class Restoration(Frozen):
@@ -289,6 +295,7 @@ class Claim(Frozen):
         attempt: grows with each attempt of a step that writes; an attempt that is not the newest stops.
         flag_version: source only: version of the flag as this migration last set it; -1 before that.
         blocked_since_ms: source only: when writes were blocked, by the source's clock.
+        settled_zxid: source only: what changed later than this transaction id was perhaps not copied before the commit.
         throttle: target only: megabytes of values per second.
     """
 
@@ -297,6 +304,7 @@ class Claim(Frozen):
     attempt: int = 0
     flag_version: int = -1
     blocked_since_ms: int = 0
+    settled_zxid: int = 0
     throttle: float | None = None
 
 

@@ -69,12 +69,12 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             await self.phase(Phase.PREPARATION, RULES[Phase.PREPARATION], lambda: self._prepare(pre))
             await self.phase(Phase.COPYING, RULES[Phase.COPYING], lambda: self._copy_changes(pre))
             await self.phase(Phase.VERIFY, RULES[Phase.VERIFY], lambda: self._verify(pre))
-            await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], self._complete)
+            await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(pre))
 
     async def _move_offline(self) -> None:
         copied = await self.phase(Phase.COPYING, OFFLINE_COPY, self._copy_whole)
         await self.phase(Phase.VERIFY, OFFLINE_COPY, lambda: self._verify(copied))
-        await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], self._complete)
+        await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(copied))
 
     async def _precheck(self) -> Precheck:
         facts = await self.step(Steps.precheck, self.plan, summary=f"Check {self.plan.source} and {self.plan.target}")
@@ -125,7 +125,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         result = await self.step(
             Steps.verify,
             self.plan,
-            pre.compared,
+            pre,
             summary="Compare what was copied while writes were blocked",
             queue=pre.worker_queue,
         )
@@ -143,9 +143,18 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         self.figures["verify_seconds"] = result.seconds
         return result
 
-    async def _complete(self) -> None:
-        done = await self.step(Steps.complete, self.plan, summary="Commit: the flag becomes COMPLETED")
+    async def _complete(self, pre: PreCopy) -> None:
+        done = await self.step(
+            Steps.complete,
+            self.plan,
+            pre,
+            summary="Commit: the flag becomes COMPLETED; late writes are followed",
+            queue=pre.worker_queue,
+        )
         self.figures["blocked_seconds"] = done.blocked_seconds
+        self.certificate["late_writes_followed"] = done.late_copied
+        for path in done.contested:
+            self.failed_items.append(f"{path}: written in both stores around the commit; the target's state stands")
         self.certificate["completed_at"] = workflow.now().isoformat()
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         gauge.with_additional_attributes(self._labels()).set(done.blocked_seconds)

@@ -24,5 +24,5 @@ class ChangedMigration(MetadataStoreMigration):
         return await self.carried_out(self._migrate(plan))
 
     async def _verify(self, pre: PreCopy) -> Verification:
-        await self._complete()
+        await self._complete(pre)
         return await super()._verify(pre)

@@ -62,6 +62,7 @@ COPIED = PreCopy(
     compare_seconds=1.0,
     repaired=1,
     rounds=2,
+    version_floor=10_012,
     worker_queue=OWN_QUEUE,
 )
 ANSWERS: dict[str, Any] = {

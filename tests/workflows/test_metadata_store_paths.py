@@ -77,7 +77,7 @@ async def test_live_path(stage: Harness) -> None:
     assert 86_400 <= window.seconds(window.started) < 86_460
     assert report.figures["blocked_seconds"] == 1.75
     assert report.certificate["differences"] == 0
-    assert report.certificate["repaired"] == 3
+    assert (report.certificate["caught_up"], report.certificate["repaired"]) == (1, 2)
     assert report.notes[-1].endswith("Z the source zk:zk-1:2181/pulsar was left as it is")
 
 
@@ -88,15 +88,16 @@ async def test_steps_get_what_earlier_ones_found(stage: Harness) -> None:
     args = {call.step: call.args for call in run.script.calls}
     assert args["pre_copy"] == (12,)
     assert args["copy_changes"] == (COPIED,)
-    assert args["verify"] == (12,)
+    assert args["verify"] == (COPIED,)
+    assert args["complete"] == (COPIED,)
 
 
 async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> None:
-    """Preparation, change copy and verification go to the worker that watches the source, the others to any."""
+    """From preparation to commit all steps go to the worker that watches the source, the others to any."""
     run = await stage.start(validation_window="PT0S")
     await run.report()
     own = [call.step for call in run.script.calls if call.queue == OWN_QUEUE]
-    assert own == ["prepare", "copy_changes", "verify"]
+    assert own == ["prepare", "copy_changes", "verify", "complete"]
 
 
 async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
