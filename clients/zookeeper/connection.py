@@ -148,8 +148,9 @@ class Connection:
     def submit(self, op: int, body: bytes) -> int:
         """Send a request without waiting and return its xid; its answer comes in turn from `receive`."""
         self._xid = self._xid % 0x7FFFFFFF + 1
-        self.send(wire.packet(self._xid, op, body))
+        # Counted before it is sent: where that fails, answers to earlier requests may have arrived and keep their turn.
         self.in_flight += 1
+        self.send(wire.packet(self._xid, op, body))
         return self._xid
 
     def receive(self) -> wire.Answer:
