@@ -140,8 +140,8 @@ class PrecheckRun:
         missing = [service.name for service in services if service.owner not in sessions]
         if self._plan.source_url.root:
             self._warnings.append(
-                f"beneath the chroot {self._plan.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; that "
-                "they are ready is shown by their ephemerals in the target alone"
+                f"beneath the chroot {self._plan.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
+                "that they are ready is shown by their ephemerals in the target alone"
             )
         if not services:
             self._warnings.append("no broker and no bookie is registered in the source")
