@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from models.metadata_store import FlagPhase
+from models.migration import Outcome, Verb
 from tests.faults.conftest import StackPool
 from tests.faults.rounds import Round
 from tests.faults.site import FaultySite, plan
@@ -55,6 +56,32 @@ def test_a_terminated_run_leaves_nothing_blocked(site: FaultySite, stacks: Stack
         site.gates.wait_reached(gate)
         assert trial.watch.phase is FlagPhase.FAILED
         site.gates.release(gate)
+        trial.wait_end(again)
+        assert trial.completed, trial.end
+        trial.check()
+        trial.settle()
+
+
+@pytest.mark.timeout(600)
+def test_a_late_way_back_spares_the_next_run(site: FaultySite, stacks: StackPool) -> None:
+    """The way back of an earlier run, late, takes nothing from a newer one, not even while that one is verified."""
+    stack = stacks.take()
+    with Trial(site, stack) as trial:
+        late, blocked = Gate("clear_target", Edge.BEFORE), Gate("copy_changes", Edge.AFTER)
+        site.gates.hold(late, heartbeats=False)
+        site.gates.hold(blocked)
+        run = site.operator.start(plan(stack))
+        site.gates.wait_reached(blocked)
+        run.signal(Verb.ROLLBACK)
+        trial.wait_end(run)
+        assert trial.end_state == Outcome.ROLLED_BACK
+        site.gates.forget(blocked)
+        site.gates.hold(blocked)
+        again = site.operator.start(plan(stack))
+        site.gates.wait_reached(blocked)
+        site.gates.release(late)
+        site.gates.wait_ended(late)
+        site.gates.release(blocked)
         trial.wait_end(again)
         assert trial.completed, trial.end
         trial.check()

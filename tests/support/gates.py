@@ -69,6 +69,11 @@ class Gates:
         """
         wait_for(f"the end of the step that was held at {gate}", self._file(gate, "ended").exists, limit)
 
+    def forget(self, gate: Gate) -> None:
+        """Forget what happened at a gate, so that it can be used again."""
+        for file in self.folder.glob(f"{gate}.*"):
+            file.unlink()
+
     def clear(self) -> None:
         """Forget all holds."""
         for file in self.folder.iterdir():
