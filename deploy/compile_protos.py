@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ def compile_protos(root: Path) -> list[Path]:
 
     sources = sorted((root / "clients").rglob("*.proto"))
     arguments = [f"--proto_path={root}", f"--python_out={root}", f"--pyi_out={root}", *map(str, sources)]
-    if sources and grpc_tools.protoc.main(["protoc", *arguments]) != 0:
+    compiler: Callable[[list[str]], int] = grpc_tools.protoc.main  # pyright: ignore[reportUnknownMemberType] - untyped
+    if sources and compiler(["protoc", *arguments]) != 0:
         raise RuntimeError(f"protoc failed on {', '.join(str(source) for source in sources)}")
     return [source.with_name(source.stem + suffix) for source in sources for suffix in ("_pb2.py", "_pb2.pyi")]
 
