@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,9 @@ def compile_protos(root: Path) -> list[Path]:
     Raises:
         RuntimeError: the compiler refused a file; its own message is on standard error.
     """
-    import grpc_tools.protoc
-
     sources = sorted((root / "clients").rglob("*.proto"))
     arguments = [f"--proto_path={root}", f"--python_out={root}", f"--pyi_out={root}", *map(str, sources)]
-    compiler: Callable[[list[str]], int] = grpc_tools.protoc.main  # pyright: ignore[reportUnknownMemberType] - untyped
-    if sources and compiler(["protoc", *arguments]) != 0:
+    if sources and subprocess.call([sys.executable, "-m", "grpc_tools.protoc", *arguments]) != 0:
         raise RuntimeError(f"protoc failed on {', '.join(str(source) for source in sources)}")
     return [source.with_name(source.stem + suffix) for source in sources for suffix in ("_pb2.py", "_pb2.pyi")]
 
