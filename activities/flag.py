@@ -26,14 +26,14 @@ class FlagState:
     Attributes:
         flag: what brokers read; NOT_STARTED where there is none.
         version: version of the flag's znode; -1 where there is none.
-        modified_ms: when the flag was last set, by the server's clock.
+        since_ms: when the flag was moved to its phase, by the server's clock.
         claim: who owns the flag, if one of our migrations does.
         claim_version: version of the claim's znode; -1 where there is none.
     """
 
     flag: Flag
     version: int
-    modified_ms: int
+    since_ms: int
     claim: Claim | None
     claim_version: int
 
@@ -53,11 +53,12 @@ def read_flag(zookeeper: CoordinationReader) -> FlagState:
     flag = Flag(phase=FlagPhase.NOT_STARTED)
     if node is not None and node[0]:
         flag = Flag.model_validate_json(node[0])
+    claim = None if own is None else Claim.model_validate_json(own[0])
     return FlagState(
         flag=flag,
         version=-1 if node is None else node[1].version,
-        modified_ms=0 if node is None else node[1].mtime,
-        claim=None if own is None else Claim.model_validate_json(own[0]),
+        since_ms=0 if node is None else (claim.moved_ms if claim and claim.moved_ms else node[1].mtime),
+        claim=claim,
         claim_version=-1 if own is None else own[1].version,
     )
 
@@ -124,11 +125,29 @@ class FlagKeeper:
             )
         if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN):
             raise StoreConflict(foreign_flag(state.flag))
-        blocked = state.modified_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
-        new = claim.model_copy(update={"flag_version": state.version + 1, "blocked_since_ms": blocked})
-        value = Flag(phase=to, targetUrl=target).model_dump_json(exclude_none=True).encode()
+        blocked = state.since_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
+        new = claim.model_copy(update={"flag_version": state.version + 1, "blocked_since_ms": blocked, "moved_ms": 0})
+        value = _dump_flag(Flag(phase=to, targetUrl=target))
         flag = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
         self._zookeeper.commit([flag, Set(CLAIM, _dump(new), state.claim_version)])
+        return read_flag(self._zookeeper)
+
+    def repeat(self) -> None:
+        """Set the flag to what it is, for services that were cut off from the source when it was moved.
+
+        They follow a persistent watch, and a persistent watch is not told what it missed (seen with 5.0.0-M1): they
+        would block writes for ever. Does nothing where this run did not set the flag.
+        """
+        state = read_flag(self._zookeeper)
+        claim = state.claim
+        if claim is None or claim.run_id != self._me.run_id or not state.owned_by(self._me.workflow_id):
+            return
+        new = claim.model_copy(update={"flag_version": state.version + 1, "moved_ms": state.since_ms})
+        value = _dump_flag(state.flag)
+        self._zookeeper.commit([Set(FLAG, value, state.version), Set(CLAIM, _dump(new), state.claim_version)])
+
+    def state(self) -> FlagState:
+        """Flag and claim as they stand."""
         return read_flag(self._zookeeper)
 
     def stands_at(self, phase: FlagPhase) -> bool:
@@ -186,6 +205,10 @@ def foreign_flag(flag: Flag) -> str:
         f"the migration flag {FLAG} is {flag.phase} (target {flag.targetUrl}), and this migration did not set it: "
         "somebody else migrates this cluster, perhaps with Pulsar's own command"
     )
+
+
+def _dump_flag(flag: Flag) -> bytes:
+    return flag.model_dump_json(exclude_none=True).encode()
 
 
 def _dump(claim: Claim) -> bytes:

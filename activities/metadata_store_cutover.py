@@ -32,6 +32,8 @@ from models.migration import FailureKind
 from spark import jobs
 
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
+# Seconds after which the flag is set once more: clients of ZooKeeper are back soon after the servers, or the network.
+_SAY_AGAIN = 3.0
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
 
@@ -48,12 +50,13 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
     """
     begun = time.monotonic()
     with work.flag() as flag:
-        control.blocked_since = flag.advance(FlagPhase.PREPARATION, work.plan.target).modified_ms / 1000
+        control.blocked_since = flag.advance(FlagPhase.PREPARATION, work.plan.target).since_ms / 1000
     watch = _watch_or_scan(work, control)
     source = open_reader(work.plan.source_url, work.runtime.access)
     try:
         with work.replica(FlagPhase.PREPARATION) as replica:
             pause = _FIRST_POLL
+            said = time.monotonic()
             while missing := _missing(work, source, replica, watch):
                 if time.time() > deadline:
                     raise ApplicationError(
@@ -63,6 +66,10 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
                         non_retryable=True,
                     )
                 control.waiting_for(missing)
+                if time.monotonic() - said > _SAY_AGAIN:
+                    said = time.monotonic()
+                    with work.flag() as flag:
+                        flag.repeat()
                 control.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
     finally:
@@ -167,13 +174,16 @@ def complete(work: Work, control: StepControl, pre: PreCopy) -> Completion:
     watch, _ = whole_watch(work, control, state.claim.settled_zxid if state.claim else pre.since_zxid)
     with work.replica(FlagPhase.COMPLETED) as replica:
         late = follow_latecomers(work, control, replica, watch, pre.version_floor)
+        _say_again(work, control)
+        later = follow_latecomers(work, control, replica, watch, pre.version_floor)
     with work.target_claim() as claim:
         claim.drop()
     work.runtime.forget(work.run_id)
+    contested = sorted({*late.contested, *later.contested})
     return Completion(
-        blocked_seconds=state.modified_ms / 1000 - _blocked_since(state),
-        late_copied=late.copied,
-        contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
+        blocked_seconds=state.since_ms / 1000 - _blocked_since(state),
+        late_copied=late.copied + later.copied,
+        contested=tuple(path.decode(errors="backslashreplace") for path in contested),
     )
 
 
@@ -207,7 +217,7 @@ def give_back(work: Work) -> Restoration:
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         work.runtime.forget(work.run_id)
-    blocked = state.modified_ms / 1000 - _blocked_since(state) if mine else 0.0
+    blocked = state.since_ms / 1000 - _blocked_since(state) if mine else 0.0
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
@@ -221,6 +231,7 @@ def clear_target(work: Work, control: StepControl) -> int:
         with work.flag() as flag:
             if flag.yields_to_another_run():
                 return removed
+        _say_again(work, control)
     with work.target_claim() as claim:
         if claim.is_mine():
             attempt = claim.take(None).attempt
@@ -232,9 +243,18 @@ def clear_target(work: Work, control: StepControl) -> int:
     return removed
 
 
+def _say_again(work: Work, control: StepControl) -> None:
+    """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
+    with work.flag() as flag:
+        state = flag.state()
+        if state.owned_by(work.workflow_id):
+            control.pause(min(max(state.since_ms / 1000 + _SAY_AGAIN - time.time(), 0), _SAY_AGAIN))
+            flag.repeat()
+
+
 def _blocked_since(state: FlagState) -> float:
     """When writes were blocked: seconds since the epoch, by the source's clock."""
-    return (state.claim.blocked_since_ms if state.claim else state.modified_ms) / 1000
+    return (state.claim.blocked_since_ms if state.claim else state.since_ms) / 1000
 
 
 def _watch_or_scan(work: Work, control: StepControl) -> SourceWatch:

@@ -295,6 +295,7 @@ class Claim(Frozen):
         attempt: grows with each attempt of a step that writes; an attempt that is not the newest stops.
         flag_version: source only: version of the flag as this migration last set it; -1 before that.
         blocked_since_ms: source only: when writes were blocked, by the source's clock.
+        moved_ms: source only: when the flag was moved to its phase, once it was set to that again; 0 before.
         settled_zxid: source only: what changed later than this transaction id was perhaps not copied before the commit.
         throttle: target only: megabytes of values per second.
     """
@@ -304,6 +305,7 @@ class Claim(Frozen):
     attempt: int = 0
     flag_version: int = -1
     blocked_since_ms: int = 0
+    moved_ms: int = 0
     settled_zxid: int = 0
     throttle: float | None = None
 

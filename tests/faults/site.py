@@ -95,7 +95,7 @@ class FlagWatch:
     """Looks at the migration flag all the time, and at both stores as soon as it says COMPLETED; a context manager.
 
     Attributes:
-        seen: each value of the flag, with the time at which it was set, in seconds by ZooKeeper's clock.
+        seen: each phase of the flag, with the time at which it was moved there, in seconds by ZooKeeper's clock.
         at_commit: both stores as they stood right after the commit.
     """
 
@@ -148,8 +148,10 @@ class FlagWatch:
             return
         if stat.version != self._version:
             flag = Flag.model_validate_json(value)
-            self.seen.append((flag.phase, stat.mtime / 1000))
             self._version = stat.version
+            if flag.phase is self.phase:
+                return
+            self.seen.append((flag.phase, stat.mtime / 1000))
             if flag.phase is FlagPhase.COMPLETED:
                 self.at_commit = self._read_both()
 

@@ -55,7 +55,7 @@ def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, site: Site) -> No
         report = site.operator.run(plan)
     assert report.outcome is Outcome.DONE
     tree, standing = stores.read_zookeeper(stack.zk_url, without_coordinator=False), stores.read_oxia(stack.oxia_url)
-    commit = tree[stores.FLAG].mtime
+    commit = stores.committed_ms(stack.zk_url)
     lost = [path for path in (f"/admin/policies/{name}" for name in names) if path not in standing]
     assert len(names) > 20
     assert {path: tree[path].mtime - commit for path in lost if path in tree} == {}, "ms after the commit"

@@ -27,10 +27,10 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, site: Site) -> None:
         traffic.wait_for_more(10)
         report = site.operator.run(plan)
         tree = stores.read_zookeeper(stack.zk_url)
-        flag = stores.read_zookeeper(stack.zk_url, without_coordinator=False)[stores.FLAG]
+        commit = stores.committed_ms(stack.zk_url)
         assert report.outcome is Outcome.DONE
         assert any("beneath the chroot /pulsar-a" in note for note in report.notes)
-        assert stores.assert_equal(tree, stores.read_oxia(stack.oxia_url), until_ms=flag.mtime) > 30
+        assert stores.assert_equal(tree, stores.read_oxia(stack.oxia_url), until_ms=commit) > 30
         used = stores.ledger_ids(set(tree))
         for number in range(10):
             admin.create_topic(f"new-{number}").raise_for_status()

@@ -47,6 +47,26 @@ def _by_hand(zookeeper: Coordination, phase: FlagPhase) -> None:
     zookeeper.set(FLAG, json.dumps({"phase": phase, "targetUrl": TARGET}).encode(), -1)
 
 
+def test_a_flag_can_be_set_again(zookeeper: Coordination, keeper: FlagKeeper) -> None:
+    """A repeated flag is a new version of the same value; it stays ours, since the same time, and goes on as before."""
+    blocked = keeper.advance(FlagPhase.PREPARATION, TARGET)
+    value = zookeeper.get(FLAG)
+    assert value is not None
+    keeper.repeat()
+    FlagKeeper(zookeeper, WORKFLOW, "run-2").repeat()
+    FlagKeeper(zookeeper, "another", "run-1").repeat()
+    again = keeper.state()
+    assert (again.version, again.since_ms, again.flag) == (blocked.version + 1, blocked.since_ms, blocked.flag)
+    assert again.owned_by(WORKFLOW)
+    copying = keeper.advance(FlagPhase.COPYING, TARGET)
+    assert copying.claim is not None
+    assert copying.claim.blocked_since_ms == blocked.since_ms
+    assert copying.since_ms > blocked.since_ms
+    found = zookeeper.get(FLAG)
+    assert found is not None
+    assert found[1].mtime == copying.since_ms
+
+
 def test_the_flag_walks_its_phases_and_each_move_can_be_repeated(zookeeper: Coordination, keeper: FlagKeeper) -> None:
     """A repeated move changes nothing, and the claim always names the version of the flag that it set."""
     for version, phase in enumerate((FlagPhase.PREPARATION, FlagPhase.COPYING, FlagPhase.COMPLETED)):

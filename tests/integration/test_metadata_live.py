@@ -114,7 +114,7 @@ def test_live_migration_under_traffic(cluster: Cluster, site: Site, traffic: Tra
     assert b'"COMPLETED"' in flag.value
     target = stores.read_oxia(stack.oxia_url, without_coordinator=False)
     assert not [path for path in target if path.startswith(stores.COORDINATOR)]
-    assert stores.assert_equal(cluster.tree, target, until_ms=flag.mtime) > 50
+    assert stores.assert_equal(cluster.tree, target, until_ms=stores.committed_ms(stack.zk_url)) > 50
     assert [entry.outcome for entry in status.history[:-1]] == [Outcome.DONE] * (len(status.history) - 1)
     assert 0 < status.facts["blocked_seconds"] < 60
 

@@ -208,9 +208,9 @@ def test_the_next_attempt_succeeds(cluster: Cluster, site: Site) -> None:
         report = site.operator.run(cluster.plan(validation_window="PT0S"))
         assert report.outcome is Outcome.DONE
         assert cluster.flag() is FlagPhase.COMPLETED
-        flag = cluster.source.exists(stores.FLAG)
+        commit = stores.committed_ms(cluster.stack.zk_url)
         tree, records = stores.read_zookeeper(cluster.stack.zk_url), stores.read_oxia(cluster.stack.oxia_url)
-        assert stores.assert_equal(tree, records, until_ms=flag.mtime) > len(BULK)
+        assert stores.assert_equal(tree, records, until_ms=commit) > len(BULK)
         assert cluster.admin.can_write(CLUSTER)
         assert cluster.admin.create_topic("after").is_success
         traffic.wait_for_more(10)

@@ -29,7 +29,7 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, site: Site) -> None:
         traffic.wait_for_more(10)
         report = site.operator.run(plan)
         tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
-        commit = tree[stores.FLAG].mtime
+        commit = stores.committed_ms(stack.zk_url)
         copy = stores.read_zookeeper(target)
         assert report.outcome is Outcome.DONE
         source = {path: node for path, node in tree.items() if not path.startswith(stores.COORDINATOR)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from clients.oxia import oxia_pb2 as pb
 
 COORDINATOR = "/pulsar/migration-coordinator"
 FLAG = f"{COORDINATOR}/migration"
+CLAIM = f"{COORDINATOR}/pulsar-migrate"
 _SERVICE = "/io.streamnative.oxia.proto.OxiaClient"
 _TIMEOUT = 20.0
 _WINDOW = 500
@@ -86,6 +88,13 @@ def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
                     if not path.startswith("__oxia/") and not (without_coordinator and _coordination(path)):
                         found[path] = _record(one)
     return found
+
+
+def committed_ms(zk_url: str) -> int:
+    """When the flag was moved to where it stands, by ZooKeeper's clock; it is set once more some seconds later."""
+    with kazoo(zk_url) as client:
+        claim, _ = client.get(CLAIM)
+        return json.loads(claim)["moved_ms"] or client.get(FLAG)[1].mtime
 
 
 def put_oxia(oxia_url: str, key: str, value: bytes) -> int:
