@@ -64,6 +64,7 @@ class SmallMigration(Migration[MetadataStorePlan]):
 
     async def _work(self, plan: MetadataStorePlan) -> Report:
         if plan.dry_run:
+            self.figures["blockers"] = 1
             return self.report(Outcome.PLANNED, "not ready: [SOURCE] it is gone")
         if plan.cluster.startswith("fails-"):
             raise ApplicationError("it went wrong", type=plan.cluster.removeprefix("fails-"), non_retryable=True)
