@@ -30,6 +30,13 @@ HEARTBEAT = timedelta(seconds=10)
 RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
 """Steps are retried until they succeed, fail for good, or the migration's own deadlines end them."""
 
+# A frozen worker's polls stay open at the server, which would hand it attempt after attempt.
+_RETRIES_OF_ONE = RetryPolicy(
+    initial_interval=RETRIES.initial_interval,
+    maximum_interval=RETRIES.maximum_interval,
+    non_retryable_error_types=["TemporalTimeout:Heartbeat"],
+)
+
 
 _CHECK_EVERY = timedelta(minutes=10)
 _SHORTEST_PATIENCE = timedelta(seconds=5)
@@ -87,8 +94,9 @@ class Migration(Operated[PlanT]):
     ) -> ResultT:
         """Run one activity with the house's retries.
 
-        `queue` is the queue of one worker that can do the step faster. A worker that does not answer there is given up
-        after a few seconds, and any worker takes the step. `limit` bounds one attempt, `total` all of them.
+        `queue` is the queue of one worker that can do the step faster. A worker that does not answer there, or falls
+        silent, is given up after a few seconds, and any worker takes the step. `limit` bounds one attempt, `total` all
+        of them.
         """
         common: dict[str, Any] = {
             "start_to_close_timeout": limit,
@@ -99,12 +107,13 @@ class Migration(Operated[PlanT]):
             "summary": summary,
         }
         if queue and queue not in self._lost_queues:
+            own: dict[str, Any] = {**common, "retry_policy": _RETRIES_OF_ONE}
             try:
                 return await workflow.execute_activity_method(
-                    activity, args=args, task_queue=queue, schedule_to_start_timeout=timedelta(seconds=5), **common
+                    activity, args=args, task_queue=queue, schedule_to_start_timeout=timedelta(seconds=5), **own
                 )
             except ActivityError as error:
-                if not _nobody_started(error):
+                if not _worker_is_lost(error):
                     raise
                 self._lost_queues.add(queue)
                 self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
@@ -298,5 +307,6 @@ def _cause(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _nobody_started(error: ActivityError) -> bool:
-    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type is TimeoutType.SCHEDULE_TO_START
+def _worker_is_lost(error: ActivityError) -> bool:
+    lost = (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT)
+    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type in lost
