@@ -41,6 +41,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     def __init__(self, plan: MetadataStorePlan) -> None:
         super().__init__(plan, kind=KIND, target=plan.target, first=Phase.PRECHECK, rules=RULES[Phase.PRECHECK])
         self._records = 0
+        self._pre: PreCopy | None = None
 
     @workflow.run
     async def run(self, plan: MetadataStorePlan) -> Report:
@@ -87,6 +88,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _pre_copy(self) -> PreCopy:
         pre = await self.step(Steps.pre_copy, self.plan, self._records, summary="Copy and compare while brokers write")
         self._note_copy(pre)
+        self._pre = pre
         return pre
 
     async def _copy_whole(self) -> PreCopy:
@@ -169,7 +171,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         )
         self.figures["blocked_seconds"] = restored.blocked_seconds
         if restored.committed:
-            self.certificate["completed_at"] = workflow.now().isoformat()
+            await self._finish()
             return True
         self.note(f"the source is in charge (flag: {restored.flag})")
         try:
@@ -182,6 +184,11 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             self.figures["removed_from_target"] = removed
             self.note(f"{removed:,} records removed from the target")
         return False
+
+    async def _finish(self) -> None:
+        """Do what the commit that was interrupted had not done yet: late writes, the second flag, our record."""
+        if pre := self._pre:
+            await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(pre), undoing=True)
 
     # After the commit -----------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from deploy.devstack.provision import provision
 from models.metadata_store import Census, FlagPhase, Phase, Restoration, Speed
 from models.migration import FailureKind, Verb
-from tests.workflows.doubles import READY, Hang, Script
+from tests.workflows.doubles import ANSWERS, READY, Hang, Script
 from tests.workflows.harness import Harness, Run, harness
 
 FOLDER = Path(__file__).parent
@@ -95,7 +95,9 @@ async def _deadline_after_commit(stage: Harness) -> Run:
     """Past its deadline while the commit was in flight, and committed all the same."""
     committed = Restoration(committed=True, flag=FlagPhase.COMPLETED)
     return await stage.start(
-        Script(complete=Hang(), give_back=committed), blocked_deadline="PT0.5S", validation_window="PT0S"
+        Script(complete=[Hang(), ANSWERS["complete"]], give_back=committed),
+        blocked_deadline="PT0.5S",
+        validation_window="PT0S",
     )
 
 

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from models.metadata_store import FlagPhase, Restoration
 from models.migration import FailureKind, Outcome, Status, Verb
-from tests.workflows.doubles import LIVE, OFFLINE, Hang, Script
+from tests.workflows.doubles import ANSWERS, LIVE, OFFLINE, Hang, Script
 from tests.workflows.harness import Harness, Run
 
 LET, CANCEL = "let", "cancel"
@@ -62,7 +62,9 @@ async def test_every_walk_ends(stage: Harness, walk: Walk) -> None:
     """Whatever is asked, fails or is deaf: the migration ends, and writes are committed or were given back."""
     found = COMMITTED if walk.committed else GIVEN_BACK
     hangs = {step: _hang(walk.trouble.get(step, ""), found if step == "give_back" else None) for step in STEPS}
-    answers: dict[str, Any] = {**hangs, "give_back": [hangs["give_back"], found]}
+    # What cannot be given up is tried until it succeeds: the way back, and a commit that had begun.
+    lasting = {"give_back": [hangs["give_back"], found], "complete": [hangs["complete"], ANSWERS["complete"]]}
+    answers: dict[str, Any] = {**hangs, **lasting}
     run = await stage.start(Script(**answers), mode=walk.mode, cleanup=walk.cleanup, validation_window="PT15M")
     for move in walk.moves:
         await _settled(run)

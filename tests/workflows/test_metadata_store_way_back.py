@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.metadata_store import FlagPhase, Phase, Restoration
 from models.migration import FailureKind, Outcome, Verb
-from tests.workflows.doubles import LIVE, Hang, Script
+from tests.workflows.doubles import ANSWERS, LIVE, Hang, Script
 from tests.workflows.harness import Harness, Run
 
 UNDO = ["give_back", "clear_target"]
@@ -135,13 +135,14 @@ async def test_blocked_deadline(stage: Harness, step: str) -> None:
 
 
 async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
-    """A deadline that passes while the commit is in flight does no harm: the migration finds it done and goes on."""
-    script = Script(complete=Hang(), give_back=COMMITTED)
+    """A deadline that passes while the commit is in flight does no harm: the migration finishes it and goes on."""
+    script = Script(complete=[Hang(), ANSWERS["complete"]], give_back=COMMITTED)
     run = await stage.start(script, blocked_deadline="PT0.5S", validation_window="PT0S")
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    assert script.steps == [*LIVE, "give_back"]
-    assert [entry.phase for entry in report.history[-2:]] == [Phase.FAILED, Phase.VALIDATION]
+    assert script.steps == [*LIVE, "give_back", "complete"]
+    assert [entry.phase for entry in report.history[-3:]] == [Phase.FAILED, Phase.COMPLETED, Phase.VALIDATION]
+    assert report.figures["blocked_seconds"] == ANSWERS["complete"].blocked_seconds
     assert any("had been committed before it was interrupted, and goes on" in note for note in report.notes)
 
 
