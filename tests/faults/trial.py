@@ -199,7 +199,7 @@ class Trial:
         assert back == set(), "a late attempt wrote what brokers had deleted"
         older = {path for path in before if path in after and after[path].version < before[path].version}
         assert older == set(), "a late attempt wrote older versions"
-        assert self._ours_in_target() == set(), "a late attempt claimed the target"
+        assert (ours := self._ours_in_target()) == set(), f"a late attempt claimed the target: {ours}"
 
     # What has to hold -----------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class Trial:
         source, target = self.watch.at_commit
         flag_set_ms = int(self.watch.seen[-1][1] * 1000)
         assert stores.assert_equal(source, target, until_ms=flag_set_ms) > _NODES
-        assert self._ours_in_target() == set(), "the claim in the target is still there"
+        assert (ours := self._ours_in_target()) == set(), f"a claim is still in the target: {ours}"
         known = stores.ledger_ids(set(source) | set(self._before))
         admin = self._admins[0]
         for name in _FRESH:
