@@ -28,10 +28,9 @@ from models.metadata_store import (
     PreCopy,
     Preparation,
     Restoration,
-    Speed,
     Verification,
 )
-from models.migration import FailureKind
+from models.migration import FailureKind, Speed
 from spark import jobs
 
 ResultT = TypeVar("ResultT")

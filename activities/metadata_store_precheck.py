@@ -12,16 +12,8 @@ from clients.errors import StoreError, StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
 from clients.store import COORDINATOR, Record, StoreReader
 from clients.zookeeper.coordination import CoordinationReader
-from models.metadata_store import (
-    CLAIM,
-    Blocker,
-    Claim,
-    FlagPhase,
-    MetadataStorePlan,
-    Mode,
-    Precheck,
-    Survey,
-)
+from models.metadata_store import CLAIM, Claim, FlagPhase, MetadataStorePlan, Mode, Precheck, Survey
+from models.migration import Blocker
 from spark import jobs
 from spark.engine import SparkEngine
 from spark.plan import Pair, Surveyed

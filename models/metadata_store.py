@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from models.migration import Frozen, MigrationPlan
+from models.migration import Blocker, Frozen, MigrationPlan, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url
 
 KIND = "metadata-store"
@@ -25,13 +25,6 @@ class Mode(StrEnum):
 
     LIVE = "live"
     OFFLINE = "offline"
-
-
-class SourceCleanup(StrEnum):
-    """What `cleanup` does with the source: leave it as it is, or remove the migrated tree."""
-
-    LEAVE = "leave"
-    REMOVE = "remove"
 
 
 class Phase(StrEnum):
@@ -117,17 +110,6 @@ class MetadataStorePlan(MigrationPlan):
     def workflow_id(self) -> str:
         """One migration for each cluster: a second start is refused by the server."""
         return f"{KIND}/{self.cluster}"
-
-
-class Blocker(Frozen):
-    """Why a migration cannot start, and what to do about it."""
-
-    code: str
-    cause: str
-    cure: str
-
-    def __str__(self) -> str:
-        return f"[{self.code}] {self.cause} Cure: {self.cure}"
 
 
 class Survey(Frozen):
@@ -277,12 +259,6 @@ class CleanupStep(Frozen):
 
     removed: int
     remaining: int
-
-
-class Speed(Frozen):
-    """Argument of the update `set_throttle`; None lifts the limit."""
-
-    megabytes_per_second: float | None = Field(default=None, gt=0)
 
 
 class Claim(Frozen):

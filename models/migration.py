@@ -51,6 +51,7 @@ class Outcome(StrEnum):
 
     RUNNING = "running"
     DONE = "done"
+    DONE_WITH_FAILURES = "done with failures"
     PLANNED = "planned"
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
@@ -127,6 +128,7 @@ class Progress(Frozen):
         done: units done.
         total: units in all, where known.
         unit: what is counted, in the plural.
+        detail: the same in other units, where one is not enough.
         rate: units per second over the life of the step.
         eta_seconds: time to the end; absent until there is a basis.
         basis: what the estimate rests on.
@@ -135,6 +137,7 @@ class Progress(Frozen):
     done: int
     total: int | None = None
     unit: str
+    detail: str = ""
     rate: float = 0.0
     eta_seconds: float | None = None
     basis: str = ""
@@ -198,6 +201,7 @@ class Report(BaseModel):
         outcome: done, planned (dry run) or rolled back; a failed migration fails its workflow instead.
         figures: measured values by name, units in the names.
         certificate: what was compared, and what was found.
+        failed_items: what could not be migrated, by name, with the reason.
     """
 
     kind: str
@@ -208,9 +212,34 @@ class Report(BaseModel):
     figures: dict[str, Any]
     certificate: dict[str, Any]
     notes: list[str]
+    failed_items: list[str] = []
 
 
 class WindowChange(Frozen):
     """Argument of the update `change_window`: the time that the window shall have left from now on."""
 
     remaining: timedelta = Field(ge=timedelta(0))
+
+
+class SourceCleanup(StrEnum):
+    """What `cleanup` does with the source: leave it as it is, or remove the migrated tree."""
+
+    LEAVE = "leave"
+    REMOVE = "remove"
+
+
+class Blocker(Frozen):
+    """Why a migration cannot start, and what to do about it."""
+
+    code: str
+    cause: str
+    cure: str
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.cause} Cure: {self.cure}"
+
+
+class Speed(Frozen):
+    """Argument of the update `set_throttle`; None lifts the limit."""
+
+    megabytes_per_second: float | None = Field(default=None, gt=0)

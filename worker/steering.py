@@ -11,8 +11,7 @@ import typer
 from pydantic import BaseModel
 from temporalio.client import Client
 
-from models.metadata_store import Speed
-from models.migration import Steering, Verb, Verdict, WindowChange
+from models.migration import Speed, Steering, Verb, Verdict, WindowChange
 from worker.exits import CommandFailed, ExitCode
 from worker.lines import update_line
 from worker.operations import against_temporal, tell

@@ -8,6 +8,7 @@ from models.migration import Outcome, Progress, Status
 
 _MARKS = {
     Outcome.DONE: "✅",
+    Outcome.DONE_WITH_FAILURES: "⚠️",
     Outcome.RUNNING: "▶️",
     Outcome.FAILED: "❌",
     Outcome.ROLLED_BACK: "↩️",
@@ -46,4 +47,5 @@ def describe(progress: Progress) -> str:
     share = f" ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
     rate = f", {progress.rate:,.0f}/s" if progress.rate else ""
     eta = f", {progress.eta_seconds:.0f} s left ({progress.basis})" if progress.eta_seconds is not None else ""
-    return f"{progress.done:,}{total} {progress.unit}{share}{rate}{eta}"
+    detail = f"; {progress.detail}" if progress.detail else ""
+    return f"{progress.done:,}{total} {progress.unit}{share}{rate}{eta}{detail}"

@@ -18,11 +18,9 @@ with workflow.unsafe.imports_passed_through():
         Phase,
         Precheck,
         PreCopy,
-        SourceCleanup,
-        Speed,
         Verification,
     )
-    from models.migration import BLOCKED_GAUGE, FailureKind, Outcome, Report
+    from models.migration import BLOCKED_GAUGE, FailureKind, Outcome, Report, SourceCleanup, Speed
     from workflows.metadata_store_rules import OFFLINE_COPY, RULES
     from workflows.migration import Migration
 

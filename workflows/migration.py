@@ -204,6 +204,7 @@ class Migration(Operated[PlanT]):
             figures=self.figures,
             certificate=self.certificate,
             notes=self.notes,
+            failed_items=self.failed_items,
         )
 
     # Inside ---------------------------------------------------------------------------------------------------------

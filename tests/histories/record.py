@@ -16,8 +16,8 @@ from typing import Any, cast
 from temporalio.exceptions import ApplicationError
 
 from deploy.devstack.provision import provision
-from models.metadata_store import Census, FlagPhase, Phase, Restoration, Speed
-from models.migration import FailureKind, Verb
+from models.metadata_store import Census, FlagPhase, Phase, Restoration
+from models.migration import FailureKind, Speed, Verb
 from tests.workflows.doubles import ANSWERS, READY, Hang, Script
 from tests.workflows.harness import Harness, Run, harness
 

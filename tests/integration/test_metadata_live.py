@@ -14,8 +14,8 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from deploy.devstack.stack import Stack, StackSpec
-from models.metadata_store import MetadataStorePlan, SourceCleanup
-from models.migration import Outcome, Status, Verb
+from models.metadata_store import MetadataStorePlan
+from models.migration import Outcome, SourceCleanup, Status, Verb
 from tests.stacks import MakeStack
 from tests.support import stores
 from tests.support.admin import Admin

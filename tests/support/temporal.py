@@ -14,8 +14,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from models.metadata_store import MetadataStorePlan, Speed
-from models.migration import TASK_QUEUE, Outcome, Report, Status, Steering, Verb, Verdict, WindowChange
+from models.metadata_store import MetadataStorePlan
+from models.migration import TASK_QUEUE, Outcome, Report, Speed, Status, Steering, Verb, Verdict, WindowChange
 from tests.support.waiting import wait_for
 
 ResultT = TypeVar("ResultT")

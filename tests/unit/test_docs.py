@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from temporalio import workflow
 from typer.main import get_command
 
-from models.metadata_store import MetadataStorePlan, Phase, Speed
-from models.migration import SEARCH_ATTRIBUTES, FailureKind, Steering, Undo, Verb, WindowChange
+from models.metadata_store import MetadataStorePlan, Phase
+from models.migration import SEARCH_ATTRIBUTES, FailureKind, Speed, Steering, Undo, Verb, WindowChange
 from models.settings import Settings
 from worker import migrations
 from worker.cli import app

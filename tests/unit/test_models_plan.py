@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from models.metadata_store import Flag, FlagPhase, MetadataStorePlan, Mode, SourceCleanup
-from models.migration import WindowChange
+from models.metadata_store import Flag, FlagPhase, MetadataStorePlan, Mode
+from models.migration import SourceCleanup, WindowChange
 from models.store_url import parse_store_url
 
 PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}

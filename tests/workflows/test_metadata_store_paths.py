@@ -10,8 +10,8 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
 from activities.metadata_store import MetadataStoreActivities
-from models.metadata_store import Blocker, ChangeCopy
-from models.migration import SEARCH_ATTRIBUTES, FailureKind, Outcome, Report
+from models.metadata_store import ChangeCopy
+from models.migration import SEARCH_ATTRIBUTES, Blocker, FailureKind, Outcome, Report
 from tests.workflows.doubles import COPIED, LIVE, OFFLINE, OWN_QUEUE, READY, Doubles, Script
 from tests.workflows.harness import PLAN, Harness
 from worker.migrations import activities_of

@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from models.metadata_store import Phase, Speed
-from models.migration import FailureKind, Outcome, Progress, Steering, StepNote, Verb
+from models.metadata_store import Phase
+from models.migration import FailureKind, Outcome, Progress, Speed, Steering, StepNote, Verb
 from tests.workflows.doubles import LIVE, Hang, Script
 from tests.workflows.harness import Harness, Run
 

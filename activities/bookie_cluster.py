@@ -1,0 +1,154 @@
+"""The steps of the bookie cluster switch (PIP-477); the workflow calls them in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from temporalio import activity
+
+from activities import bookie_cluster_attribution as attribution
+from activities import bookie_cluster_brokers as brokers
+from activities import bookie_cluster_cleanup as cleaning
+from activities import bookie_cluster_copy as copying
+from activities import bookie_cluster_registry as registry
+from activities.bookie_cluster_precheck import SwitchPrecheckRun
+from activities.bookie_work import SwitchWork
+from activities.runtime import Runtime
+from activities.steps import StepControl, run_step
+from models.bookie_cluster import (
+    KIND,
+    BookieClusterPlan,
+    BrokersOn,
+    BrokersStopped,
+    CleanupOrder,
+    CleanupTargets,
+    ClientClosing,
+    CopySummary,
+    Direction,
+    Directive,
+    IdCheck,
+    LedgersDeleted,
+    Pace,
+    Promotion,
+    ReadModeChange,
+    Registration,
+    SwitchCensus,
+    SwitchPrecheck,
+    TailCopy,
+)
+
+ResultT = TypeVar("ResultT")
+
+
+class BookieClusterActivities:
+    """The steps, each idempotent and safe to run twice at once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @activity.defn(name="bookie_cluster_register")
+    async def register(self, plan: BookieClusterPlan) -> Registration:
+        """REGISTER: both clusters stand in the registry, the source ACTIVE; refuses an address that is in use."""
+        return await self._run(plan, Direction.FORWARD, registry.register)
+
+    @activity.defn(name="bookie_cluster_precheck")
+    async def precheck(self, plan: BookieClusterPlan) -> SwitchPrecheck:
+        """PRECHECK: all blockers, each with its cure; reads only."""
+        return await self._run(plan, Direction.FORWARD, lambda work, control: SwitchPrecheckRun(work, control).run())
+
+    @activity.defn(name="bookie_cluster_check_ids")
+    async def check_ids(self, plan: BookieClusterPlan, direction: Direction) -> IdCheck:
+        """Whether the ids that the target hands out lie above all that are in use (I11); reads only."""
+        return await self._run(plan, direction, copying.check_ids)
+
+    @activity.defn(name="bookie_cluster_advance_ids")
+    async def advance_ids(self, plan: BookieClusterPlan, direction: Direction) -> IdCheck:
+        """Put the target's id generator above all ids in use (I11), and read it back."""
+        return await self._run(plan, direction, copying.advance_ids)
+
+    @activity.defn(name="bookie_cluster_build")
+    async def build(self, plan: BookieClusterPlan, direction: Direction) -> CopySummary:
+        """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full."""
+        return await self._run(plan, direction, copying.build)
+
+    @activity.defn(name="bookie_cluster_stop_brokers")
+    async def stop_brokers(self, plan: BookieClusterPlan, direction: Direction) -> BrokersStopped:
+        """Have brokers stopped (by command, webhook or hand), and wait until none is registered."""
+        return await self._run(plan, direction, brokers.stop)
+
+    @activity.defn(name="bookie_cluster_copy_tail")
+    async def copy_tail(self, plan: BookieClusterPlan, direction: Direction) -> TailCopy:
+        """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run."""
+        return await self._run(plan, direction, copying.copy_tail)
+
+    @activity.defn(name="bookie_cluster_set_target")
+    async def set_target(self, plan: BookieClusterPlan, direction: Direction) -> Directive:
+        """Set `switch-target` to the cluster to which brokers write from now on; done once for a run and direction."""
+        return await self._run(plan, direction, registry.set_target)
+
+    @activity.defn(name="bookie_cluster_start_brokers")
+    async def start_brokers(self, plan: BookieClusterPlan, direction: Direction) -> BrokersOn:
+        """Have brokers started on the target, and wait until it is proven that they write there."""
+        return await self._run(plan, direction, brokers.start)
+
+    @activity.defn(name="bookie_cluster_promote")
+    async def promote(self, plan: BookieClusterPlan, direction: Direction) -> Promotion:
+        """PROMOTE with routing `attribution`: change the attribution of what was copied, and nothing else (I9, I10)."""
+        return await self._run(plan, direction, attribution.promote)
+
+    @activity.defn(name="bookie_cluster_census")
+    async def take_census(self, plan: BookieClusterPlan) -> SwitchCensus:
+        """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete."""
+        return await self._run(plan, Direction.FORWARD, cleaning.take_census)
+
+    @activity.defn(name="bookie_cluster_list_targets")
+    async def list_targets(self, plan: BookieClusterPlan, order: CleanupOrder) -> CleanupTargets:
+        """List the ledgers of the old cluster that a cleanup would delete; reads only."""
+        return await self._run(plan, Direction.FORWARD, lambda work, _: cleaning.list_targets(work, order))
+
+    @activity.defn(name="bookie_cluster_flip_statuses")
+    async def flip_statuses(self, plan: BookieClusterPlan) -> None:
+        """Make the target ACTIVE and the source DEPRECATED, by two compare-and-sets in one transaction (I12)."""
+        await self._run(plan, Direction.FORWARD, registry.flip_statuses)
+
+    @activity.defn(name="bookie_cluster_delete_ledgers")
+    async def delete_ledgers(self, plan: BookieClusterPlan, order: CleanupOrder) -> LedgersDeleted:
+        """Delete a bounded part of what `list_targets` lists."""
+        return await self._run(
+            plan, Direction.FORWARD, lambda work, control: cleaning.delete_ledgers(work, control, order)
+        )
+
+    @activity.defn(name="bookie_cluster_remove_copies")
+    async def remove_copies(self, plan: BookieClusterPlan) -> LedgersDeleted:
+        """Delete a bounded part of the copies in the target, which nothing refers to after a rollback."""
+        return await self._run(plan, Direction.FORWARD, cleaning.remove_copies)
+
+    @activity.defn(name="bookie_cluster_release")
+    async def release(self, plan: BookieClusterPlan) -> None:
+        """Remove the switch's own nodes from the registry."""
+        await self._run(plan, Direction.FORWARD, registry.release)
+
+    @activity.defn(name="bookie_cluster_set_pace")
+    async def set_pace(self, plan: BookieClusterPlan, pace: Pace) -> None:
+        """Change throttle and concurrency of the copy that runs."""
+        await self._run(plan, Direction.FORWARD, lambda work, _: registry.set_pace(work, pace))
+
+    @activity.defn(name="bookie_cluster_set_read_mode")
+    async def set_read_mode(self, plan: BookieClusterPlan, change: ReadModeChange) -> None:
+        """Tell every broker from which clusters to read (PIP-477, "REST API")."""
+        await self._run(plan, Direction.FORWARD, lambda work, _: attribution.set_read_mode(work, change))
+
+    @activity.defn(name="bookie_cluster_close_client")
+    async def close_client(self, plan: BookieClusterPlan, closing: ClientClosing) -> None:
+        """Have every broker close its client of the old cluster, once nothing refers to that (I5)."""
+        await self._run(plan, Direction.FORWARD, lambda work, _: attribution.close_client(work, closing))
+
+    async def _run(
+        self, plan: BookieClusterPlan, direction: Direction, step: Callable[[SwitchWork, StepControl], ResultT]
+    ) -> ResultT:
+        info = activity.info()
+        work = SwitchWork(self._runtime, plan, direction, info.workflow_id or "", info.workflow_run_id or "")
+        return await run_step(
+            self._runtime.client, lambda control: step(work, control), labels={"kind": KIND, "cluster": plan.cluster}
+        )

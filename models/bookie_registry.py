@@ -1,0 +1,92 @@
+"""The nodes of the registry of bookie clusters (PIP-477, "Data Structures"), as JSON in the brokers' metadata store."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+REGISTRY = "/admin/bookie-clusters"
+SWITCH_TARGET = "switch-target"
+READ_MODE = "read-mode"
+ORCHESTRATOR = "orchestrator"
+RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR))
+"""Children of the registry that are no clusters."""
+
+
+class ClusterStatus(StrEnum):
+    """Exactly one registered cluster is ACTIVE at any moment (PIP-477, I12)."""
+
+    ACTIVE = "ACTIVE"
+    STANDBY = "STANDBY"
+    DEPRECATED = "DEPRECATED"
+
+
+class ReadMode(StrEnum):
+    """From which clusters brokers read (PIP-477, "CLI Commands")."""
+
+    DUAL_READ = "DUAL_READ"
+    OLD_CLUSTER_ONLY = "OLD_CLUSTER_ONLY"
+    NEW_CLUSTER_ONLY = "NEW_CLUSTER_ONLY"
+
+
+class _Node(BaseModel):
+    """A node that others may write too: fields that we do not know survive."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    def encode(self) -> bytes:
+        """The node's value."""
+        return self.model_dump_json().encode()
+
+    def changed(self, **fields: Any) -> bytes:
+        """The node's value with other fields."""
+        return self.model_copy(update=fields).encode()
+
+
+class RegisteredCluster(_Node):
+    """`<registry>/<name>`."""
+
+    name: str
+    metadataServiceUri: str  # noqa: N815 - the proposal's name
+    status: ClusterStatus
+
+
+class SwitchTarget(_Node):
+    """`<registry>/switch-target`: where brokers write from now on.
+
+    Attributes:
+        target: name of a registered cluster.
+        origin: who gave the directive.
+        epoch: grows by one with each directive.
+        ts: when it was given, in milliseconds since 1970.
+    """
+
+    target: str
+    origin: str
+    epoch: int
+    ts: int
+
+
+class ReadModeNode(_Node):
+    """`<registry>/read-mode`."""
+
+    mode: ReadMode
+
+
+class SwitchClaim(_Node):
+    """`<registry>/orchestrator/<switchId>/claim`: who carries the switch out, and how fast.
+
+    Attributes:
+        workflow_id: the migration that holds the claim, with `run_id` of its run.
+        attempt: grows with each attempt of a step that writes; an attempt that is not the newest stops.
+        throttle: megabytes of entries per second; None for no limit.
+        concurrency: batches of ledgers at once.
+    """
+
+    workflow_id: str
+    run_id: str
+    attempt: int = 0
+    throttle: float | None = None
+    concurrency: int = 16
