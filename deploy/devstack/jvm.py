@@ -1,0 +1,72 @@
+"""Small Java programs on the classes of ZooKeeper, BookKeeper and Pulsar, from one source file each."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from deploy.devstack.cache import cache_folder
+from deploy.devstack.errors import ProvisionFailed
+from deploy.devstack.toolchain import DATA, Toolchain
+
+_LOGGING = DATA / "stderr-log4j2.properties"
+_COMPILE_SECONDS = 300.0
+
+
+class JavaProgram:
+    """One source file with a `main`, ready to run: compiled where there is a `javac`, else launched from its source.
+
+    What libraries log goes to standard error, so standard output is the program's own.
+
+    Args:
+        source: `Name.java` with the class `Name` in no package.
+        tools: Java and the jars.
+        cache: a folder for compiled classes; by default that of the user, shared with other checkouts.
+
+    Raises:
+        ProvisionFailed: the source does not compile against these jars.
+    """
+
+    def __init__(self, source: Path, tools: Toolchain, cache: Path | None = None) -> None:
+        self._java = str(tools.java)
+        jars = f"{tools.jars}/*"
+        javac = shutil.which(str(tools.java.with_name("javac"))) or shutil.which("javac")
+        if javac is None:
+            self._program = ["-cp", jars, str(source)]
+            return
+        key = hashlib.sha256(source.read_bytes() + jars.encode()).hexdigest()[:16]
+        classes = (cache or cache_folder() / "classes") / f"{source.stem.lower()}-{key}"
+        if not classes.exists():
+            _compile(javac, jars, source, classes)
+        self._program = ["-cp", f"{classes}:{jars}", source.stem]
+
+    def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
+        """The command line.
+
+        Args:
+            arguments: those of `main`.
+            options: of the Java machine, such as `-Xmx256m`.
+        """
+        logging = f"-Dlog4j2.configurationFile={_LOGGING}"
+        return [self._java, *options, logging, *self._program, *arguments]
+
+
+def _compile(javac: str, jars: str, source: Path, classes: Path) -> None:
+    classes.parent.mkdir(parents=True, exist_ok=True)
+    # Aside, and renamed when it is whole: others may compile the same, and a broken compilation must not stand.
+    fresh = Path(tempfile.mkdtemp(prefix=f"{classes.name}.", dir=classes.parent))
+    try:
+        command = [javac, "-nowarn", "-proc:none", "-cp", jars, "-d", str(fresh), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
+        if done.returncode:
+            raise ProvisionFailed(f"{source.name} does not compile:\n{done.stderr}")
+        try:
+            fresh.rename(classes)
+        except OSError:
+            if not classes.exists():
+                raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
