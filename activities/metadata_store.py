@@ -11,9 +11,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities import metadata_store_copy as copying
 from activities import metadata_store_cutover as cutover
+from activities.metadata_store_census import census
 from activities.metadata_store_precheck import PrecheckRun
 from activities.runtime import Runtime
-from activities.services import census, still_registered
+from activities.services import still_registered
 from activities.steps import StepControl, run_step
 from activities.work import Work
 from models.metadata_store import (
@@ -111,17 +112,8 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_census")
     async def take_census(self, plan: MetadataStorePlan) -> Census:
         """Say who still uses the source."""
-        settings = self._runtime.settings
-
-        def run(_: Work, __: StepControl) -> Census:
-            return census(
-                plan,
-                self._runtime.access,
-                admin_timeout=settings.admin_timeout.total_seconds(),
-                admin_token=settings.admin_token,
-            )
-
-        return await self._run(plan, run)
+        runtime = self._runtime
+        return await self._run(plan, lambda _, __: census(plan, runtime.access, runtime.settings))
 
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, plan: MetadataStorePlan) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from temporalio.client import Client
 
 from clients.access import Access
+from clients.bookkeeper.connection import BookieTls
 from clients.equivalence import is_coordination
 from clients.zookeeper.watch import ChangeFeed
 from models.settings import Settings
@@ -70,6 +71,7 @@ class Runtime:
         self.engine = SparkEngine(
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
         )
+        self.bookie_tls = _bookie_tls(settings)
         self.watches: dict[str, SourceWatch] = {}
 
     def start(self) -> None:
@@ -87,3 +89,14 @@ class Runtime:
         watch = self.watches.pop(run_id, None)
         if watch is not None:
             watch.close()
+
+
+def _bookie_tls(settings: Settings) -> BookieTls | None:
+    if not settings.bookie_tls_ca:
+        return None
+    return BookieTls(
+        ca_file=settings.bookie_tls_ca,
+        cert_file=settings.bookie_tls_certificate or None,
+        key_file=settings.bookie_tls_key or None,
+        verify_hostname=settings.bookie_tls_verify_hostname,
+    )

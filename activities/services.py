@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import NamedTuple
 
-import httpx
-
 from clients.access import Access, open_reader
-from clients.errors import StoreError
 from clients.store import Record, StoreReader
-from clients.zookeeper.coordination import Coordination, four_letter
-from models.metadata_store import PARTICIPANTS, Census, MetadataStorePlan
-from models.store_url import StoreUrl, parse_store_url
+from models.metadata_store import PARTICIPANTS
+from models.store_url import StoreUrl
 
 _BROKERS = b"/loadbalance/brokers"
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
@@ -30,8 +25,13 @@ class Service(NamedTuple):
 
 def registered(reader: StoreReader) -> list[Service]:
     """The brokers and bookies that are registered in a store, each with a live session."""
-    found = [_services(reader, b"broker", _BROKERS)] + [_services(reader, b"bookie", path) for path in _BOOKIES]
+    found = [brokers(reader)] + [_services(reader, b"bookie", path) for path in _BOOKIES]
     return [service for services in found for service in services]
+
+
+def brokers(reader: StoreReader) -> list[Service]:
+    """The brokers that are registered in their metadata store, each with a live session."""
+    return _services(reader, b"broker", _BROKERS)
 
 
 def still_registered(url: StoreUrl, access: Access) -> list[str]:
@@ -54,35 +54,6 @@ def is_sequential(path: bytes) -> bool:
     return _SEQUENTIAL.search(path) is not None
 
 
-def census(plan: MetadataStorePlan, access: Access, *, admin_timeout: float, admin_token: str) -> Census:
-    """Which services still use the source, by their sessions there and by the brokers' own configuration."""
-    services: dict[str, str] = {}
-    unknown: list[str] = []
-    source, target = open_reader(plan.source_url, access), open_reader(plan.target_url, access)
-    try:
-        for service in registered(source):
-            services[service.name] = "its session in the source is still open"
-        brokers = [service for service in registered(target) if service.name.startswith("broker ")]
-    finally:
-        source.close()
-        target.close()
-    with httpx.Client(timeout=admin_timeout, headers=_authorization(admin_token)) as http:
-        for broker in brokers:
-            try:
-                configured = _configured_store(http, broker)
-            except (httpx.HTTPError, ValueError) as error:
-                unknown.append(f"{broker.name}: its configuration could not be read ({error})")
-                continue
-            if configured.overlaps(plan.source_url):
-                services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
-    if plan.source_url.scheme == "zk":
-        others, hidden = _connections(plan.source_url, access)
-        unknown += hidden
-        if others and not services:
-            services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
-    return Census(services=tuple(f"{name}: {why}" for name, why in sorted(services.items())), unknown=tuple(unknown))
-
-
 def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
     nodes = reader.read(reader.children(path))
     return [
@@ -90,36 +61,3 @@ def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
         for node in nodes
         if isinstance(node, Record) and node.owner
     ]
-
-
-def _authorization(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
-
-
-def _configured_store(http: httpx.Client, broker: Service) -> StoreUrl:
-    address = json.loads(broker.data).get("webServiceUrl") or ""
-    answer = http.get(f"{address}/admin/v2/brokers/configuration/runtime")
-    answer.raise_for_status()
-    return parse_store_url(str(answer.json()["metadataStoreUrl"]))
-
-
-def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
-    """Addresses of the other clients of a ZooKeeper, and what could not be seen."""
-    own: set[int] = set()
-    others: set[str] = set()
-    hidden: list[str] = []
-    with Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-        own.add(zookeeper.session_id)
-        for host in url.hosts:
-            try:
-                text = four_letter(host, "cons", timeout=access.timeout)
-            except StoreError as error:
-                hidden.append(str(error))
-                continue
-            if text is None:
-                hidden.append(f"connections of {host} are not visible: its 4lw.commands.whitelist lacks `cons`")
-                continue
-            for address, session in re.findall(r"/([^\s\[]+)\[\d+\]\([^)]*sid=0x([0-9a-f]+)", text):
-                if int(session, 16) not in own:
-                    others.add(address.rpartition(":")[0])
-    return others, hidden

@@ -1,0 +1,108 @@
+"""The gate of routing `restart`: brokers stop, and start again on the other cluster; both is proven, not believed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from activities.bookie_work import SwitchWork
+from activities.broker_control import BrokerController
+from activities.broker_view import BrokerView
+from activities.services import Service, brokers
+from activities.steps import StepControl
+from models.bookie_cluster import BookieCluster, BrokerControl, BrokersOn, BrokersStopped
+
+_POLL = 0.25
+_LEDGER_POLL = 1.0
+
+
+def stop(work: SwitchWork, control: StepControl) -> BrokersStopped:
+    """Have brokers stopped, and wait until none is registered.
+
+    A broker that was killed counts as registered until its session has expired: it may be frozen, and come back.
+    """
+    controller = BrokerController(work.runtime.settings, work.plan.broker_control, work.plan.cluster)
+    with work.broker_store() as store:
+        running = brokers(store)
+        seen = {broker.name for broker in running}
+        if running:
+            controller.ask("stop", work.ends.source.metadataServiceUri, control)
+        while running := brokers(store):
+            seen |= {broker.name for broker in running}
+            control.waiting_for(f"{_by_hand(work)}{_names(running)} to stop")
+            control.pause(_POLL)
+    control.waiting_for("")
+    return BrokersStopped(since=datetime.now(UTC), brokers=tuple(sorted(seen)))
+
+
+def start(work: SwitchWork, control: StepControl) -> BrokersOn:
+    """Have brokers started on the target, and wait until each of them is proven to use it, and to write there."""
+    target = work.ends.target
+    controller = BrokerController(work.runtime.settings, work.plan.broker_control, work.plan.cluster)
+    controller.ask("start", target.metadataServiceUri, control)
+    since: datetime | None = None
+    with work.broker_store() as store, BrokerView(work.runtime.settings) as view:
+        while True:
+            running = brokers(store)
+            since = since or (datetime.now(UTC) if running else None)
+            proof = _prove(view, running, target)
+            if running and since and not proof.doubts:
+                created = _created_since(work)
+                if created:
+                    control.waiting_for("")
+                    return BrokersOn(brokers=tuple(sorted(proof.evidence)), new_ledgers=created, since=since)
+                proof = proof._replace(doubts=["no ledger was created in it since the switch"])
+            control.waiting_for(_what_is_missing(work, running, proof))
+            control.pause(_LEDGER_POLL if running else _POLL)
+
+
+class _Proof(NamedTuple):
+    """What each broker showed, and what is still in doubt."""
+
+    evidence: list[str]
+    doubts: list[str]
+
+
+def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _Proof:
+    proof = _Proof([], [])
+    for broker in running:
+        seen = view.bookie_cluster(broker)
+        if seen.url is None:
+            proof.doubts.append(f"{broker.name}: {seen.why}")
+        elif not seen.url.overlaps(target.root):
+            proof.doubts.append(
+                f"{broker.name} runs on {seen.text}; stop it at once and start it with "
+                f"bookkeeperMetadataServiceUri={target.metadataServiceUri}"
+            )
+        elif unhealthy := view.health(broker):
+            proof.doubts.append(f"{broker.name}: {unhealthy}")
+        else:
+            proof.evidence.append(f"{broker.name}: uses {seen.text}, and its health check wrote and read a message")
+    return proof
+
+
+def _created_since(work: SwitchWork) -> int:
+    """How many ledgers brokers created in the target since the switch: only new ones have ids above all old ones."""
+    with work.ledgers(work.ends.source) as old, work.ledgers(work.ends.target) as new:
+        left = {record.ledger_id for batch in old.scan() for record in batch}
+        highest = max(left, default=-1)
+        ids = [record.ledger_id for batch in new.scan() for record in batch]
+    if work.plan.skip_idgen_precheck:
+        return sum(ledger_id not in left for ledger_id in ids)
+    return sum(ledger_id > highest for ledger_id in ids)
+
+
+def _what_is_missing(work: SwitchWork, running: list[Service], proof: _Proof) -> str:
+    if not running:
+        return (
+            f"{_by_hand(work)}brokers to start with bookkeeperMetadataServiceUri={work.ends.target.metadataServiceUri}"
+        )
+    return f"proof that brokers write to {work.ends.target.name}: {'; '.join(proof.doubts)}"
+
+
+def _by_hand(work: SwitchWork) -> str:
+    return "you: " if work.plan.broker_control is BrokerControl.MANUAL else ""
+
+
+def _names(running: list[Service]) -> str:
+    return ", ".join(broker.name for broker in running)

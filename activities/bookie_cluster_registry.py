@@ -1,0 +1,76 @@
+"""The steps of the switch that only touch the registry of bookie clusters (PIP-477, "Cluster Registry")."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from activities.bookie_work import SwitchWork
+from activities.steps import StepControl
+from clients.errors import StoreConflict
+from models.bookie_cluster import Direction, Directive, Pace, Registration
+from models.bookie_registry import ClusterStatus, SwitchClaim
+
+
+def register(work: SwitchWork, control: StepControl) -> Registration:
+    """REGISTER (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
+
+    Raises:
+        StoreConflict: an address is in use, another cluster is ACTIVE, or another switch is under way.
+    """
+    del control
+    source, target = work.plan.source, work.plan.target
+    with work.registry() as registry:
+        _refuse_open_switch(work, registry.claims())
+        added: list[str] = []
+        active = registry.active()
+        if active is not None and active.cluster.name != source.name:
+            raise StoreConflict(
+                f"{active.cluster.name} is ACTIVE in {registry.path}, not the source {source.name}; name the ACTIVE "
+                "cluster as the source"
+            )
+        registry.refuse_used_address(target.name, target.metadataServiceUri)
+        if registry.register(source.name, source.metadataServiceUri, ClusterStatus.ACTIVE):
+            added.append(source.name)
+        if registry.register(target.name, target.metadataServiceUri, ClusterStatus.STANDBY):
+            added.append(target.name)
+        work.claimed()
+        last = registry.switch_target()
+    return Registration(added=tuple(added), epoch=last[0].epoch if last else 0)
+
+
+def _refuse_open_switch(work: SwitchWork, claims: dict[str, SwitchClaim]) -> None:
+    others = sorted(name for name, claim in claims.items() if claim.workflow_id != work.workflow_id)
+    if others:
+        raise StoreConflict(f"another switch is open: {', '.join(others)}; let it end first")
+
+
+def set_target(work: SwitchWork, control: StepControl) -> Directive:
+    """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger")."""
+    del control
+    origin = f"temporal:{work.workflow_id}/{work.run_id}/{work.direction}"
+    with work.registry() as registry:
+        directive = registry.set_target(work.ends.target.name, origin)
+    return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))
+
+
+def flip_statuses(work: SwitchWork, control: StepControl) -> None:
+    """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
+    del control
+    with work.registry() as registry:
+        registry.flip(new=work.plan.target.name, old=work.plan.source.name)
+
+
+def release(work: SwitchWork, control: StepControl) -> None:
+    """Forget the progress of both directions; the registrations stay."""
+    del control
+    with work.registry() as registry:
+        for direction in Direction:
+            registry.release(work.plan.ends(direction).switch_id, work.workflow_id)
+
+
+def set_pace(work: SwitchWork, pace: Pace) -> None:
+    """Change throttle and concurrency of the copy that runs, whichever way it goes."""
+    with work.registry() as registry:
+        for direction in Direction:
+            switch_id = work.plan.ends(direction).switch_id
+            registry.set_pace(switch_id, work.workflow_id, throttle=pace.throttle, concurrency=pace.concurrency)

@@ -1,0 +1,148 @@
+"""What the steps of one bookie cluster switch share: its clusters, its registry, its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from activities.runtime import Runtime
+from activities.steps import StepControl
+from clients.access import Access, open_reader
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
+from clients.errors import StoreConflict
+from clients.pulsar.bookie_registry import BookieRegistry
+from clients.store import StoreReader
+from clients.zookeeper.coordination import Coordination
+from models.bookie_cluster import BookieCluster, BookieClusterPlan, Direction
+from models.bookie_registry import SwitchClaim
+from spark.engine import SparkEngine
+from spark.ledger_plan import LedgerPair
+
+
+class SwitchWork:
+    """One step's view of its switch: entries go from `ends.source` to `ends.target`.
+
+    Args:
+        runtime: what the process shares.
+        plan: the switch.
+        direction: forward, or back in a rollback.
+        workflow_id: the migration.
+        run_id: its run.
+    """
+
+    def __init__(
+        self, runtime: Runtime, plan: BookieClusterPlan, direction: Direction, workflow_id: str, run_id: str
+    ) -> None:
+        self.runtime = runtime
+        self.plan = plan
+        self.direction = direction
+        self.ends = plan.ends(direction)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+    @property
+    def engine(self) -> SparkEngine:
+        """The Spark session of this process."""
+        return self.runtime.engine
+
+    @property
+    def access(self) -> Access:
+        """Credentials and timeout for ZooKeeper."""
+        return self.runtime.access
+
+    @property
+    def pair(self) -> LedgerPair:
+        """Both clusters, as executors get them."""
+        return LedgerPair(
+            source=self.ends.source.root,
+            target=self.ends.target.root,
+            access=self.access,
+            tls=self.runtime.bookie_tls,
+            read_timeout=self.plan.old_ledger_read_timeout.total_seconds(),
+            store=self.plan.store,
+            claim=f"{self.plan.registry_path}/orchestrator/{self.ends.switch_id}/claim",
+        )
+
+    def claimed(self) -> tuple[LedgerPair, SwitchClaim]:
+        """Claim this direction for a new attempt; tasks of every earlier attempt stop.
+
+        Raises:
+            StoreConflict: another migration holds the switch.
+        """
+        with self.registry() as registry:
+            claim = registry.take_claim(
+                self.ends.switch_id,
+                SwitchClaim(
+                    workflow_id=self.workflow_id,
+                    run_id=self.run_id,
+                    throttle=self.plan.throttle,
+                    concurrency=self.plan.migration_concurrency,
+                ),
+            )
+        return replace(self.pair, attempt=claim.attempt), claim
+
+    def require_claim(self, attempt: int) -> SwitchClaim:
+        """The claim, as it says now how fast to go.
+
+        Raises:
+            StoreConflict: a newer attempt, or another migration, has taken it.
+        """
+        with self.registry() as registry:
+            found = registry.claim(self.ends.switch_id)
+        if found is None or (found[0].workflow_id, found[0].attempt) != (self.workflow_id, attempt):
+            raise StoreConflict("a newer attempt has taken over; this one stops")
+        return found[0]
+
+    def tag(self, control: StepControl) -> str:
+        """A tag for Spark jobs, which are stopped when the step is cancelled."""
+        tag = self.engine.new_tag(self.run_id)
+        control.on_cancel(lambda: self.engine.cancel(tag))
+        return tag
+
+    @contextmanager
+    def zookeeper(self) -> Generator[Coordination]:
+        """A session with the brokers' metadata store."""
+        access = self.access
+        with Coordination(self.plan.store, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+            yield zookeeper
+
+    @contextmanager
+    def registry(self) -> Generator[BookieRegistry]:
+        """The registry of bookie clusters."""
+        with self.zookeeper() as zookeeper:
+            yield BookieRegistry(zookeeper, self.plan.registry_path)
+
+    @contextmanager
+    def broker_store(self) -> Generator[StoreReader]:
+        """The brokers' metadata store, for bulk reading."""
+        reader = open_reader(self.plan.store, self.access)
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    @contextmanager
+    def id_generator(self, cluster: BookieCluster) -> Generator[Coordination]:
+        """A session with the root of a cluster's ledgers."""
+        access = self.access
+        with Coordination(cluster.root, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+            yield zookeeper
+
+    @contextmanager
+    def ledgers(self, cluster: BookieCluster) -> Generator[LedgerDirectory]:
+        """A cluster's ledgers; cannot write."""
+        directory = LedgerDirectory(cluster.root, self.access)
+        try:
+            yield directory
+        finally:
+            directory.close()
+
+    @contextmanager
+    def ledgers_to_change(self, cluster: BookieCluster) -> Generator[LedgerDirectoryWriter]:
+        """A cluster's ledgers, to create, close and delete."""
+        directory = LedgerDirectoryWriter(cluster.root, self.access)
+        try:
+            yield directory
+        finally:
+            directory.close()

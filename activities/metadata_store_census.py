@@ -1,0 +1,67 @@
+"""Who still uses the source of a metadata store migration."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+
+from activities.broker_view import BrokerView
+from activities.services import brokers, registered
+from clients.access import Access, open_reader
+from clients.errors import StoreError
+from clients.zookeeper.coordination import Coordination, four_letter
+from models.metadata_store import Census, MetadataStorePlan
+from models.settings import Settings
+from models.store_url import StoreUrl
+
+
+def census(plan: MetadataStorePlan, access: Access, settings: Settings) -> Census:
+    """Which services still use the source, by their sessions there and by the brokers' own configuration."""
+    services: dict[str, str] = {}
+    unknown: list[str] = []
+    source, target = open_reader(plan.source_url, access), open_reader(plan.target_url, access)
+    try:
+        for service in registered(source):
+            services[service.name] = "its session in the source is still open"
+        running = brokers(target)
+    finally:
+        source.close()
+        target.close()
+    with BrokerView(settings) as view:
+        for broker in running:
+            try:
+                configured = view.metadata_store(broker)
+            except (httpx.HTTPError, ValueError, KeyError) as error:
+                unknown.append(f"{broker.name}: its configuration could not be read ({error})")
+                continue
+            if configured.overlaps(plan.source_url):
+                services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
+    if plan.source_url.scheme == "zk":
+        others, hidden = _connections(plan.source_url, access)
+        unknown += hidden
+        if others and not services:
+            services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
+    return Census(services=tuple(f"{name}: {why}" for name, why in sorted(services.items())), unknown=tuple(unknown))
+
+
+def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
+    """Addresses of the other clients of a ZooKeeper, and what could not be seen."""
+    own: set[int] = set()
+    others: set[str] = set()
+    hidden: list[str] = []
+    with Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+        own.add(zookeeper.session_id)
+        for host in url.hosts:
+            try:
+                text = four_letter(host, "cons", timeout=access.timeout)
+            except StoreError as error:
+                hidden.append(str(error))
+                continue
+            if text is None:
+                hidden.append(f"connections of {host} are not visible: its 4lw.commands.whitelist lacks `cons`")
+                continue
+            for address, session in re.findall(r"/([^\s\[]+)\[\d+\]\([^)]*sid=0x([0-9a-f]+)", text):
+                if int(session, 16) not in own:
+                    others.add(address.rpartition(":")[0])
+    return others, hidden
