@@ -181,17 +181,23 @@ def multi(ops: Sequence[bytes]) -> bytes:
 
 
 def read_multi_error(frame: bytes) -> int:
-    """Error of the part of a multi that failed; 0 when all were done.
+    """Error of the part of a multi that failed; 0 when all were done."""
+    return read_multi_failure(frame)[1]
+
+
+def read_multi_failure(frame: bytes) -> tuple[int, int]:
+    """Number of the part of a multi that failed, from 0, and its error; error 0 when all were done.
 
     A multi that failed answers with one error for each part: 0 for those before the culprit, its own error for that one
     and RUNTIME_INCONSISTENCY for those behind it. So the first answer tells success from failure.
     """
-    offset = BODY
+    offset, part = BODY, 0
     while True:
         kind, done, _ = _OP_HEADER.unpack_from(frame, offset)
         if done or kind != -1:
-            return OK
+            return part, OK
         (error,) = _INT.unpack_from(frame, offset + _OP_HEADER.size)
         if error:
-            return error
+            return part, error
         offset += _OP_HEADER.size + 4
+        part += 1

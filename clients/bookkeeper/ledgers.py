@@ -1,0 +1,283 @@
+"""All ledgers of a BookKeeper cluster, and its bookies, as ZooKeeper knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+from clients.access import Access
+from clients.bookkeeper import layout
+from clients.bookkeeper.bookie_info import Bookie, read_bookie
+from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
+from clients.errors import StoreConflict, StoreDenied, StoreError, StoreUnsupported
+from clients.store import Partition, Record, Unreadable
+from clients.zookeeper import wire
+from clients.zookeeper.connection import Connection
+from clients.zookeeper.each import change_each
+from clients.zookeeper.plan import ancestors
+from clients.zookeeper.reader import ZooKeeperReader
+from models.store_url import StoreUrl
+
+#: Layouts whose paths are known, by the name of BookKeeper's factory, and whether every id has the long form in them.
+_LAYOUTS = {"HierarchicalLedgerManagerFactory": False, "LongHierarchicalLedgerManagerFactory": True}
+#: Rounds of creating while others create or delete the same nodes.
+_ROUNDS = 20
+
+__all__ = ["Bookie", "LedgerDirectory", "LedgerDirectoryWriter", "LedgerRecord"]
+
+
+class LedgerRecord(NamedTuple):
+    """A ledger as it stands.
+
+    Attributes:
+        ledger_id: which.
+        metadata: what is known of it.
+        version: its znode's version.
+        mzxid: zxid of its znode's last change; two readings with the same one saw the same metadata.
+    """
+
+    ledger_id: int
+    metadata: LedgerMetadata
+    version: int
+    mzxid: int
+
+
+class LedgerDirectory:
+    """Reads a cluster's ledgers and bookies, and cannot write. Use it as a context manager, or close it.
+
+    Args:
+        url: the servers and the ledgers root.
+        access: credentials and timeout.
+    """
+
+    def __init__(self, url: StoreUrl, access: Access) -> None:
+        self.url = url
+        self._access = access
+        self._reader = ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
+        self._always_long: bool | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        self._reader.close()
+
+    def scan(self) -> Iterator[list[LedgerRecord]]:
+        """All ledgers, in batches and in no order; those that vanish meanwhile are left out.
+
+        Raises:
+            StoreDenied: the ACL of one refuses it.
+            StoreError: the store, or the metadata of one, cannot be read; the message names it.
+        """
+        self._knows_layout()
+        subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
+        part = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
+        for batch in self._reader.scan(part):
+            found = [record for one in batch if (record := _ledger(one))]
+            if found:
+                yield found
+
+    def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
+        """These ledgers, in their order; None where there is none.
+
+        Raises:
+            StoreError: as `scan`.
+        """
+        return [_ledger(one) if one else None for one in self._reader.read(self._paths(ids))]
+
+    def bookies(self) -> dict[str, Bookie]:
+        """The bookies that are up, by their ids."""
+        found: dict[str, Bookie] = {}
+        # Read last, what is read-only wins: a bookie that changes stands in both for a moment.
+        for parent, writable in ((layout.AVAILABLE, True), (layout.READ_ONLY, False)):
+            paths = [path for path in self._reader.children(parent.encode()) if path != layout.READ_ONLY.encode()]
+            for record in self._reader.read(paths):
+                if record:
+                    one = _readable(record)
+                    bookie_id = one.path.rpartition(b"/")[2].decode()
+                    found[bookie_id] = read_bookie(bookie_id, one.value, writable=writable)
+        return found
+
+    def cookies(self) -> set[str]:
+        """Ids of the bookies that ever joined, and were not taken out."""
+        return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
+
+    def instance_id(self) -> str | None:
+        """The id that the cluster got when it was initialised, None if it has none."""
+        return self._text(layout.INSTANCE_ID)
+
+    def layout(self) -> str | None:
+        """The factory of the ledger manager, such as `org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory`.
+
+        None if the root does not say: Pulsar's metadata driver has only the hierarchical layout, and writes none.
+        """
+        text = self._text(layout.LAYOUT)
+        return text.partition("\n")[2].rpartition(":")[0] if text else None
+
+    def _text(self, path: str) -> str | None:
+        (found,) = self._reader.read([path.encode()])
+        return _readable(found).value.decode() if found else None
+
+    def _knows_layout(self) -> bool:
+        """Whether every id has the long form."""
+        if self._always_long is None:
+            name = self.layout()
+            known = _LAYOUTS.get(name.rpartition(".")[2]) if name else False
+            if known is None:
+                raise StoreUnsupported(
+                    f"the ledgers at {self.url} have the layout {name}, and the hierarchical ones are read; "
+                    "move them with BookKeeper's own tools first"
+                )
+            self._always_long = known
+        return self._always_long
+
+    def _paths(self, ids: Iterable[int]) -> list[bytes]:
+        always_long = self._knows_layout()
+        return [layout.ledger_path(one, always_long=always_long).encode() for one in ids]
+
+
+class LedgerDirectoryWriter(LedgerDirectory):
+    """Reads and writes a cluster's ledgers; what is beneath one node is changed whole or not at all.
+
+    Changes of a call go out many at a time. Where one fails, others of the same call may have been done; every call
+    can be repeated.
+    """
+
+    def __init__(self, url: StoreUrl, access: Access) -> None:
+        super().__init__(url, access)
+        self._link: Connection | None = None
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        super().close()
+        if self._link:
+            self._link.close()
+            self._link = None
+
+    def create(self, items: Sequence[tuple[int, LedgerMetadata]]) -> list[bool]:
+        """Create ledgers' metadata, and the nodes above.
+
+        Returns:
+            For each whether it was created; False if it exists already, whatever it says.
+
+        Raises:
+            StoreUnsupported: there is no ledgers root.
+            StoreConflict: others keep creating and deleting the same nodes.
+            StoreError: the store cannot be read or written.
+        """
+        paths = self._paths(ledger for ledger, _ in items)
+        created = [False] * len(items)
+        missing = list(range(len(items)))
+        for _ in range(_ROUNDS):
+            standing = self._reader.read([paths[number] for number in missing])
+            missing = [number for number, found in zip(missing, standing, strict=True) if not found]
+            if not missing:
+                return created
+            self._create_parents([paths[number] for number in missing])
+            errors = self._change([self._op_create(paths[one], encode_metadata(items[one][1])) for one in missing])
+            for number, error in zip(missing, errors, strict=True):
+                created[number] = not error
+            # BookKeeper deletes empty parents together with the last ledger beneath them.
+            missing = [number for number, error in zip(missing, errors, strict=True) if error == wire.NO_NODE]
+        raise StoreConflict(f"others keep deleting the nodes above ledger {items[missing[0]][0]}; try again")
+
+    def update(self, items: Sequence[tuple[int, LedgerMetadata, int]]) -> list[int]:
+        """Set ledgers' metadata over the versions given; returns the new versions.
+
+        Raises:
+            StoreConflict: a ledger has another version, or is gone; the message names the first one. All others that
+                could be set were.
+            StoreError: the store cannot be written.
+        """
+        paths = self._paths(ledger for ledger, _, _ in items)
+        errors = self._change(
+            [
+                wire.op_set(self._absolute(path), encode_metadata(metadata), version)
+                for path, (_, metadata, version) in zip(paths, items, strict=True)
+            ]
+        )
+        for (ledger, _, version), error in zip(items, errors, strict=True):
+            if error:
+                raise StoreConflict(
+                    f"ledger {ledger} {_meaning(error)}, and version {version} was expected; read it again"
+                )
+        return [version + 1 for _, _, version in items]
+
+    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+        """Delete ledgers' metadata, of one version where that is given; empty nodes above stay.
+
+        The bookies drop the entries by themselves later on.
+
+        Returns:
+            How many were deleted; one that is missing is no error.
+
+        Raises:
+            StoreConflict: a ledger has another version; the message names the first one. All others were deleted.
+            StoreError: the store cannot be read or written.
+        """
+        paths = self._paths(ledger for ledger, _ in items)
+        standing = self._reader.read(paths)
+        chosen = [number for number, found in enumerate(standing) if found]
+        changes: list[bytes] = []
+        for number in chosen:
+            version = items[number][1]
+            changes.append(wire.op_delete(self._absolute(paths[number]), -1 if version is None else version))
+        errors = self._change(changes)
+        for number, error in zip(chosen, errors, strict=True):
+            if error and error != wire.NO_NODE:
+                ledger, version = items[number]
+                raise StoreConflict(f"ledger {ledger} {_meaning(error)}, and version {version} was expected")
+        return errors.count(wire.OK)
+
+    def _create_parents(self, paths: Iterable[bytes]) -> None:
+        wanted = sorted({parent for path in paths for parent in ancestors(path)}, key=lambda path: path.count(b"/"))
+        standing = self._reader.read(wanted)
+        missing = [path for path, found in zip(wanted, standing, strict=True) if not found]
+        depths = sorted({path.count(b"/") for path in missing})
+        for depth in depths:
+            level = [self._op_create(path, b"") for path in missing if path.count(b"/") == depth]
+            if wire.NO_NODE in self._change(level) and depth == 1:
+                raise StoreUnsupported(f"there is no ledgers root at {self.url}; initialise the BookKeeper cluster")
+
+    def _op_create(self, path: bytes, value: bytes) -> bytes:
+        return wire.op_create(self._absolute(path), value)
+
+    def _absolute(self, path: bytes) -> bytes:
+        return self.url.root.encode() + path
+
+    def _change(self, changes: Sequence[bytes]) -> list[int]:
+        if not self._link or not self._link.usable:
+            if self._link:
+                self._link.close()
+            self._link = Connection(self.url, auth=self._access.zookeeper_auth, timeout=self._access.timeout)
+        return change_each(self._link, changes)
+
+
+def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
+    ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
+    if ledger_id is None:
+        return None
+    one = _readable(record)
+    try:
+        metadata = decode_metadata(one.value)
+    except StoreError as cause:
+        raise type(cause)(f"ledger {ledger_id}: {cause}") from cause
+    return LedgerRecord(ledger_id, metadata, one.version, one.changed)
+
+
+def _readable(record: Record | Unreadable) -> Record:
+    if isinstance(record, Unreadable):
+        raise StoreDenied(record.reason)
+    return record
+
+
+def _meaning(error: int) -> str:
+    return "is gone" if error == wire.NO_NODE else "has another version"
+
+
+def _encoded(paths: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(path.encode() for path in paths)
