@@ -14,9 +14,20 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from models.metadata_store import MetadataStorePlan
-from models.migration import TASK_QUEUE, Outcome, Report, Speed, Status, Steering, Verb, Verdict, WindowChange
+from models.migration import (
+    TASK_QUEUE,
+    MigrationPlan,
+    Outcome,
+    Report,
+    Speed,
+    Status,
+    Steering,
+    Verb,
+    Verdict,
+    WindowChange,
+)
 from tests.support.waiting import wait_for
+from worker.migrations import KINDS
 
 ResultT = TypeVar("ResultT")
 
@@ -52,25 +63,26 @@ class Operator:
         """Run a coroutine on the operator's loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit), self._loop).result(limit + 5)
 
-    def start(self, plan: MetadataStorePlan) -> Run:
-        """Start a migration.
+    def start(self, plan: MigrationPlan) -> Run:
+        """Start the migration that this plan is the input of.
 
         Raises:
             WorkflowAlreadyStartedError: one of this cluster runs.
         """
+        kind = next(kind for kind in KINDS.values() if kind.plan is type(plan))
         handle = self.wait(
             self.client.start_workflow(
-                "MetadataStoreMigration", plan, id=plan.workflow_id, task_queue=TASK_QUEUE, result_type=Report
+                kind.workflow, plan, id=kind.workflow_id(plan), task_queue=TASK_QUEUE, result_type=Report
             ),
             30,
         )
         return Run(self, handle)
 
-    def run(self, plan: MetadataStorePlan, limit: float = LIMIT) -> Report:
+    def run(self, plan: MigrationPlan, limit: float = LIMIT) -> Report:
         """Start a migration and wait for its report."""
         return self.start(plan).result(limit)
 
-    def refusal(self, plan: MetadataStorePlan, limit: float = LIMIT) -> ApplicationError:
+    def refusal(self, plan: MigrationPlan, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""
         return self.start(plan).failure(limit)
 
@@ -85,7 +97,7 @@ class Run:
 
     def status(self) -> Status:
         """The answer of the query `status`."""
-        return self._operator.wait(self._handle.query("status", result_type=Status, rpc_timeout=_CALL), 15)
+        return self.query("status", Status)
 
     def wait_until(self, what: str, holds: Callable[[Status], bool], limit: float = LIMIT) -> Status:
         """Ask for the status until it is as wanted.
@@ -139,22 +151,27 @@ class Run:
         Raises:
             WorkflowUpdateFailedError: it is refused.
         """
-        steering = Steering(verb=verb, reason=reason)
-        return self._operator.wait(
-            self._handle.execute_update("steer", steering, result_type=Verdict, rpc_timeout=_CALL), 30
-        )
+        return self.update("steer", Steering(verb=verb, reason=reason), Verdict)
 
     def set_throttle(self, megabytes_per_second: float | None) -> None:
         """Change the speed of the copy that runs."""
-        speed = Speed(megabytes_per_second=megabytes_per_second)
-        self._operator.wait(self._handle.execute_update("set_throttle", speed, result_type=Speed), 30)
+        self.update("set_throttle", Speed(megabytes_per_second=megabytes_per_second), Speed)
 
     def change_window(self, remaining: timedelta) -> datetime:
         """Set the time that the open window has left; what the window checks is checked anew."""
-        change = WindowChange(remaining=remaining)
-        return self._operator.wait(
-            self._handle.execute_update("change_window", change, result_type=datetime, rpc_timeout=_CALL), 30
-        )
+        return self.update("change_window", WindowChange(remaining=remaining), datetime)
+
+    def update(self, name: str, argument: object, answer: type[ResultT]) -> ResultT:
+        """Send an update and wait for its answer.
+
+        Raises:
+            WorkflowUpdateFailedError: it is refused.
+        """
+        return self._operator.wait(self._handle.execute_update(name, argument, result_type=answer), 30)
+
+    def query(self, name: str, answer: type[ResultT]) -> ResultT:
+        """Ask a query."""
+        return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
 
     def terminate(self) -> None:
         """End the workflow without a way back."""
