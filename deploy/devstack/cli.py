@@ -64,6 +64,7 @@ def up(
     oxias: Annotated[int, typer.Option(help="Oxia servers, each a store of its own.")] = 1,
     oxia_shards: Annotated[int, typer.Option(help="Shards of each Oxia.")] = 1,
     bookies: Annotated[int, typer.Option()] = 1,
+    second_bookies: Annotated[int, typer.Option(help="Bookies of a second cluster on the same ZooKeeper.")] = 0,
     brokers: Annotated[int, typer.Option()] = 1,
     temporal: Annotated[bool, typer.Option(help="Temporal's dev server with the Web UI.")] = True,
     metadata: Annotated[str, typer.Option(help="The store of brokers and bookies: zk or oxia.")] = "zk",
@@ -79,6 +80,7 @@ def up(
                 "oxias": oxias,
                 "oxia_shards": oxia_shards,
                 "bookies": bookies,
+                "second_bookies": second_bookies,
                 "brokers": brokers,
                 "temporal": temporal,
                 "metadata": metadata,
@@ -163,6 +165,8 @@ def _show_addresses(stack: Stack) -> None:
     lines += [("ZooKeeper", stack.zk_url)] if spec.zookeepers else []
     lines += [("second ZooKeeper", stack.second_zk_url)] if spec.second_zookeepers else []
     lines += [("Oxia", url) for url in stack.oxia_urls]
+    lines += [("bookies", stack.bookkeeper_uri)] if spec.bookies else []
+    lines += [("second bookies", stack.second_bookkeeper_uri)] if spec.second_bookies else []
     lines += [("Pulsar", stack.broker_url), ("Pulsar admin", " ".join(stack.admin_urls))] if spec.brokers else []
     lines += [("Temporal", stack.temporal_address), ("Web UI", stack.temporal_ui)] if spec.temporal else []
     for name, value in lines:

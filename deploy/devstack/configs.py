@@ -28,7 +28,7 @@ def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) 
     return {**alone, "initLimit": "20", "syncLimit": "10", **members} if members else alone
 
 
-def bookie(name: str, data: Path, port: int, http_port: int, metadata_url: str) -> Settings:
+def bookie(name: str, data: Path, port: int, http_port: int, metadata_uri: str) -> Settings:
     """Lines of `bookkeeper.conf`. Nothing is synced to disk, which loses nothing unless the machine itself fails."""
     return {
         "bookiePort": str(port),
@@ -37,7 +37,7 @@ def bookie(name: str, data: Path, port: int, http_port: int, metadata_url: str) 
         "allowLoopback": "true",
         "useHostNameAsBookieID": "false",
         "bookieId": name,
-        **bookie_metadata(metadata_url),
+        "metadataServiceUri": metadata_uri,
         "zkTimeout": str(SESSION_TIMEOUT_MS),
         "journalDirectories": str(data / "journal"),
         "ledgerDirectories": str(data / "ledgers"),
@@ -74,8 +74,8 @@ def bookie(name: str, data: Path, port: int, http_port: int, metadata_url: str) 
     }
 
 
-def broker(cluster: str, port: int, http_port: int, metadata_url: str) -> Settings:
-    """Lines of `broker.conf`."""
+def broker(cluster: str, port: int, http_port: int, metadata_url: str, replicas: int) -> Settings:
+    """Lines of `broker.conf`; `replicas` is how many bookies get each message."""
     return {
         "clusterName": cluster,
         **broker_metadata(metadata_url),
@@ -84,9 +84,7 @@ def broker(cluster: str, port: int, http_port: int, metadata_url: str) -> Settin
         "webServicePort": str(http_port),
         "bindAddress": LOOPBACK,
         "advertisedAddress": LOOPBACK,
-        "managedLedgerDefaultEnsembleSize": "1",
-        "managedLedgerDefaultWriteQuorum": "1",
-        "managedLedgerDefaultAckQuorum": "1",
+        **broker_quorum(replicas),
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
         "loadBalancerEnabled": "false",
         "functionsWorkerEnabled": "false",
@@ -110,21 +108,36 @@ def broker(cluster: str, port: int, http_port: int, metadata_url: str) -> Settin
     }
 
 
+def broker_quorum(replicas: int) -> Settings:
+    """The lines of `broker.conf` by which so many bookies get each message, and all of them have to answer."""
+    return {
+        "managedLedgerDefaultEnsembleSize": str(replicas),
+        "managedLedgerDefaultWriteQuorum": str(replicas),
+        "managedLedgerDefaultAckQuorum": str(replicas),
+    }
+
+
 def broker_metadata(url: str) -> Settings:
     """The lines of `broker.conf` that name the metadata store, for the broker and for its BookKeeper client."""
     return {
         "metadataStoreUrl": url,
         "configurationMetadataStoreUrl": url,
-        "bookkeeperMetadataServiceUri": _bookkeeper_uri(url),
+        **broker_bookies(bookkeeper_uri(url)),
     }
+
+
+def broker_bookies(uri: str) -> Settings:
+    """The line of `broker.conf` that names the BookKeeper cluster, by its metadata service URI."""
+    return {"bookkeeperMetadataServiceUri": uri}
 
 
 def bookie_metadata(url: str) -> Settings:
     """The line of `bookkeeper.conf` that names the metadata store."""
-    return {"metadataServiceUri": _bookkeeper_uri(url)}
+    return {"metadataServiceUri": bookkeeper_uri(url)}
 
 
-def _bookkeeper_uri(url: str) -> str:
+def bookkeeper_uri(url: str) -> str:
+    """The metadata service URI of the BookKeeper cluster that Pulsar keeps in its own metadata store."""
     # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
     return f"metadata-store:{url}".replace(",", ";")
 

@@ -35,7 +35,8 @@ def image_of(product: str) -> str:
 
 def product_of(name: str) -> str:
     """The product, hence the image, that a server runs from."""
-    return _PRODUCT.get(servers.kind_of(name), "PULSAR") if name != servers.SETUP else "PULSAR"
+    steps = (servers.SETUP, servers.SECOND_SETUP)
+    return "PULSAR" if name in steps else _PRODUCT.get(servers.kind_of(name), "PULSAR")
 
 
 def engine_trouble() -> str | None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _POLL = 0.05
 _TAIL = 30
+# Set-up steps to the field of the stack's state that says whether they are done.
+_RECORDED = {servers.SETUP: "set_up", servers.SECOND_SETUP: "second_set_up"}
 
 
 class ServerStatus(BaseModel):
@@ -44,7 +46,7 @@ class Server:
 
     def __init__(self, name: str, stack: Stack) -> None:
         self.name = name
-        self.kind = servers.kind_of(name) if name != servers.SETUP else name
+        self.kind = name if name in _RECORDED else servers.kind_of(name)
         self.folder = stack.folder / name
         self.log = self.folder / "server.log"
         self._stack = stack
@@ -180,9 +182,8 @@ def start_all(stack: Stack, names: Iterable[str], progress: Progress = silent) -
     """
     waiting = {name: stack[name] for name in names}
     begin = time.monotonic()
-    setup = Server(servers.SETUP, stack)
-    if stack.state.spec.bookies and not stack.state.set_up:
-        waiting[servers.SETUP] = setup
+    steps = _steps(stack)
+    waiting.update(steps)
     starting: dict[str, Callable[[], bool]] = {}
     try:
         while waiting or starting:
@@ -192,8 +193,17 @@ def start_all(stack: Stack, names: Iterable[str], progress: Progress = silent) -
             for name in [name for name, is_ready in starting.items() if is_ready()]:
                 del starting[name]
                 progress(f"{name}: ready after {time.monotonic() - begin:.1f} s")
-                if name == servers.SETUP:
-                    stack.update(set_up=True)
+                if name in steps:
+                    stack.update(**{_RECORDED[name]: True})
             time.sleep(_POLL)
     finally:
-        setup.kill()
+        for step in steps.values():
+            step.kill()
+
+
+def _steps(stack: Stack) -> dict[str, Server]:
+    """The set-up steps that the stack needs and has not done."""
+    state = stack.state
+    needed = {servers.SETUP: state.spec.bookies, servers.SECOND_SETUP: state.spec.second_bookies}
+    names = [name for name, count in needed.items() if count and not getattr(state, _RECORDED[name])]
+    return {name: Server(name, stack) for name in names}

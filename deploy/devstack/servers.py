@@ -14,12 +14,15 @@ from deploy.devstack.toolchain import DATA, Toolchain
 
 SETUP = "cluster-setup"
 """The name of the step that writes a new Pulsar cluster's metadata; it runs once and ends."""
+SECOND_SETUP = "second-bookie-setup"
+"""The name of the step that writes the root of the second BookKeeper cluster; it runs once and ends."""
 
 _ROLES = {
     "zookeeper": ("client", "peer", "election"),
     "second-zookeeper": ("client",),
     "oxia": ("public", "metrics"),
     "bookie": ("client", "http"),
+    "second-bookie": ("client", "http"),
     "broker": ("client", "http"),
     "temporal": ("client", "ui"),
 }
@@ -83,14 +86,15 @@ def kind_of(name: str) -> str:
 
 
 def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
-    """The plan of one server (or of the set-up step) whose own folder is `folder`."""
-    if name == SETUP:
-        return _setup(state)
+    """The plan of one server (or of a set-up step) whose own folder is `folder`."""
+    if name in (SETUP, SECOND_SETUP):
+        return _setup(state) if name == SETUP else _second_setup(state)
     makers: dict[str, Callable[[str, StackState, Path], ServerPlan]] = {
         "zookeeper": _zookeeper,
         "second-zookeeper": _second_zookeeper,
         "oxia": _oxia,
         "bookie": _bookie,
+        "second-bookie": _second_bookie,
         "broker": _broker,
         "temporal": _temporal,
     }
@@ -175,9 +179,29 @@ def _setup(state: StackState) -> ServerPlan:
     )
 
 
+def _second_setup(state: StackState) -> ServerPlan:
+    # It loads what a bookie does, so a bookie's archive fits.
+    shell = [*_java("bookie", state, 128, 64, *_METADATA_DRIVERS), "org.apache.bookkeeper.bookie.BookieShell"]
+    return ServerPlan(
+        name=SECOND_SETUP,
+        command=[*shell, "-conf", "bookkeeper.conf", "initnewcluster"],
+        files={"bookkeeper.conf": configs.render({"metadataServiceUri": state.second_bookkeeper_uri()})},
+        ready=None,
+        after=_stores(state),
+    )
+
+
 def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
+    return _one_bookie(name, state, folder, configs.bookkeeper_uri(state.metadata_url()), SETUP)
+
+
+def _second_bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
+    return _one_bookie(name, state, folder, state.second_bookkeeper_uri(), SECOND_SETUP)
+
+
+def _one_bookie(name: str, state: StackState, folder: Path, uri: str, setup: str) -> ServerPlan:
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
-    settings = configs.bookie(name, folder / "data", port, http_port, state.metadata_url())
+    settings = configs.bookie(name, folder / "data", port, http_port, uri)
     return ServerPlan(
         name=name,
         command=[
@@ -187,7 +211,7 @@ def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
             "bookkeeper.conf",
         ],
         files={"bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings)},
-        after=(*_stores(state), SETUP),
+        after=(*_stores(state), setup),
         ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
     )
 
@@ -195,7 +219,7 @@ def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
 def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     del folder
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
-    settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url())
+    settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url(), state.spec.replicas)
     return ServerPlan(
         name=name,
         command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],

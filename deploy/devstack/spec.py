@@ -21,6 +21,8 @@ class StackSpec(BaseModel):
         oxias: Oxia servers, each of them a store of its own with the namespace `default`.
         oxia_shards: shards of each Oxia.
         bookies: bookies, on the store that `metadata` names.
+        second_bookies: bookies of a BookKeeper cluster of its own, on ZooKeeper beside the first, as the target of a
+            switch; brokers use it after `Stack.use_bookies`.
         brokers: brokers, on the same store.
         temporal: whether Temporal's dev server with the Web UI runs; it keeps its state in a file.
         temporal_search_attributes: search attributes to register, name to type (`Keyword`, `Int`, ...).
@@ -39,6 +41,7 @@ class StackSpec(BaseModel):
     oxias: int = Field(default=0, ge=0, le=3)
     oxia_shards: int = Field(default=1, ge=1, le=64)
     bookies: int = Field(default=0, ge=0, le=9)
+    second_bookies: int = Field(default=0, ge=0, le=9)
     brokers: int = Field(default=0, ge=0, le=9)
     temporal: bool = False
     temporal_search_attributes: Settings = {}
@@ -56,9 +59,16 @@ class StackSpec(BaseModel):
         if self.bookies and not (self.zookeepers if self.metadata == "zk" else self.oxias):
             store = "zookeepers" if self.metadata == "zk" else "oxias"
             raise ValueError(f"bookies and brokers need the metadata store {self.metadata!r}; set {store} to 1 or more")
+        if self.second_bookies and not self.zookeepers:
+            raise ValueError("second_bookies keep their metadata in ZooKeeper; set zookeepers to 1 or 3")
         if self.zk_chroot and not self.zookeepers:
             raise ValueError("zk_chroot needs a ZooKeeper; set zookeepers to 1 or 3")
         return self
+
+    @property
+    def replicas(self) -> int:
+        """How many bookies get each message by default: two where each cluster has two."""
+        return min([2, *(count for count in (self.bookies, self.second_bookies) if count)])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -68,6 +78,7 @@ class StackSpec(BaseModel):
             "second-zookeeper": self.second_zookeepers,
             "oxia": self.oxias,
             "bookie": self.bookies,
+            "second-bookie": self.second_bookies,
             "broker": self.brokers,
         }
         numbered = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
@@ -84,6 +95,7 @@ class StackState(BaseModel):
         first_port: the start of the block of ports.
         settings: lines of one server's configuration that win over all others.
         set_up: whether the Pulsar cluster's metadata has been written.
+        second_set_up: whether the root of the second BookKeeper cluster has been written.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -94,16 +106,24 @@ class StackState(BaseModel):
     first_port: int
     settings: dict[str, Settings] = {}
     set_up: bool = False
+    second_set_up: bool = False
 
     def zookeeper_url(self) -> str:
         """`zk:host:port[,host:port...][/chroot]` of the ensemble."""
-        hosts = [f"127.0.0.1:{self.ports[f'zookeeper-{n}.client']}" for n in range(1, self.spec.zookeepers + 1)]
-        return f"zk:{','.join(hosts)}{self.spec.zk_chroot}"
+        return f"zk:{','.join(self._zookeeper_hosts())}{self.spec.zk_chroot}"
 
     def oxia_url(self, number: int = 1) -> str:
         """`oxia://host:port/default` of one Oxia."""
         return f"oxia://127.0.0.1:{self.ports[f'oxia-{number}.public']}/default"
 
+    def second_bookkeeper_uri(self) -> str:
+        """`zk+hierarchical://host:port[;host:port...]/second-ledgers` of the second BookKeeper cluster."""
+        # Beside the chroot: the root's parent has to be there before the root.
+        return f"zk+hierarchical://{';'.join(self._zookeeper_hosts())}/second-ledgers"
+
     def metadata_url(self) -> str:
         """The store that brokers and bookies are started on unless `settings` say otherwise."""
         return self.zookeeper_url() if self.spec.metadata == "zk" else self.oxia_url()
+
+    def _zookeeper_hosts(self) -> list[str]:
+        return [f"127.0.0.1:{self.ports[f'zookeeper-{n}.client']}" for n in range(1, self.spec.zookeepers + 1)]

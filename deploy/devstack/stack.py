@@ -29,7 +29,7 @@ from deploy.devstack.toolchain import Toolchain
 STATE_FILE = "state.json"
 
 # A broker or a bookie without its metadata store waits for it instead of ending.
-_STOP_ORDER = (("broker", "temporal"), ("bookie",), ("zookeeper", "second-zookeeper", "oxia"))
+_STOP_ORDER = (("broker", "temporal"), ("bookie", "second-bookie"), ("zookeeper", "second-zookeeper", "oxia"))
 
 __all__ = ["Server", "ServerStatus", "Stack", "StackSpec"]
 
@@ -135,13 +135,14 @@ class Stack:
         return self[name].tail(tail)
 
     def add(self, name: str) -> Server:
-        """Start one more bookie or broker, which has to be the next in number.
+        """Start one more bookie (of either cluster) or broker, which has to be the next in number.
 
         Raises:
             NotInStack: it is of another kind, or not the next in number.
             ServerFailed: it ended or took too long.
         """
-        field = {"bookie": "bookies", "broker": "brokers"}.get(servers.kind_of(name))
+        fields = {"bookie": "bookies", "second-bookie": "second_bookies", "broker": "brokers"}
+        field = fields.get(servers.kind_of(name))
         count = getattr(self.state.spec, field) + 1 if field else 0
         if field is None or not name.endswith(f"-{count}"):
             raise NotInStack(f"{name!r} cannot be added; take the next bookie or broker, bookie-N or broker-N")
@@ -172,6 +173,34 @@ class Stack:
         for name in list(names) if names is not None else [*self._servers]:
             if own := lines.get(servers.kind_of(name)):
                 self._reconfigure(name, own)
+
+    def use_bookies(self, uri: str, names: Iterable[str] | None = None) -> None:
+        """Let brokers (or the named ones) use another BookKeeper cluster.
+
+        Those that run are stopped first, all of them, and started when all know it: while one broker writes to the one
+        cluster and another to the other, topics that move between them lose messages. Those that are down are left so.
+
+        Raises:
+            ServerFailed: one did not come back.
+        """
+        chosen = [self[name] for name in names] if names is not None else self._of_kind("broker")
+        running = [server for server in chosen if server.alive]
+        with ThreadPoolExecutor(max(1, len(running))) as pool:
+            list(pool.map(Server.stop, running))
+        for server in chosen:
+            self._reconfigure(server.name, configs.broker_bookies(uri))
+        start_all(self, [server.name for server in running])
+
+    @property
+    def bookkeeper_uri(self) -> str:
+        """The metadata service URI of the first BookKeeper cluster, as brokers and bookies were first started on it."""
+        return configs.bookkeeper_uri(self.state.metadata_url())
+
+    @property
+    def second_bookkeeper_uri(self) -> str:
+        """The metadata service URI of the second BookKeeper cluster; `NotInStack` without one."""
+        self._needs("second-bookie-1")
+        return self.state.second_bookkeeper_uri()
 
     @property
     def zk_url(self) -> str:
@@ -213,12 +242,12 @@ class Stack:
     @property
     def broker_url(self) -> str:
         """`pulsar://host:port[,host:port...]` of all brokers."""
-        return "pulsar://" + ",".join(server.address for server in self if server.kind == "broker")
+        return "pulsar://" + ",".join(server.address for server in self._of_kind("broker"))
 
     @property
     def admin_urls(self) -> list[str]:
         """`http://host:port` of each broker."""
-        return [f"http://{configs.LOOPBACK}:{server.ports['http']}" for server in self if server.kind == "broker"]
+        return [f"http://{configs.LOOPBACK}:{server.ports['http']}" for server in self._of_kind("broker")]
 
     def runner(self, name: str, folder: Path, log: Path) -> Runner:
         """What starts and ends the server's process; another kind of stack returns another kind."""
@@ -229,6 +258,9 @@ class Stack:
         # Another shell may have changed the rest.
         self.state = (_read_state(self.folder) or self.state).model_copy(update=changes)
         self._save()
+
+    def _of_kind(self, kind: str) -> list[Server]:
+        return [server for server in self if server.kind == kind]
 
     def _reconfigure(self, name: str, settings: Settings) -> Server:
         server = self[name]

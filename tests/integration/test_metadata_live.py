@@ -13,6 +13,7 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from deploy.devstack import configs
 from deploy.devstack.stack import Stack, StackSpec
 from models.metadata_store import MetadataStorePlan
 from models.migration import Outcome, SourceCleanup, Status, Verb
@@ -60,7 +61,9 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster(make_stack: MakeStack, site: Site) -> Generator[Cluster]:
     """Two brokers and two bookies on ZooKeeper, an empty Oxia, and some ledgers that came and went."""
-    stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=2, brokers=2, cluster=CLUSTER))
+    # One copy of each message, so that bookies can go to the other store one by one.
+    single = configs.broker_quorum(1)
+    stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=2, brokers=2, cluster=CLUSTER, broker_settings=single))
     admin = Admin(stack.admin_urls[0])
     found = Cluster(stack, admin)
     names = [f"old-{number}" for number in range(8)]

@@ -32,6 +32,7 @@ def state_of(spec: StackSpec) -> StackState:
         ({"bookies": 1}, "set zookeepers to 1"),
         ({"bookies": 1, "zookeepers": 1, "metadata": "oxia"}, "set oxias to 1"),
         ({"zk_chroot": "/a"}, "set zookeepers to 1"),
+        ({"second_bookies": 1, "oxias": 1}, "set zookeepers to 1"),
         ({"zookeepers": 2}, "zookeepers"),
         ({"zookeepers": 1, "zk_chroot": "a/"}, "zk_chroot"),
         ({"zookeeper": 1}, "zookeeper"),
@@ -52,6 +53,31 @@ def test_urls_name_every_host_once() -> None:
     }
 
 
+def test_the_second_cluster_has_a_root_of_its_own() -> None:
+    """Bookies of the second cluster name its root, which lies beside the chroot; brokers name the first."""
+    state = state_of(StackSpec(zookeepers=3, zk_chroot="/a", bookies=1, second_bookies=1, brokers=1))
+
+    def line(name: str, file: str, key: str) -> str:
+        lines = servers.plan(name, state, Path("/stack") / name).files[file].splitlines()
+        return next(line for line in lines if line.startswith(f"{key}="))
+
+    hosts = "127.0.0.1:20000;127.0.0.1:20003;127.0.0.1:20006"
+    second = f"metadataServiceUri=zk+hierarchical://{hosts}/second-ledgers"
+    assert line("second-bookie-1", "bookkeeper.conf", "metadataServiceUri") == second
+    assert line(servers.SECOND_SETUP, "bookkeeper.conf", "metadataServiceUri") == second
+    first = f"metadata-store:zk:{hosts}/a"
+    assert line("bookie-1", "bookkeeper.conf", "metadataServiceUri") == f"metadataServiceUri={first}"
+    assert line("broker-1", "broker.conf", "bookkeeperMetadataServiceUri") == f"bookkeeperMetadataServiceUri={first}"
+
+
+@pytest.mark.parametrize(("first", "second", "replicas"), [(1, 0, 1), (2, 0, 2), (3, 0, 2), (2, 1, 1), (2, 2, 2)])
+def test_messages_have_two_copies_where_they_can(first: int, second: int, replicas: int) -> None:
+    """Brokers write to two bookies when whichever cluster they use has two, and to one otherwise."""
+    state = state_of(StackSpec(zookeepers=1, bookies=first, second_bookies=second, brokers=1))
+    lines = servers.plan("broker-1", state, Path("/stack")).files["broker.conf"].splitlines()
+    assert set(configs.render(configs.broker_quorum(replicas)).splitlines()) <= set(lines)
+
+
 def test_one_servers_settings_win_over_those_of_all() -> None:
     """Lines of one server win over the spec's, and those over the stack's own."""
     spec = StackSpec(zookeepers=1, bookies=1, brokers=2, broker_settings={"numIOThreads": "3", "clusterName": "x"})
@@ -67,7 +93,7 @@ def test_one_servers_settings_win_over_those_of_all() -> None:
 
 def test_state_survives_its_file() -> None:
     """What is written to a stack's folder reads back equal."""
-    state = state_of(StackSpec(zookeepers=1, bookies=2, brokers=1, oxias=2, temporal=True))
+    state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, oxias=2, temporal=True))
     assert StackState.model_validate_json(state.model_dump_json()) == state
 
 
