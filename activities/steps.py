@@ -27,6 +27,8 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
     errors.StoreDenied: (FailureKind.DENIED, False),
     errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
     errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
+    errors.LedgerUnreadable: (FailureKind.UNREACHABLE, False),
+    errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
 }
 _CANCEL_PATIENCE = 20.0
 _UNEXPECTED_TRIES = 5

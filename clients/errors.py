@@ -6,6 +6,8 @@ StoreError
 ├── StoreDenied          the store refuses the credentials, or a node's ACL does
 ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
 ├── RecordNotWritable    a record cannot be represented in the target; names path and cause
+├── LedgerUnreadable     no replica has a valid copy of an entry; names ledger, entry and what each bookie said
+├── BookieNotWritable    a bookie does not take entries, read-only or full for example; worth a retry with others
 └── StoreProtocolError   an answer that the protocol does not allow
 """
 
@@ -34,6 +36,14 @@ class StoreUnsupported(StoreError):
 
 class RecordNotWritable(StoreError):
     """A record cannot be represented in the target store."""
+
+
+class LedgerUnreadable(StoreError):
+    """No replica has a valid copy of a ledger's entry."""
+
+
+class BookieNotWritable(StoreError):
+    """A bookie does not take entries: it is read-only, full or overloaded."""
 
 
 class StoreProtocolError(StoreError):

@@ -1,0 +1,290 @@
+"""One connection to a bookie that speaks version 2, with many requests in flight.
+
+A bookie answers out of order between ledgers, so each answer finds its request by what it carries: ledger and entry,
+or the number of a batch. Answers to adds are only counted, and those that refuse are kept.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from clients.bookkeeper import wire_v2
+from clients.bookkeeper.transport import EventLoop, receive_some, send_some
+from clients.errors import StoreProtocolError
+
+_BUFFER = 1 << 20
+_LONGEST = 1 << 30
+_PATIENCE = 4
+
+
+class Refused(NamedTuple):
+    """Why a bookie gave no entry.
+
+    Attributes:
+        code: a code of `wire_v2`, or `wire_v2.LOST`.
+        reason: the end of a sentence that begins with the bookie.
+    """
+
+    code: int
+    reason: str
+
+
+class RefusedAdd(NamedTuple):
+    """An entry that a bookie did not take."""
+
+    ledger_id: int
+    entry_id: int
+    code: int
+
+
+OnAnswer = Callable[[list[bytes] | Refused], None]
+
+
+class BookieConnection:
+    """Queues requests and hands answers to whoever asked; everything happens in `EventLoop.turn`.
+
+    Args:
+        bookie_id: for messages.
+        connected: a connected socket, TLS begun; it is this connection's from now on.
+        loop: what waits for it.
+        read_timeout: seconds without a byte while an entry is awaited, after which the connection is given up. A
+            request that is not answered within four times as long ends it too.
+        add_timeout: the same while only answers to adds are awaited, which wait for the bookie's disk.
+        on_lost: called once with the reason when the connection is lost or given up.
+
+    Attributes:
+        lost: why it is lost; empty while it stands.
+        unanswered_adds: entries that were queued or sent, and that the bookie has not answered.
+        bytes_in_flight: their size, roughly.
+        refused_adds: entries that the bookie did not take; the writer takes them off.
+    """
+
+    def __init__(
+        self,
+        bookie_id: str,
+        connected: socket.socket,
+        loop: EventLoop,
+        *,
+        read_timeout: float,
+        add_timeout: float,
+        on_lost: Callable[[str], None],
+    ) -> None:
+        connected.settimeout(0)
+        self.bookie_id = bookie_id
+        self.socket = connected
+        self.lost = ""
+        self.unanswered_adds = 0
+        self.bytes_in_flight = 0
+        self.refused_adds: list[RefusedAdd] = []
+        self._loop = loop
+        self._read_timeout, self._add_timeout = read_timeout, add_timeout
+        self._on_lost = on_lost
+        self._queue: deque[bytes | memoryview] = deque()
+        self._added: deque[tuple[int, int]] = deque()
+        self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
+        self._batches: dict[int, tuple[float, OnAnswer]] = {}
+        self._number = 0
+        self._heard = time.monotonic()
+        self._buffer = bytearray(_BUFFER)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        loop.add(self)
+
+    def read(self, ledger_id: int, entry_id: int, on_answer: OnAnswer, *, fence_key: bytes = b"") -> None:
+        """Queue a request for one entry; `fence_key` is the ledger's master key, to fence it first."""
+        self._await_read()
+        waiting = self._reads.setdefault((ledger_id, entry_id), deque())
+        waiting.append((time.monotonic(), on_answer))
+        self._queue.append(wire_v2.read_request(ledger_id, entry_id, fence_key))
+
+    def read_batch(self, ledger_id: int, first_entry: int, count: int, size: int, on_answer: OnAnswer) -> None:
+        """Queue a request for at most `count` consecutive entries and about `size` bytes."""
+        self._await_read()
+        self._number += 1
+        self._batches[self._number] = time.monotonic(), on_answer
+        self._queue.append(wire_v2.batch_request(ledger_id, first_entry, self._number, count, size))
+
+    def add(self, frames: Iterable[bytes], count: int, size: int) -> None:
+        """Queue the frames of `count` entries with `size` bytes."""
+        if not self.awaiting:
+            self._heard = time.monotonic()
+        self._queue.extend(frames)
+        self._added.append((count, size))
+        self.unanswered_adds += count
+        self.bytes_in_flight += size
+
+    @property
+    def awaiting(self) -> bool:
+        """Whether an answer is due."""
+        return bool(self._reads or self._batches or self.unanswered_adds)
+
+    @property
+    def deadline(self) -> float | None:
+        """Monotonic time until which something has to arrive; None if nothing is due."""
+        if self._reads or self._batches:
+            return self._heard + self._read_timeout
+        return self._heard + self._add_timeout if self.unanswered_adds else None
+
+    def send_queued(self) -> None:
+        """Send what the socket takes."""
+        queue = self._queue
+        try:
+            while queue:
+                sent = send_some(self.socket, queue)
+                if not sent:
+                    break
+                self._take_off(sent)
+        except OSError as cause:
+            self.lose(f"broke the connection: {cause}")
+            return
+        self._loop.want_write(self, wanted=bool(queue))
+
+    def receive(self) -> None:
+        """Take in what has arrived and hand out the answers that are complete."""
+        try:
+            while True:
+                size = receive_some(self.socket, self._room())
+                if size < 0:
+                    return
+                if size == 0:
+                    self.lose("closed the connection")
+                    return
+                self._heard = time.monotonic()
+                self._end += size
+                self._hand_out()
+                if self.lost or not getattr(self.socket, "pending", int)():
+                    break
+            self._judge_oldest()
+        except OSError as cause:
+            self.lose(f"broke the connection: {cause}")
+        except StoreProtocolError as cause:
+            self.lose(f"sent what the protocol does not allow: {cause}")
+
+    def overdue(self) -> None:
+        """Give the connection up: nothing arrived until the deadline."""
+        limit = self._read_timeout if self._reads or self._batches else self._add_timeout
+        self.lose(f"did not answer within {limit:g} s")
+
+    def lose(self, reason: str) -> None:
+        """Give the connection up, and tell everybody who waits for an answer."""
+        if self.lost:
+            return
+        self.lost = reason
+        self._loop.remove(self)
+        self.socket.close()
+        self._queue.clear()
+        waiting = [entry for entries in self._reads.values() for entry in entries] + list(self._batches.values())
+        self._reads.clear()
+        self._batches.clear()
+        self.unanswered_adds = 0
+        self._on_lost(reason)
+        for _, on_answer in waiting:
+            on_answer(Refused(wire_v2.LOST, reason))
+
+    def _await_read(self) -> None:
+        # Time counts from the first request on: before it, silence was no sign.
+        if not (self._reads or self._batches):
+            self._heard = time.monotonic()
+
+    def _judge_oldest(self) -> None:
+        """Give up where other answers flow, but not the one that is due for long."""
+        begun = [next(iter(self._batches.values()))[0]] if self._batches else []
+        begun += [next(iter(self._reads.values()))[0][0]] if self._reads else []
+        if begun and self._heard - min(begun) > _PATIENCE * self._read_timeout:
+            self.lose(f"left a request unanswered for {_PATIENCE * self._read_timeout:g} s")
+
+    def _take_off(self, sent: int) -> None:
+        queue = self._queue
+        while sent:
+            head = queue.popleft()
+            if len(head) > sent:
+                queue.appendleft(memoryview(head)[sent:])
+                return
+            sent -= len(head)
+
+    def _room(self) -> memoryview:
+        """Where to receive to: at least the rest of the frame that is begun."""
+        held = self._end - self._start
+        wanted = wire_v2.LENGTH
+        if held >= wire_v2.LENGTH:
+            wanted += int.from_bytes(self._view[self._start : self._start + wire_v2.LENGTH])
+            if wanted > _LONGEST:
+                raise StoreProtocolError(f"a frame of {wanted} bytes")
+        if self._start + wanted > len(self._buffer) or self._end == len(self._buffer):
+            rest = bytes(self._view[self._start : self._end])
+            if wanted >= len(self._buffer):
+                self._buffer = bytearray(wanted + _BUFFER)
+                self._view = memoryview(self._buffer)
+            self._view[:held] = rest
+            self._start, self._end = 0, held
+        return self._view[self._end :]
+
+    def _hand_out(self) -> None:
+        view = self._view
+        while not self.lost and self._end - self._start >= wire_v2.ADD_ANSWER_SIZE + wire_v2.LENGTH:
+            start = self._start + wire_v2.LENGTH
+            word, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(view, start)
+            operation = wire_v2.operation(word)
+            if operation == wire_v2.ADD:
+                self._count_adds()
+                continue
+            end = start + int.from_bytes(view[self._start : start])
+            if end > self._end:
+                return
+            self._start = end
+            if operation == wire_v2.READ:
+                self._answer_read(ledger_id, entry_id, code, view[start + wire_v2.ANSWER.size : end])
+            elif operation == wire_v2.BATCH_READ:
+                self._answer_batch(code, view[start:end])
+            else:
+                raise StoreProtocolError(f"an answer to operation {operation}, which was not asked for")
+        if self._start == self._end:
+            self._start = self._end = 0
+
+    def _count_adds(self) -> None:
+        whole = (self._end - self._start) // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
+        counted = 0
+        for size, word, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
+            self._view[self._start : self._start + whole]
+        ):
+            if word != wire_v2.ADD_ANSWER_WORD or size != wire_v2.ADD_ANSWER_SIZE:
+                break
+            counted += 1
+            if code:
+                self.refused_adds.append(RefusedAdd(ledger_id, entry_id, code))
+        if not 0 < counted <= self.unanswered_adds:
+            raise StoreProtocolError("an answer to an add that was not sent")
+        self._start += counted * wire_v2.ADD_ANSWER.size
+        self.unanswered_adds -= counted
+        while counted:
+            count, size = self._added.popleft()
+            if count > counted:
+                self._added.appendleft((count - counted, size))
+                return
+            counted -= count
+            self.bytes_in_flight -= size
+
+    def _answer_read(self, ledger_id: int, entry_id: int, code: int, body: memoryview) -> None:
+        waiting = self._reads.get((ledger_id, entry_id))
+        if waiting is None:
+            raise StoreProtocolError(f"entry {entry_id} of ledger {ledger_id}, which was not asked for")
+        _, on_answer = waiting.popleft()
+        if not waiting:
+            del self._reads[ledger_id, entry_id]
+        on_answer(Refused(code, wire_v2.meaning(code)) if code else [bytes(body)])
+
+    def _answer_batch(self, code: int, frame: memoryview) -> None:
+        if len(frame) < wire_v2.BATCH_ANSWER.size:
+            raise StoreProtocolError("an answer to a batch without its number")
+        number = wire_v2.BATCH_ANSWER.unpack_from(frame)[-1]
+        request = self._batches.pop(number, None)
+        if request is None:
+            raise StoreProtocolError(f"batch {number}, which was not asked for")
+        if code:
+            request[1](Refused(code, wire_v2.meaning(code)))
+        else:
+            request[1](wire_v2.split_bodies(bytes(frame), wire_v2.BATCH_ANSWER.size))

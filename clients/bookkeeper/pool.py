@@ -1,0 +1,174 @@
+"""Connections to the bookies of one cluster, by bookie id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from clients.bookkeeper import wire_v3
+from clients.bookkeeper.connection import BookieConnection
+from clients.bookkeeper.ledgers import Bookie
+from clients.bookkeeper.transport import BookieTls, EventLoop, connect
+from clients.bookkeeper.wire_v3 import Space
+from clients.errors import StoreError, StoreUnreachable
+
+READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
+AVOIDED_FOR = 10.0
+"""Seconds for which a bookie that failed is not asked again."""
+
+_RESOLVE_AGAIN = 1.0
+
+
+class Bookies:
+    """For one thread at a time. Connections are made when they are needed, and again after they were lost.
+
+    Args:
+        resolve: tells which bookies are registered, by bookie id: `LedgerDirectory.bookies`.
+        tls: how TLS is done; None for none.
+        read_timeout: seconds that connecting to a bookie, and waiting for an entry, may take.
+        add_timeout: seconds that a bookie may take until it answers the next add.
+        loop: shared with the bookies of another cluster, so that reads there and writes here overlap.
+    """
+
+    def __init__(
+        self,
+        resolve: Callable[[], Mapping[str, Bookie]],
+        *,
+        tls: BookieTls | None = None,
+        read_timeout: float = READ_TIMEOUT,
+        add_timeout: float = ADD_TIMEOUT,
+        loop: EventLoop | None = None,
+    ) -> None:
+        self._resolve = resolve
+        self._tls = tls.context() if tls else None
+        self._read_timeout, self._add_timeout = read_timeout, add_timeout
+        self._own_loop = loop is None
+        self.loop = loop or EventLoop()
+        self._connections: dict[str, BookieConnection] = {}
+        self._avoided: dict[str, tuple[float, str]] = {}
+        self._no_writes: dict[str, float] = {}
+        self._known: Mapping[str, Bookie] = {}
+        self._resolved = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def connection(self, bookie_id: str) -> BookieConnection:
+        """The connection to a bookie.
+
+        Raises:
+            StoreUnreachable: it cannot be made, or could not a moment ago; the message begins with the bookie.
+            StoreDenied: the bookie refuses TLS.
+        """
+        connection = self._connections.get(bookie_id)
+        if connection is None:
+            connection = self._connections[bookie_id] = self._connect(bookie_id)
+        return connection
+
+    def trouble(self, bookie_id: str) -> str:
+        """Why a bookie is not asked for now; empty if it may be."""
+        until, reason = self._avoided.get(bookie_id, (0.0, ""))
+        return reason if time.monotonic() < until else ""
+
+    def avoid(self, bookie_id: str, reason: str) -> None:
+        """Do not ask a bookie for some seconds."""
+        self._avoided[bookie_id] = time.monotonic() + AVOIDED_FOR, reason
+        self._resolved = float("-inf")
+
+    def refuse_writes(self, bookie_id: str) -> None:
+        """Do not count a bookie among the writable ones for some seconds: it has refused an entry."""
+        self._no_writes[bookie_id] = time.monotonic() + AVOIDED_FOR
+
+    def writable(self) -> list[str]:
+        """Ids of the bookies that are registered as writable and have not failed a moment ago, sorted."""
+        self._look_up()
+        now = time.monotonic()
+        return sorted(
+            bookie_id
+            for bookie_id, bookie in self._known.items()
+            if bookie.writable and not self.trouble(bookie_id) and self._no_writes.get(bookie_id, 0.0) <= now
+        )
+
+    def free_space(self, bookie_id: str) -> Space:
+        """Ask a bookie how much space its disks have, over a connection of its own.
+
+        Raises:
+            StoreUnreachable: it does not answer.
+            StoreError: it refuses.
+        """
+        host, port = self._address(bookie_id)
+        try:
+            with connect(host, port, self._tls, self._read_timeout, bookie_id) as connected:
+                payload = wire_v3.exchange(connected, wire_v3.space_request(), bookie_id)
+        except OSError as cause:
+            raise StoreUnreachable(f"bookie {bookie_id} at {host}:{port} cannot be reached: {cause}") from cause
+        return wire_v3.read_space(payload, bookie_id)
+
+    def send(self, bookie_ids: Iterable[str] | None = None) -> None:
+        """Send what was queued, as far as the sockets take it without waiting."""
+        chosen = self._connections if bookie_ids is None else bookie_ids
+        for bookie_id in list(chosen):
+            connection = self._connections.get(bookie_id)
+            if connection:
+                connection.send_queued()
+
+    def close(self) -> None:
+        """Close every connection; what was in flight is not answered any more."""
+        for connection in list(self._connections.values()):
+            connection.lose("is not needed any more")
+        self._connections.clear()
+        if self._own_loop:
+            self.loop.close()
+
+    def _connect(self, bookie_id: str) -> BookieConnection:
+        if reason := self.trouble(bookie_id):
+            raise StoreUnreachable(f"{reason} (a moment ago)")
+        host, port = self._address(bookie_id)
+        try:
+            connected = connect(host, port, self._tls, self._read_timeout, bookie_id)
+        except OSError as cause:
+            reason = f"cannot be reached at {host}:{port}: {cause}"
+            self.avoid(bookie_id, reason)
+            raise StoreUnreachable(reason) from cause
+        except StoreError as cause:
+            self.avoid(bookie_id, str(cause))
+            raise
+        return BookieConnection(
+            bookie_id,
+            connected,
+            self.loop,
+            read_timeout=self._read_timeout,
+            add_timeout=self._add_timeout,
+            on_lost=lambda reason: self._lost(bookie_id, reason),
+        )
+
+    def _lost(self, bookie_id: str, reason: str) -> None:
+        self._connections.pop(bookie_id, None)
+        self.avoid(bookie_id, reason)
+
+    def _address(self, bookie_id: str) -> tuple[str, int]:
+        bookie = self._known.get(bookie_id)
+        if bookie is None or self._resolved == float("-inf"):
+            self._look_up()
+            bookie = self._known.get(bookie_id)
+        if bookie is not None:
+            return bookie.host, bookie.port
+        # Without a name of its own a bookie is called by its address, under which it may run unregistered.
+        host, _, port = bookie_id.rpartition(":")
+        if host and port.isdigit():
+            return host.strip("[]"), int(port)
+        self.avoid(bookie_id, "is not registered; start it, or wait until its ledgers were replicated")
+        raise StoreUnreachable("is not registered; start it, or wait until its ledgers were replicated")
+
+    def _look_up(self) -> None:
+        now = time.monotonic()
+        if now - self._resolved >= _RESOLVE_AGAIN:
+            self._known = self._resolve()
+            self._resolved = now

@@ -1,0 +1,237 @@
+"""Close a ledger whose writer is gone, or shall be stopped: BookKeeper's ledger recovery.
+
+IN_RECOVERY by compare-and-set; fence the last ensemble; read forward from the last add confirmed until an entry was
+acknowledged by nobody; write what was found to its whole write quorum again; CLOSED by compare-and-set. Any number of
+clients may do this at once, BookKeeper's own among them: adding an entry again changes nothing, and one of them closes.
+
+Source: LedgerRecoveryOp, ReadLastConfirmedOp, PendingReadOp and ReadOnlyLedgerHandle of BookKeeper 4.18.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from clients.bookkeeper import wire_v2
+from clients.bookkeeper.connection import Refused
+from clients.bookkeeper.digests import HEADER, EntryCorrupt, master_key, read_header, verify_entry
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.writer import LedgerWriter
+from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreError, StoreUnreachable
+
+_ROUNDS = 20
+_ENTRIES_AT_ONCE = 64
+_ABSENT = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER}
+
+
+def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id: int) -> LedgerRecord:
+    """Close a ledger at the last entry that any of its readers may have seen; returns it closed.
+
+    A closed one is returned as it is. A bookie of the last ensemble that does not answer is replaced by a writable one
+    for the entries that are written again, or left out if there is none and the ack quorum is reached without it.
+
+    Raises:
+        StoreConflict: the ledger does not exist, or others keep changing it.
+        StoreUnreachable: too many of its bookies do not answer to fence it, to decide on its end, or to write it.
+        BookieNotWritable: too many of them do not take entries.
+        LedgerUnreadable: an entry before its end has no valid copy.
+    """
+    for _ in range(_ROUNDS):
+        record = _read(directory, ledger_id)
+        if record.metadata.closed:
+            return record
+        try:
+            version = record.version
+            # As BookKeeper writes it: only the client that created the ledger has a token other than 0.
+            metadata = replace(record.metadata, token=None if record.metadata.token is None else 0)
+            if metadata.state is LedgerState.OPEN:
+                metadata = replace(metadata, state=LedgerState.IN_RECOVERY)
+                (version,) = directory.update([(ledger_id, metadata, version)])
+            closed = _Recovery(bookies, ledger_id, metadata).run()
+            directory.update([(ledger_id, closed, version)])
+        except StoreConflict:
+            continue  # Somebody else changed it first; what they made of it counts.
+    raise StoreConflict(f"others keep changing ledger {ledger_id}, so that it cannot be recovered; try again")
+
+
+def _read(directory: LedgerDirectoryWriter, ledger_id: int) -> LedgerRecord:
+    (record,) = directory.read([ledger_id])
+    if record is None:
+        raise StoreConflict(f"ledger {ledger_id} does not exist; nothing can be recovered")
+    return record
+
+
+class _Recovery:
+    """What is done between the two changes of the metadata."""
+
+    def __init__(self, bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> None:
+        self._bookies = bookies
+        self._ledger_id = ledger_id
+        self._metadata = metadata
+        self._key = master_key(metadata.password)
+        self._segments = list(metadata.segments)
+        self._silent: set[str] = set()
+
+    def run(self) -> LedgerMetadata:
+        """Fence, find the end, and write again what lies before it; returns the metadata to close with."""
+        confirmed = self._fence()
+        length = 0
+        if confirmed >= 0:
+            body = LedgerReader(self._bookies).read_entry(self._ledger_id, self._metadata, confirmed)
+            length = read_header(body).length
+        last = confirmed
+        while bodies := self._read_forward(last + 1):
+            self._write_again(last + 1, bodies)
+            last += len(bodies)
+            length = read_header(bodies[-1]).length
+            if len(bodies) < _ENTRIES_AT_ONCE:
+                break
+        return replace(
+            self._metadata,
+            state=LedgerState.CLOSED,
+            last_entry=last,
+            length=length,
+            segments=tuple(self._segments),
+        )
+
+    def _fence(self) -> int:
+        """Stop the writer; returns the last entry that is known to be confirmed.
+
+        No entry can be acknowledged any more once in every write set fewer bookies than the ack quorum are unfenced.
+        """
+        first, ensemble = self._metadata.segments[-1]
+        answers = self._ask((bookie_id, wire_v2.LAST_ENTRY) for bookie_id in dict.fromkeys(ensemble))
+        unfenced = {
+            bookie_id
+            for (bookie_id, _), answer in answers.items()
+            if isinstance(answer, Refused) and answer.code not in _ABSENT
+        }
+        for start in range(len(ensemble)):
+            write_set = {ensemble[(start + number) % len(ensemble)] for number in range(self._metadata.write_quorum)}
+            if len(write_set & unfenced) >= self._metadata.ack_quorum:
+                said = _said((bookie_id, answers[bookie_id, wire_v2.LAST_ENTRY]) for bookie_id in sorted(unfenced))
+                raise StoreUnreachable(
+                    f"ledger {self._ledger_id} cannot be fenced: {said}; start these bookies, then try again"
+                )
+        # Earlier segments were confirmed before the last one was begun.
+        confirmed = first - 1
+        for answer in answers.values():
+            if not isinstance(answer, Refused):
+                confirmed = max(confirmed, self._confirmed_by(answer[0]))
+        return confirmed
+
+    def _confirmed_by(self, body: bytes) -> int:
+        """What an entry says of those before it; nothing if it is corrupt."""
+        if len(body) < HEADER.size:
+            return -1
+        header = read_header(body)
+        return -1 if self._flaw(body, header.entry_id) else header.last_add_confirmed
+
+    def _read_forward(self, first: int) -> list[bytes]:
+        """The entries from `first` on, as far as they may have been acknowledged, and not too many at once."""
+        entries = range(first, first + _ENTRIES_AT_ONCE)
+        answers = self._ask((bookie_id, entry) for entry in entries for bookie_id in self._metadata.replicas(entry))
+        bodies: list[bytes] = []
+        for entry in entries:
+            body = self._decide(
+                entry, {bookie_id: answers[bookie_id, entry] for bookie_id in self._metadata.replicas(entry)}
+            )
+            if body is None:
+                break
+            bodies.append(body)
+        return bodies
+
+    def _decide(self, entry: int, answers: dict[str, list[bytes] | Refused]) -> bytes | None:
+        """The entry, or None if so many bookies lack it that it was never acknowledged."""
+        flaws: dict[str, Refused] = {}
+        for bookie_id, answer in answers.items():
+            if isinstance(answer, Refused):
+                flaws[bookie_id] = answer
+            elif flaw := self._flaw(answer[0], entry):
+                flaws[bookie_id] = flaw
+            else:
+                return answer[0]
+        absent = sum(flaw.code in _ABSENT for flaw in flaws.values())
+        if absent >= self._metadata.write_quorum - self._metadata.ack_quorum + 1:
+            return None
+        text = (
+            f"whether entry {entry} of ledger {self._ledger_id} was acknowledged cannot be told: {_said(flaws.items())}"
+        )
+        if any(flaw.code == wire_v2.LOST for flaw in flaws.values()):
+            raise StoreUnreachable(f"{text}; start these bookies, then try again")
+        raise LedgerUnreadable(text)
+
+    def _flaw(self, body: bytes, entry: int) -> Refused | None:
+        try:
+            verify_entry(body, self._ledger_id, entry, self._metadata.digest, self._metadata.password)
+        except EntryCorrupt as cause:
+            return Refused(wire_v2.OK, f"has a bad copy: {cause}")
+        return None
+
+    def _write_again(self, first: int, bodies: Sequence[bytes]) -> None:
+        """Write to the last ensemble, with those replaced that cannot be written; what they had is not changed."""
+        while True:
+            self._replace_silent(first)
+            ensemble = self._segments[-1].ensemble
+            target = replace(self._metadata, segments=tuple(self._segments))
+            for entry in range(first, first + min(len(bodies), len(ensemble))):
+                if len(set(target.replicas(entry)) - self._silent) < self._metadata.ack_quorum:
+                    raise StoreUnreachable(
+                        f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
+                        f"{self._metadata.ack_quorum}, and there is no other writable bookie; start one, then try again"
+                    )
+            writer = LedgerWriter(self._bookies, leave_out=self._silent)
+            try:
+                writer.add(self._ledger_id, target, first, bodies)
+                writer.flush()
+            except (StoreUnreachable, BookieNotWritable):
+                if writer.failed is None or writer.failed in self._silent:
+                    raise
+                self._silent.add(writer.failed)
+            else:
+                return
+
+    def _replace_silent(self, first: int) -> None:
+        ensemble = list(self._segments[-1].ensemble)
+        spare = [one for one in self._bookies.writable() if one not in ensemble and one not in self._silent]
+        for place, bookie_id in enumerate(ensemble):
+            if bookie_id in self._silent and spare:
+                ensemble[place] = spare.pop(0)
+        if tuple(ensemble) == self._segments[-1].ensemble:
+            return
+        if self._segments[-1].first_entry == first:
+            self._segments.pop()
+        self._segments.append(Segment(first, tuple(ensemble)))
+
+    def _ask(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[bytes] | Refused]:
+        """Ask for entries with fencing, all at once; returns what each bookie said of each."""
+        answers: dict[tuple[str, int], list[bytes] | Refused] = {}
+        asked: set[str] = set()
+        questions = list(wanted)
+        for bookie_id, entry in questions:
+            try:
+                connection = self._bookies.connection(bookie_id)
+            except StoreError as cause:
+                answers[bookie_id, entry] = Refused(wire_v2.LOST, str(cause))
+            else:
+                connection.read(
+                    self._ledger_id, entry, partial(answers.__setitem__, (bookie_id, entry)), fence_key=self._key
+                )
+                asked.add(bookie_id)
+        self._bookies.send(asked)
+        while len(answers) < len(questions):
+            self._bookies.loop.turn()
+        self._silent |= {
+            bookie_id
+            for (bookie_id, _), answer in answers.items()
+            if isinstance(answer, Refused) and answer.code == wire_v2.LOST
+        }
+        return answers
+
+
+def _said(flaws: Iterable[tuple[str, list[bytes] | Refused]]) -> str:
+    return "; ".join(f"{bookie_id} {flaw.reason}" for bookie_id, flaw in flaws if isinstance(flaw, Refused))

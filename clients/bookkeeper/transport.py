@@ -1,0 +1,170 @@
+"""Sockets to bookies, plain or with TLS, and one place that waits for all of them.
+
+Reads and writes overlap because nothing blocks but `EventLoop.turn`, which moves whatever can be moved on any
+connection: while one bookie's entries are awaited, those for others flow.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from clients.bookkeeper import wire_v3
+
+_BUFFERS_AT_ONCE = 512
+_TLS_WRITE = 256 << 10
+
+
+class BookieTls(NamedTuple):
+    """How TLS to bookies is done; plain data, so that it travels to an executor.
+
+    Attributes:
+        ca_file: PEM file of the authorities that sign the bookies' certificates.
+        cert_file: PEM file of the client's own certificate, where the bookies ask for one.
+        key_file: PEM file of its key; None if `cert_file` has it.
+        verify_hostname: whether a bookie's certificate has to name the host that it is reached by.
+    """
+
+    ca_file: str
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """What the `ssl` module needs.
+
+        Raises:
+            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
+        """
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = self.verify_hostname
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+class Attendant(Protocol):
+    """A connection, as the loop sees it."""
+
+    @property
+    def socket(self) -> socket.socket:
+        """What is waited for."""
+        ...
+
+    @property
+    def deadline(self) -> float | None:
+        """Monotonic time until which something has to arrive; None if nothing is awaited."""
+        ...
+
+    def send_queued(self) -> None:
+        """Send what can be sent without waiting."""
+        ...
+
+    def receive(self) -> None:
+        """Take in what has arrived."""
+        ...
+
+    def overdue(self) -> None:
+        """Nothing arrived until the deadline."""
+        ...
+
+
+class EventLoop:
+    """Waits for the connections of one thread; the bookies of several clusters may share it."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._writing: set[Attendant] = set()
+
+    def add(self, connection: Attendant) -> None:
+        """Begin to wait for a connection."""
+        self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+
+    def remove(self, connection: Attendant) -> None:
+        """Forget a connection, before its socket is closed."""
+        self._writing.discard(connection)
+        self._selector.unregister(connection.socket)
+
+    def want_write(self, connection: Attendant, *, wanted: bool) -> None:
+        """Say whether a connection has something to send that its socket did not take."""
+        if wanted != (connection in self._writing):
+            (self._writing.add if wanted else self._writing.discard)(connection)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(connection.socket, events, connection)
+
+    def turn(self) -> None:
+        """Wait until something can be received or sent, or until something is overdue, and do that.
+
+        Something has to be awaited on some connection, or it returns at once.
+        """
+        connections: list[Attendant] = [key.data for key in self._selector.get_map().values()]
+        deadlines = [deadline for connection in connections if (deadline := connection.deadline) is not None]
+        if not deadlines:
+            return
+        ready = self._selector.select(max(0.0, min(deadlines) - time.monotonic()))
+        active: set[Attendant] = set()
+        for key, events in ready:
+            connection: Attendant = key.data
+            active.add(connection)
+            if events & selectors.EVENT_WRITE and connection.socket.fileno() >= 0:
+                connection.send_queued()
+            if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
+                connection.receive()
+        # Judged only after what had arrived was taken in: the caller may have done other things for a while.
+        now = time.monotonic()
+        for connection in connections:
+            if connection not in active and (deadline := connection.deadline) is not None and deadline <= now:
+                connection.overdue()
+
+    def close(self) -> None:
+        """Free the selector; the connections are their owners' to close."""
+        self._selector.close()
+
+
+def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout: float, bookie: str) -> socket.socket:
+    """A blocking connection with `timeout` seconds for each step, with TLS begun where it is wanted.
+
+    Raises:
+        OSError: it cannot be made.
+        StoreError: the bookie refuses TLS.
+    """
+    plain = socket.create_connection((host, port), timeout=timeout)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is None:
+            return plain
+        wire_v3.read_answer(wire_v3.exchange(plain, wire_v3.start_tls_request(), bookie), bookie)
+        return tls.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def send_some(connected: socket.socket, buffers: Iterable[bytes | memoryview]) -> int:
+    """Send as much as the socket takes now; returns bytes, 0 if it takes none.
+
+    Raises:
+        OSError: the connection is lost.
+    """
+    try:
+        if isinstance(connected, ssl.SSLSocket):
+            return connected.send(memoryview(next(iter(buffers)))[:_TLS_WRITE])
+        return connected.sendmsg([buffer for buffer, _ in zip(buffers, range(_BUFFERS_AT_ONCE), strict=False)])
+    except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+        return 0
+
+
+def receive_some(connected: socket.socket, into: memoryview) -> int:
+    """Receive what is there; returns bytes, -1 if there is nothing yet, 0 at the end.
+
+    Raises:
+        OSError: the connection is lost.
+    """
+    try:
+        return connected.recv_into(into)
+    except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        return -1

@@ -1,0 +1,107 @@
+"""BookKeeper's wire protocol, version 2: what a bookie is asked in bulk, and what it answers.
+
+Every frame is a length (4 bytes, big-endian) and as many bytes. A request begins with version, operation and flags in
+one word; an answer with the same word and a code. A connection that carried a frame of version 2 takes none of
+version 3 any more.
+
+Source: BookieProtocol and BookieProtoEncoding of BookKeeper 4.18.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+
+ADD, READ, BATCH_READ = 1, 2, 7
+FENCE, RECOVERY_ADD = 1, 2
+LAST_ENTRY = -1
+"""Stands for the last entry that a bookie has of a ledger."""
+
+OK, NO_LEDGER, NO_ENTRY, IO_ERROR, DENIED, FENCED, READ_ONLY, TOO_MANY = 0, 1, 2, 101, 102, 104, 105, 106
+LOST = -1
+"""In place of a code: the connection was lost, or the bookie did not answer in time."""
+
+LENGTH = 4
+ANSWER = struct.Struct(">IIqq")
+"""After the length: word, code, ledger, entry."""
+BATCH_ANSWER = struct.Struct(">IIqqq")
+"""The same and the request's number; then each body after its length."""
+ADD_ANSWER = struct.Struct(">IIIqq")
+"""The whole answer to an add, with its length."""
+ADD_ANSWER_SIZE, ADD_ANSWER_WORD = ANSWER.size, 2 << 24 | ADD << 16
+
+_ADD_HEAD = struct.Struct(">II")
+_READ_HEAD = struct.Struct(">IIqq")
+_BATCH_HEAD = struct.Struct(">IIqqqiq")
+_KEY_SIZE = 20
+_MEANINGS = {
+    NO_LEDGER: "has nothing of the ledger",
+    NO_ENTRY: "does not have the entry",
+    100: "does not know such a request",
+    IO_ERROR: "cannot read or write it on its disk",
+    DENIED: "refuses the ledger's key or the client's credentials",
+    103: "does not speak version 2 of the protocol",
+    FENCED: "has fenced the ledger",
+    READ_ONLY: "is read-only; its disks may be full",
+    TOO_MANY: "has too much to do",
+}
+
+
+def meaning(code: int) -> str:
+    """What a code says of the bookie, as the end of a sentence."""
+    return _MEANINGS.get(code, f"answers with the unknown code {code}")
+
+
+def read_error(code: int, doing: str) -> StoreError:
+    """The typed error of a code; `doing` names what was tried on which bookie."""
+    kind = {IO_ERROR: StoreUnreachable, TOO_MANY: StoreUnreachable, LOST: StoreUnreachable, DENIED: StoreDenied}
+    return kind.get(code, StoreProtocolError)(f"{doing}: the bookie {meaning(code)}")
+
+
+def add_head(body_size: int, master_key: bytes) -> bytes:
+    """What stands before a body to add it under the ids that it carries, be the ledger fenced or not."""
+    return _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _word(ADD, RECOVERY_ADD)) + master_key
+
+
+def read_request(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> bytes:
+    """Ask for one entry; with the ledger's master key the bookie is fenced first."""
+    size = _READ_HEAD.size - LENGTH + len(fence_key)
+    return _READ_HEAD.pack(size, _word(READ, FENCE if fence_key else 0), ledger_id, entry_id) + fence_key
+
+
+def batch_request(ledger_id: int, first_entry: int, number: int, count: int, size: int) -> bytes:
+    """Ask for consecutive entries; the answer has at least the first, and ends before one that is missing.
+
+    Args:
+        ledger_id: their ledger.
+        first_entry: the first of them.
+        number: the answer carries it.
+        count: most entries of the answer.
+        size: most bytes of the answer, except that one entry may have more.
+    """
+    return _BATCH_HEAD.pack(
+        _BATCH_HEAD.size - LENGTH, _word(BATCH_READ, 0), ledger_id, first_entry, number, count, size
+    )
+
+
+def operation(word: int) -> int:
+    """The operation that an answer belongs to."""
+    return word >> 16 & 0xFF
+
+
+def split_bodies(frame: bytes, position: int) -> list[bytes]:
+    """The bodies of an answer to a batch read, each of which stands after its length."""
+    bodies: list[bytes] = []
+    end = len(frame)
+    while position < end:
+        start = position + LENGTH
+        position = start + int.from_bytes(frame[position:start])
+        bodies.append(frame[start:position])
+    if position != end:
+        raise StoreProtocolError("the last entry of an answer is cut")
+    return bodies
+
+
+def _word(operation: int, flags: int) -> int:
+    return 2 << 24 | operation << 16 | flags

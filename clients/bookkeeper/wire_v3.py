@@ -1,0 +1,120 @@
+"""BookKeeper's wire protocol, version 3: protobuf messages in the same frames as version 2.
+
+Only what version 2 does not have: the step up to TLS, which stands before everything else on a connection, and how
+much space a bookie has.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from clients.bookkeeper.bookie_protocol_pb2 import (
+    EOK,
+    EUA,
+    GET_BOOKIE_INFO,
+    START_TLS,
+    BKPacketHeader,
+    GetBookieInfoRequest,
+    OperationType,
+    Request,
+    Response,
+    StartTLSRequest,
+)
+from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
+
+_LENGTH = 4
+_LONGEST = 1 << 20
+_TOTAL, _FREE = 1, 2
+
+
+class Space(NamedTuple):
+    """Bytes of a bookie's ledger disks.
+
+    Attributes:
+        total: all of them.
+        free: those that are free.
+    """
+
+    total: int
+    free: int
+
+
+def start_tls_request() -> bytes:
+    """The frame after whose answer TLS begins."""
+    return _frame(Request(header=_header(START_TLS), startTLSRequest=StartTLSRequest()))
+
+
+def space_request() -> bytes:
+    """The frame that asks for a bookie's space."""
+    return _frame(
+        Request(header=_header(GET_BOOKIE_INFO), getBookieInfoRequest=GetBookieInfoRequest(requested=_TOTAL | _FREE))
+    )
+
+
+def read_space(payload: bytes, bookie: str) -> Space:
+    """Read the answer to `space_request`.
+
+    Raises:
+        StoreError: the bookie refuses, or the answer has none.
+    """
+    answer = read_answer(payload, bookie).getBookieInfoResponse
+    if not answer.HasField("totalDiskCapacity") or not answer.HasField("freeDiskSpace"):
+        raise StoreProtocolError(f"bookie {bookie} does not say how much space it has")
+    return Space(answer.totalDiskCapacity, answer.freeDiskSpace)
+
+
+def read_answer(payload: bytes, bookie: str) -> Response:
+    """An answer that grants what was asked.
+
+    Raises:
+        StoreDenied: the bookie wants other credentials, or TLS.
+        StoreProtocolError: any other refusal, or no answer of this protocol.
+    """
+    try:
+        answer = Response.FromString(payload)
+    except DecodeError as cause:
+        raise StoreProtocolError(f"bookie {bookie} does not speak version 3 of its protocol; check the port") from cause
+    if answer.status == EOK:
+        return answer
+    if answer.status == EUA:
+        raise StoreDenied(f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})")
+    raise StoreProtocolError(f"bookie {bookie} refuses the request with status {answer.status}; see its log")
+
+
+def exchange(connected: socket.socket, request: bytes, bookie: str) -> bytes:
+    """Send one frame on a blocking socket and wait for its answer; nothing else may be in flight.
+
+    Raises:
+        StoreUnreachable: the connection is lost, or nothing comes within the socket's timeout.
+    """
+    try:
+        connected.sendall(request)
+        size = int.from_bytes(_receive(connected, _LENGTH))
+        if size > _LONGEST:
+            raise StoreProtocolError(f"bookie {bookie} does not speak BookKeeper's protocol; check the port")
+        return _receive(connected, size)
+    except OSError as cause:
+        raise StoreUnreachable(f"bookie {bookie} does not answer: {cause or 'timed out'}") from cause
+
+
+def _receive(connected: socket.socket, size: int) -> bytes:
+    # Byte for byte no more than the answer: TLS may begin right behind it.
+    parts = bytearray()
+    while len(parts) < size:
+        part = connected.recv(size - len(parts))
+        if not part:
+            raise ConnectionResetError("it closed the connection")
+        parts += part
+    return bytes(parts)
+
+
+def _header(operation: OperationType) -> BKPacketHeader:
+    return BKPacketHeader(version=3, operation=operation, txnId=1)
+
+
+def _frame(request: Request) -> bytes:
+    payload = request.SerializeToString()
+    return len(payload).to_bytes(_LENGTH) + payload
