@@ -1,0 +1,60 @@
+"""Steps of the bookie cluster switch, called without Temporal: what a step does is seen before workflows steer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from temporalio.client import Client
+
+from activities.bookie_work import SwitchWork
+from activities.runtime import Runtime
+from activities.steps import StepControl
+from models.bookie_cluster import KIND, BookieClusterPlan, Direction
+from models.settings import Settings
+
+ResultT = TypeVar("ResultT")
+
+
+class Steps:
+    """One process that carries out steps, with Spark in it where it is asked for; a context manager.
+
+    Args:
+        spark: whether steps run Spark jobs; a process can have one such context at a time.
+        settings: lines of the settings that win over the tests' own.
+    """
+
+    def __init__(self, *, spark: bool = False, **settings: Any) -> None:
+        own = {"spark_master": "local[2]", "spark_driver_memory": "256m", "metrics_address": "", **settings}
+        # Only notes to workflows go to Temporal, and there is no workflow.
+        self.runtime = Runtime(Settings.model_validate(own), cast("Client", None), "steps")
+        self._spark = spark
+
+    def __enter__(self) -> Self:
+        if self._spark:
+            self.runtime.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._spark:
+            self.runtime.stop()
+
+    def work(
+        self, plan: BookieClusterPlan, direction: Direction = Direction.FORWARD, *, run_id: str = "run-1"
+    ) -> SwitchWork:
+        """What a step of this migration gets."""
+        return SwitchWork(self.runtime, plan, direction, f"{KIND}/{plan.cluster}", run_id)
+
+    def run(
+        self,
+        step: Callable[[SwitchWork, StepControl], ResultT],
+        plan: BookieClusterPlan,
+        direction: Direction = Direction.FORWARD,
+        *,
+        run_id: str = "run-1",
+    ) -> ResultT:
+        """Carry out one step to its end."""
+        return step(self.work(plan, direction, run_id=run_id), StepControl())
