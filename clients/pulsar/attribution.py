@@ -1,0 +1,127 @@
+"""Which bookie cluster a ledger is said to be on (PIP-477, "Per-Ledger Attribution Encoding").
+
+Only the one property changes: every other byte of a node stays, unknown fields and their order included (I9, I10).
+Pulsar 5.0.0-M1 drops this property from schema positions with the next schema that it stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from clients.errors import StoreConflict, StoreProtocolError
+from clients.pulsar.fields import Field, bytes_field, join, split
+from clients.pulsar.formats_pb2 import KeyValue
+from clients.pulsar.managed_ledgers import decode_cursor_info, pack, unpack
+
+ATTRIBUTION = "_pulsar.bookieClusterName"
+"""The property's key."""
+
+_KEY = ATTRIBUTION.encode()
+#: Numbers of fields: SchemaLocator.{info, index}, IndexEntry.position, PositionInfo.properties,
+#: ManagedCursorInfo.cursorProperties, KeyValue.{key, value}.
+_INFO, _INDEX, _POSITION, _POSITION_PROPERTIES, _CURSOR_PROPERTIES, _PROPERTY_KEY, _PROPERTY_VALUE = 1, 2, 2, 3, 8, 1, 2
+
+
+def attribution(properties: Iterable[KeyValue]) -> str | None:
+    """The bookie cluster that properties name, None if they name none."""
+    return next((one.value for one in properties if one.key == ATTRIBUTION), None)
+
+
+def restamp_schema(value: bytes, old: str | None, new: str | None, *, absent: bool = True) -> bytes | None:
+    """A schema's node, with all versions that are on one bookie cluster said to be on another.
+
+    Changed are the newest version and every entry of the index that is attributed to `old`; others are left alone.
+
+    Args:
+        value: the node (SchemaLocator).
+        old: the cluster that they are moved from; None for those without an attribution only.
+        new: the cluster that they are moved to; None takes the attribution away.
+        absent: whether those without an attribution are moved as well.
+
+    Returns:
+        None if nothing is to be changed.
+
+    Raises:
+        StoreProtocolError: it is no schema's node.
+    """
+
+    def position(fields: list[Field]) -> list[Field] | None:
+        stands = _stands(fields, _POSITION_PROPERTIES)
+        moved = (absent or old is None) if stands is None else stands == old
+        return _stamped(fields, _POSITION_PROPERTIES, new) if moved and stands != new else None
+
+    def entry(fields: list[Field]) -> list[Field] | None:
+        return _inside(fields, (_POSITION,), position)
+
+    changed = _inside(split(value), (_INFO, _INDEX), entry)
+    return join(changed) if changed else None
+
+
+def restamp_cursor(value: bytes, expected_ledger: int, new: str | None) -> bytes | None:
+    """A cursor's node, with its ledger said to be on another bookie cluster; it stays compressed as it was.
+
+    Args:
+        value: the node (ManagedCursorInfo).
+        expected_ledger: the ledger that was built there.
+        new: the cluster that it is on; None takes the attribution away.
+
+    Returns:
+        None if it says so already.
+
+    Raises:
+        StoreConflict: the cursor has gone on to another ledger.
+        StoreProtocolError: it is no cursor's node.
+    """
+    stands = decode_cursor_info(value).cursorsLedgerId
+    if stands != expected_ledger:
+        raise StoreConflict(f"the cursor has ledger {stands}, and {expected_ledger} was expected; it has rolled over")
+    compression, body = unpack(value)
+    fields = split(body)
+    if _stands(fields, _CURSOR_PROPERTIES) == new:
+        return None
+    return pack(compression, join(_stamped(fields, _CURSOR_PROPERTIES, new)))
+
+
+def _inside(
+    fields: list[Field], numbers: tuple[int, ...], change: Callable[[list[Field]], list[Field] | None]
+) -> list[Field] | None:
+    """The fields, with the messages in those of these numbers changed; None if none was."""
+    result: list[Field] = []
+    changed = False
+    for field in fields:
+        inner = change(_message(field)) if field.number in numbers else None
+        changed = changed or inner is not None
+        result.append(field if inner is None else bytes_field(field.number, join(inner)))
+    return result if changed else None
+
+
+def _message(field: Field) -> list[Field]:
+    if field.content is None:
+        raise StoreProtocolError(f"field {field.number} should be a message and is a number; is this a schema's node?")
+    return split(field.content)
+
+
+def _is_attribution(field: Field, number: int) -> bool:
+    return field.number == number and any(
+        part.number == _PROPERTY_KEY and part.content == _KEY for part in _message(field)
+    )
+
+
+def _stands(fields: list[Field], number: int) -> str | None:
+    for field in fields:
+        if _is_attribution(field, number):
+            values = [part.content for part in _message(field) if part.number == _PROPERTY_VALUE]
+            return (values[-1] or b"").decode(errors="replace") if values else ""
+    return None
+
+
+def _stamped(fields: list[Field], number: int, new: str | None) -> list[Field]:
+    """The fields with the attribution set in its place, behind the other properties, or taken out."""
+    if new is None:
+        return [field for field in fields if not _is_attribution(field, number)]
+    value = bytes_field(_PROPERTY_VALUE, new.encode())
+    fresh = bytes_field(number, join((bytes_field(_PROPERTY_KEY, _KEY), value)))
+    if _stands(fields, number) is not None:
+        return [fresh if _is_attribution(field, number) else field for field in fields]
+    place = max((index + 1 for index, field in enumerate(fields) if field.number <= number), default=0)
+    return [*fields[:place], fresh, *fields[place:]]

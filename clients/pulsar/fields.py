@@ -1,0 +1,85 @@
+"""Protobuf messages as lists of their fields, so that one can be changed and all others keep their bytes and order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from clients.errors import StoreProtocolError
+
+
+class Field(NamedTuple):
+    """A field as it stands in a message.
+
+    Attributes:
+        number: its number.
+        raw: all its bytes, tag and length included.
+        content: what it holds if it is a string, bytes or a message, else None.
+    """
+
+    number: int
+    raw: bytes
+    content: bytes | None
+
+
+def split(message: bytes) -> list[Field]:
+    """The fields of a message in their order.
+
+    Raises:
+        StoreProtocolError: it is no message.
+    """
+    found: list[Field] = []
+    offset = 0
+    while offset < len(message):
+        start = offset
+        tag, offset = _read_varint(message, offset)
+        content: bytes | None = None
+        match tag & 7:
+            case 0:
+                _, offset = _read_varint(message, offset)
+            case 1:
+                offset += 8
+            case 2:
+                size, offset = _read_varint(message, offset)
+                content = message[offset : offset + size]
+                offset += size
+            case 5:
+                offset += 4
+            case kind:
+                raise StoreProtocolError(f"no protobuf message: it has a field of type {kind}")
+        if offset > len(message):
+            raise StoreProtocolError("no protobuf message: its last field is cut off")
+        found.append(Field(tag >> 3, message[start:offset], content))
+    return found
+
+
+def join(fields: Iterable[Field]) -> bytes:
+    """The message of these fields."""
+    return b"".join(field.raw for field in fields)
+
+
+def bytes_field(number: int, content: bytes) -> Field:
+    """A field that holds a string, bytes or a message."""
+    return Field(number, _varint(number << 3 | 2) + _varint(len(content)) + content, content)
+
+
+def _varint(number: int) -> bytes:
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
+
+
+def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
+    """A number and the offset behind it."""
+    number = shift = 0
+    while offset < len(message) and shift < 70:
+        byte = message[offset]
+        number |= (byte & 0x7F) << shift
+        offset += 1
+        shift += 7
+        if byte < 0x80:
+            return number, offset
+    raise StoreProtocolError("no protobuf message: a number in it has no end")

@@ -1,0 +1,141 @@
+"""Everything in the brokers' metadata that refers to a ledger, and the bookie cluster that it is said to be on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
+from clients.pulsar.attribution import attribution
+from clients.pulsar.formats_pb2 import SchemaLocator
+from clients.pulsar.managed_ledgers import (
+    compacted_ledger,
+    decode_cursor_info,
+    decode_ledger_info,
+    delayed_ledgers,
+    unpack,
+)
+from clients.store import Partition, Record, StoreReader, Unreadable
+
+MANAGED_LEDGERS, SCHEMAS = "/managed-ledgers", "/schemas"
+
+_SUBTREES = (MANAGED_LEDGERS.encode(), SCHEMAS.encode())
+_SCHEMAS = SCHEMAS.encode() + b"/"
+#: First byte of a cursor's node: its first field is a number that it must have. A managed ledger has no such field.
+_CURSOR = 0x08
+
+
+class ReferenceKind(StrEnum):
+    """What a ledger is referred to for."""
+
+    DATA = "data"
+    CURSOR = "cursor"
+    SCHEMA = "schema"
+    COMPACTED = "compacted"
+    DELAYED_INDEX = "delayed-index"
+
+
+class Reference(NamedTuple):
+    """One mention of a ledger.
+
+    Attributes:
+        ledger_id: which.
+        kind: what for.
+        path: the znode that names it, relative to the root of the brokers' store.
+        cluster: the bookie cluster that it is attributed to, None if it is to none.
+        last: whether it is the last of its topic, which the broker appends to.
+        offloaded: whether its entries are in tiered storage, and deleted from the bookies.
+    """
+
+    ledger_id: int
+    kind: ReferenceKind
+    path: str
+    cluster: str | None = None
+    last: bool = False
+    offloaded: bool = False
+
+
+def references(reader: StoreReader) -> Iterator[list[Reference]]:
+    """Every mention of a ledger beneath `/managed-ledgers` and `/schemas`, in batches and in no order.
+
+    Not in it are ledgers of compacted topics whose cursor `__compaction` has a ledger of its own: that ledger's last
+    entry names them (`decode_cursor_entry`, `compacted_ledger`), as do their own metadata (component
+    `compacted-ledger`).
+
+    Args:
+        reader: of the brokers' ZooKeeper.
+
+    Raises:
+        StoreUnsupported: the brokers' store is no ZooKeeper.
+        StoreDenied: a node's ACL refuses it.
+        StoreProtocolError: a node is not what Pulsar writes; the message names it.
+        StoreError: the store cannot be read.
+    """
+    if reader.url.scheme != "zk":
+        raise StoreUnsupported(f"references to ledgers are read from ZooKeeper, and {reader.url} is none")
+    for batch in reader.scan(Partition(singles=(), subtrees=_SUBTREES, shard=-1, start=b"", end=b"")):
+        found = [reference for record in batch for reference in references_in(record)]
+        if found:
+            yield found
+
+
+def references_in(record: Record | Unreadable) -> list[Reference]:
+    """The mentions in one node, each once; none in one that is a mere parent.
+
+    Raises:
+        StoreDenied: its ACL refused it.
+        StoreProtocolError: it is not what Pulsar writes.
+    """
+    if isinstance(record, Unreadable):
+        raise StoreDenied(record.reason)
+    if not record.value:
+        return []
+    path = record.path.decode(errors="replace")
+    try:
+        if record.path.startswith(_SCHEMAS):
+            return _in_schema(path, record.value)
+        if unpack(record.value)[1][:1] == bytes([_CURSOR]):
+            return _in_cursor(path, record.value)
+        return _in_managed_ledger(path, record.value)
+    except StoreError as cause:
+        raise type(cause)(f"{path}: {cause}") from cause
+
+
+def _in_managed_ledger(path: str, value: bytes) -> list[Reference]:
+    ledgers = decode_ledger_info(value).ledgerInfo
+    return [
+        Reference(
+            ledger.ledgerId,
+            ReferenceKind.DATA,
+            path,
+            attribution(ledger.properties),
+            last=number == len(ledgers),
+            offloaded=ledger.offloadContext.bookkeeperDeleted,
+        )
+        for number, ledger in enumerate(ledgers, 1)
+    ]
+
+
+def _in_cursor(path: str, value: bytes) -> list[Reference]:
+    cursor = decode_cursor_info(value)
+    found = [Reference(ledger, ReferenceKind.DELAYED_INDEX, path) for ledger in delayed_ledgers(cursor)]
+    if cursor.cursorsLedgerId >= 0:
+        cluster = attribution(cursor.cursorProperties)
+        return [Reference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *found]
+    compacted = compacted_ledger(cursor)
+    if compacted is not None:
+        found.append(Reference(compacted, ReferenceKind.COMPACTED, path))
+    return found
+
+
+def _in_schema(path: str, value: bytes) -> list[Reference]:
+    try:
+        locator = SchemaLocator.FromString(value)
+    except DecodeError as cause:
+        raise StoreProtocolError(f"no SchemaLocator of Pulsar's: {cause}") from cause
+    positions = [entry.position for entry in (locator.info, *locator.index)]
+    found = [Reference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions]
+    return list(dict.fromkeys(found))
