@@ -6,13 +6,15 @@ or the number of a batch. Answers to adds are only counted, and those that refus
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
+from clients.bookkeeper.digests import IDS
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 
@@ -34,11 +36,28 @@ class Refused(NamedTuple):
 
 
 class RefusedAdd(NamedTuple):
-    """An entry that a bookie did not take."""
+    """An entry that a bookie did not take.
+
+    Attributes:
+        ledger_id: its ledger.
+        entry_id: its id.
+        code: a code of `wire_v2`.
+        body: the entry; empty if it is not known any more.
+    """
 
     ledger_id: int
     entry_id: int
     code: int
+    body: bytes
+
+
+@dataclasses.dataclass(slots=True)
+class _Added:
+    """Entries that were added together: how many of them are not answered, and their size in bytes."""
+
+    count: int
+    size: int
+    bodies: Sequence[bytes]
 
 
 OnAnswer = Callable[[list[bytes] | Refused], None]
@@ -59,6 +78,7 @@ class BookieConnection:
     Attributes:
         lost: why it is lost; empty while it stands.
         unanswered_adds: entries that were queued or sent, and that the bookie has not answered.
+        accepted_adds: entries that it has taken so far.
         bytes_in_flight: their size, roughly.
         refused_adds: entries that the bookie did not take; the writer takes them off.
     """
@@ -77,14 +97,14 @@ class BookieConnection:
         self.bookie_id = bookie_id
         self.socket = connected
         self.lost = ""
-        self.unanswered_adds = 0
+        self.unanswered_adds = self.accepted_adds = 0
         self.bytes_in_flight = 0
         self.refused_adds: list[RefusedAdd] = []
         self._loop = loop
         self._read_timeout, self._add_timeout = read_timeout, add_timeout
         self._on_lost = on_lost
         self._queue: deque[bytes | memoryview] = deque()
-        self._added: deque[tuple[int, int]] = deque()
+        self._added: deque[_Added] = deque()
         self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
@@ -108,13 +128,13 @@ class BookieConnection:
         self._batches[self._number] = time.monotonic(), on_answer
         self._queue.append(wire_v2.batch_request(ledger_id, first_entry, self._number, count, size))
 
-    def add(self, frames: Iterable[bytes], count: int, size: int) -> None:
-        """Queue the frames of `count` entries with `size` bytes."""
+    def add(self, frames: Iterable[bytes], bodies: Sequence[bytes], size: int) -> None:
+        """Queue the frames of bodies, `size` bytes together."""
         if not self.awaiting:
             self._heard = time.monotonic()
         self._queue.extend(frames)
-        self._added.append((count, size))
-        self.unanswered_adds += count
+        self._added.append(_Added(len(bodies), size, bodies))
+        self.unanswered_adds += len(bodies)
         self.bytes_in_flight += size
 
     @property
@@ -248,6 +268,7 @@ class BookieConnection:
     def _count_adds(self) -> None:
         whole = (self._end - self._start) // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
         counted = 0
+        refused: list[tuple[int, int, int]] = []
         for size, word, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
             self._view[self._start : self._start + whole]
         ):
@@ -255,18 +276,35 @@ class BookieConnection:
                 break
             counted += 1
             if code:
-                self.refused_adds.append(RefusedAdd(ledger_id, entry_id, code))
+                refused.append((ledger_id, entry_id, code))
         if not 0 < counted <= self.unanswered_adds:
             raise StoreProtocolError("an answer to an add that was not sent")
         self._start += counted * wire_v2.ADD_ANSWER.size
         self.unanswered_adds -= counted
-        while counted:
-            count, size = self._added.popleft()
-            if count > counted:
-                self._added.appendleft((count - counted, size))
-                return
-            counted -= count
-            self.bytes_in_flight -= size
+        # A bookie with too much to do refuses before it takes what came later: the refused are still in the queue.
+        for one in refused:
+            self.refused_adds.append(RefusedAdd(*one, self._take_refused(*one[:2])))
+        self.accepted_adds += counted - len(refused)
+        self._count_accepted(counted - len(refused))
+
+    def _count_accepted(self, count: int) -> None:
+        while self._added and (count or not self._added[0].count):
+            head = self._added[0]
+            taken = min(count, head.count)
+            head.count -= taken
+            count -= taken
+            if not head.count:
+                self._added.popleft()
+                self.bytes_in_flight -= head.size
+
+    def _take_refused(self, ledger_id: int, entry_id: int) -> bytes:
+        ids = IDS.pack(ledger_id, entry_id)
+        for added in self._added:
+            for body in added.bodies:
+                if body.startswith(ids):
+                    added.count -= 1
+                    return body
+        return b""
 
     def _answer_read(self, ledger_id: int, entry_id: int, code: int, body: memoryview) -> None:
         waiting = self._reads.get((ledger_id, entry_id))

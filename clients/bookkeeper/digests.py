@@ -22,6 +22,9 @@ import google_crc32c
 from clients.bookkeeper.metadata import DigestType
 
 HEADER = struct.Struct(">qqqq")
+IDS = struct.Struct(">qq")
+"""What a header begins with: ledger and entry."""
+
 _IDS_AND_CRC32C = struct.Struct(">qq16xI")
 _DATA_AFTER_CRC32C = _IDS_AND_CRC32C.size
 # The package has no type hints.

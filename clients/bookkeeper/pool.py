@@ -43,7 +43,7 @@ class Bookies:
     ) -> None:
         self._resolve = resolve
         self._tls = tls.context() if tls else None
-        self._read_timeout, self._add_timeout = read_timeout, add_timeout
+        self.read_timeout, self.add_timeout = read_timeout, add_timeout
         self._own_loop = loop is None
         self.loop = loop or EventLoop()
         self._connections: dict[str, BookieConnection] = {}
@@ -105,7 +105,7 @@ class Bookies:
         """
         host, port = self._address(bookie_id)
         try:
-            with connect(host, port, self._tls, self._read_timeout, bookie_id) as connected:
+            with connect(host, port, self._tls, self.read_timeout, bookie_id) as connected:
                 payload = wire_v3.exchange(connected, wire_v3.space_request(), bookie_id)
         except OSError as cause:
             raise StoreUnreachable(f"bookie {bookie_id} at {host}:{port} cannot be reached: {cause}") from cause
@@ -132,7 +132,7 @@ class Bookies:
             raise StoreUnreachable(f"{reason} (a moment ago)")
         host, port = self._address(bookie_id)
         try:
-            connected = connect(host, port, self._tls, self._read_timeout, bookie_id)
+            connected = connect(host, port, self._tls, self.read_timeout, bookie_id)
         except OSError as cause:
             reason = f"cannot be reached at {host}:{port}: {cause}"
             self.avoid(bookie_id, reason)
@@ -144,8 +144,8 @@ class Bookies:
             bookie_id,
             connected,
             self.loop,
-            read_timeout=self._read_timeout,
-            add_timeout=self._add_timeout,
+            read_timeout=self.read_timeout,
+            add_timeout=self.add_timeout,
             on_lost=lambda reason: self._lost(bookie_id, reason),
         )
 

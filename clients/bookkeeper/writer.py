@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from clients.bookkeeper import wire_v2
@@ -12,32 +14,38 @@ from clients.bookkeeper.pool import Bookies
 from clients.errors import BookieNotWritable, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
 
 _JOINED_BELOW = 16 << 10
-_WINDOW = 16 << 20
+_BYTES_IN_FLIGHT = 16 << 20
+# A bookie refuses adds when 10,000 wait for one of its threads, those of all clients together.
+_ENTRIES_AT_ONCE = 512
 _HEADS_KEPT = 10_000
+_FEW = 64
+_PAUSE = 0.05
 
 
 class LedgerWriter:
     """Adds bodies to ledgers, many adds and many ledgers in flight at once; one writer at a time for its `Bookies`.
 
     An entry is sent as a recovery add, which a fenced ledger takes too, and adding it again does no harm. Bookies do
-    not check digests: bodies have to be verified before.
+    not check digests: bodies have to be verified before. What a bookie refuses because it has too much to do is sent
+    again when it has less.
 
     Args:
         bookies: the bookies.
-        window: bytes in flight to one bookie beyond which `add` waits for answers.
         leave_out: replicas that get nothing.
 
     Attributes:
         failed: the bookie that the error raised last is about, None before.
     """
 
-    def __init__(self, bookies: Bookies, *, window: int = _WINDOW, leave_out: Collection[str] = ()) -> None:
+    def __init__(self, bookies: Bookies, *, leave_out: Collection[str] = ()) -> None:
         self.failed: str | None = None
         self._bookies = bookies
-        self._window = window
         self._leave_out = frozenset(leave_out)
         self._used: dict[str, BookieConnection] = {}
         self._heads: dict[bytes, dict[int, bytes]] = {}
+        self._again: dict[str, deque[tuple[bytes, bytes]]] = {}
+        self._keys: dict[int, bytes] = {}
+        self._progress: dict[str, tuple[int, float]] = {}
 
     def add(self, ledger_id: int, metadata: LedgerMetadata, first_entry: int, bodies: Sequence[bytes]) -> None:
         """Send consecutive entries to their replicas; what came of them is known after `flush`.
@@ -55,46 +63,52 @@ class LedgerWriter:
             ValueError: the bodies are other entries than that.
         """
         _check_ids(ledger_id, first_entry, bodies)
-        while bodies:
-            segment = metadata.segment_of(first_entry)
-            later = [other.first_entry for other in metadata.segments if other.first_entry > first_entry]
-            here = bodies[: later[0] - first_entry] if later else bodies
-            self._add_in_segment(metadata, segment.ensemble, first_entry, here)
-            first_entry += len(here)
-            bodies = bodies[len(here) :]
-        self._judge()
-        while any(connection.bytes_in_flight > self._window for connection in self._used.values()):
-            self._bookies.loop.turn()
+        self._keys[ledger_id] = master_key(metadata.password)
+        for start in range(0, len(bodies), _ENTRIES_AT_ONCE):
+            self._add(metadata, first_entry + start, bodies[start : start + _ENTRIES_AT_ONCE], self._keys[ledger_id])
             self._judge()
+            while any(
+                connection.bytes_in_flight > _BYTES_IN_FLIGHT or connection.unanswered_adds > _ENTRIES_AT_ONCE
+                for connection in self._used.values()
+            ):
+                self._bookies.loop.turn()
+                self._judge()
 
     def flush(self) -> None:
         """Wait until every bookie has answered for everything that was added; raises as `add` does."""
         self._judge()
-        while any(connection.unanswered_adds for connection in self._used.values()):
+        while any(self._again.values()) or any(connection.unanswered_adds for connection in self._used.values()):
             self._bookies.loop.turn()
             self._judge()
+        self._keys.clear()
 
-    def _add_in_segment(
-        self, metadata: LedgerMetadata, ensemble: Sequence[str], first_entry: int, bodies: Sequence[bytes]
-    ) -> None:
-        size = len(ensemble)
-        frames = self._frames(bodies, master_key(metadata.password))
-        if metadata.write_quorum == size:
-            count, total = len(bodies), sum(map(len, frames))
-            if total < count * _JOINED_BELOW:
-                frames = [b"".join(frames)]
-            for bookie_id in ensemble:
-                if bookie_id not in self._leave_out:
-                    self._queue(bookie_id, frames, count, total)
-        else:
-            for place, bookie_id in enumerate(ensemble):
-                own: list[bytes] = []
-                for index in range(len(bodies)):
-                    if (place - first_entry - index) % size < metadata.write_quorum:
-                        own += frames[2 * index : 2 * index + 2]
-                if own and bookie_id not in self._leave_out:
-                    self._queue(bookie_id, [b"".join(own)], len(own) // 2, sum(map(len, own)))
-        self._bookies.send(ensemble)
+    def _add(self, metadata: LedgerMetadata, first_entry: int, bodies: Sequence[bytes], key: bytes) -> None:
+        while bodies:
+            ensemble = metadata.segment_of(first_entry).ensemble
+            later = [other.first_entry for other in metadata.segments if other.first_entry > first_entry]
+            here = bodies[: later[0] - first_entry] if later else bodies
+            size = len(ensemble)
+            if metadata.write_quorum == size:
+                self._queue(ensemble, here, key)
+            else:
+                for place, bookie_id in enumerate(ensemble):
+                    first = place - first_entry
+                    own = [body for index, body in enumerate(here) if (first - index) % size < metadata.write_quorum]
+                    if own:
+                        self._queue([bookie_id], own, key)
+            first_entry += len(here)
+            bodies = bodies[len(here) :]
+
+    def _queue(self, bookie_ids: Sequence[str], bodies: Sequence[bytes], key: bytes) -> None:
+        """Send the same bodies to bookies."""
+        frames = self._frames(bodies, key)
+        size = sum(map(len, frames))
+        if size < len(bodies) * _JOINED_BELOW:
+            frames = [b"".join(frames)]
+        for bookie_id in bookie_ids:
+            if bookie_id not in self._leave_out:
+                self._connection(bookie_id).add(frames, bodies, size)
+        self._bookies.send(bookie_ids)
 
     def _frames(self, bodies: Sequence[bytes], key: bytes) -> list[bytes]:
         """What stands before a body, and the body, one after the other."""
@@ -109,7 +123,7 @@ class LedgerWriter:
             frames += (head, body)
         return frames
 
-    def _queue(self, bookie_id: str, frames: Sequence[bytes], count: int, size: int) -> None:
+    def _connection(self, bookie_id: str) -> BookieConnection:
         connection = self._used.get(bookie_id)
         if connection is None:
             try:
@@ -117,7 +131,7 @@ class LedgerWriter:
             except StoreUnreachable as cause:
                 self.failed = bookie_id
                 raise StoreUnreachable(f"bookie {bookie_id} {cause}") from cause
-        connection.add(frames, count, size)
+        return connection
 
     def _judge(self) -> None:
         for bookie_id, connection in self._used.items():
@@ -125,11 +139,40 @@ class LedgerWriter:
                 self.failed = bookie_id
                 raise StoreUnreachable(f"bookie {bookie_id} {connection.lost}; entries for it may not be written")
             if connection.refused_adds:
-                refused = connection.refused_adds[0]
-                connection.refused_adds.clear()
-                self.failed = bookie_id
-                self._bookies.refuse_writes(bookie_id)
-                raise _refusal(bookie_id, refused)
+                refused, connection.refused_adds = connection.refused_adds, []
+                for one in refused:
+                    self._postpone(bookie_id, one)
+            if self._again.get(bookie_id):
+                self._send_again(bookie_id, connection)
+
+    def _postpone(self, bookie_id: str, refused: RefusedAdd) -> None:
+        key = self._keys.get(refused.ledger_id)
+        if key is None:
+            return  # An earlier writer's, which has failed already.
+        if refused.code != wire_v2.TOO_MANY or not refused.body:
+            self._bookies.refuse_writes(bookie_id)
+            self.failed = bookie_id
+            raise _refusal(bookie_id, refused)
+        self._again.setdefault(bookie_id, deque()).append((key, refused.body))
+
+    def _send_again(self, bookie_id: str, connection: BookieConnection) -> None:
+        if connection.unanswered_adds > _FEW:
+            return
+        now = time.monotonic()
+        accepted, since = self._progress.get(bookie_id, (-1, now))
+        if accepted != connection.accepted_adds:
+            since = now
+        elif now - since > self._bookies.add_timeout:
+            self._bookies.refuse_writes(bookie_id)
+            self.failed = bookie_id
+            raise BookieNotWritable(f"bookie {bookie_id} has had too much to do for {now - since:.0f} s")
+        self._progress[bookie_id] = connection.accepted_adds, since
+        if not connection.unanswered_adds:
+            time.sleep(_PAUSE)  # The bookie's queue is full of what others send.
+        again = self._again[bookie_id]
+        for _ in range(min(_FEW, len(again))):
+            key, body = again.popleft()
+            self._queue([bookie_id], [body], key)
 
 
 def _check_ids(ledger_id: int, first_entry: int, bodies: Sequence[bytes]) -> None:
