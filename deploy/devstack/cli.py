@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -150,6 +151,38 @@ def resume(name: Name, folder: Folder) -> None:
 def restart(name: Name, folder: Folder) -> None:
     """Stop a server if it runs, and start it on the same data and ports."""
     _on_server(folder, name, Server.restart)
+
+
+@app.command("stop-brokers")
+def stop_brokers(folder: Folder) -> None:
+    """Stop all brokers; harmless where none runs."""
+    _on_brokers(folder, Server.stop)
+
+
+@app.command("start-brokers")
+def start_brokers(
+    folder: Folder,
+    *,
+    bookkeeper_uri: Annotated[
+        str,
+        typer.Option(envvar="BOOKKEEPER_METADATA_SERVICE_URI", help="Put them on this bookie cluster (and keep it)."),
+    ] = "",
+) -> None:
+    """Start all brokers that do not run."""
+    with _errors_as_sentences():
+        stack = Stack.open(folder)
+        if bookkeeper_uri:
+            stack.use_bookies(bookkeeper_uri)
+    _on_brokers(folder, Server.start)
+
+
+def _on_brokers(folder: Path, verb: Callable[[Server], None]) -> None:
+    with _errors_as_sentences():
+        stack = Stack.open(folder)
+        brokers = [server for server in stack if server.kind == "broker"]
+        with ThreadPoolExecutor(max(1, len(brokers))) as pool:
+            list(pool.map(verb, brokers))
+        _print_rows([broker.status() for broker in brokers])
 
 
 def _on_server(folder: Path, name: str, verb: Callable[[Server], None]) -> None:
