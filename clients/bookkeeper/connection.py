@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -70,7 +69,7 @@ class BookieConnection:
         bookie_id: for messages.
         connected: a connected socket, TLS begun; it is this connection's from now on.
         loop: what waits for it.
-        read_timeout: seconds without a byte while an entry is awaited, after which the connection is given up. A
+        read_timeout: seconds of waiting without a byte while an entry is due, after which the connection is given up. A
             request that is not answered within four times as long ends it too.
         add_timeout: the same while only answers to adds are awaited, which wait for the bookie's disk.
         on_lost: called once with the reason when the connection is lost or given up.
@@ -108,7 +107,7 @@ class BookieConnection:
         self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
-        self._heard = time.monotonic()
+        self._heard = self._loop.waited
         self._buffer = bytearray(_BUFFER)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
@@ -118,24 +117,27 @@ class BookieConnection:
         """Queue a request for one entry; `fence_key` is the ledger's master key, to fence it first."""
         self._await_read()
         waiting = self._reads.setdefault((ledger_id, entry_id), deque())
-        waiting.append((time.monotonic(), on_answer))
+        waiting.append((self._loop.waited, on_answer))
         self._queue.append(wire_v2.read_request(ledger_id, entry_id, fence_key))
+        self._loop.queued(self)
 
     def read_batch(self, ledger_id: int, first_entry: int, count: int, size: int, on_answer: OnAnswer) -> None:
         """Queue a request for at most `count` consecutive entries and about `size` bytes."""
         self._await_read()
         self._number += 1
-        self._batches[self._number] = time.monotonic(), on_answer
+        self._batches[self._number] = self._loop.waited, on_answer
         self._queue.append(wire_v2.batch_request(ledger_id, first_entry, self._number, count, size))
+        self._loop.queued(self)
 
     def add(self, frames: Iterable[bytes], bodies: Sequence[bytes], size: int) -> None:
         """Queue the frames of bodies, `size` bytes together."""
         if not self.awaiting:
-            self._heard = time.monotonic()
+            self._heard = self._loop.waited
         self._queue.extend(frames)
         self._added.append(_Added(len(bodies), size, bodies))
         self.unanswered_adds += len(bodies)
         self.bytes_in_flight += size
+        self._loop.queued(self)
 
     @property
     def awaiting(self) -> bool:
@@ -144,7 +146,7 @@ class BookieConnection:
 
     @property
     def deadline(self) -> float | None:
-        """Monotonic time until which something has to arrive; None if nothing is due."""
+        """Until when, by the loop's clock, something has to arrive; None if nothing is due."""
         if self._reads or self._batches:
             return self._heard + self._read_timeout
         return self._heard + self._add_timeout if self.unanswered_adds else None
@@ -173,7 +175,7 @@ class BookieConnection:
                 if size == 0:
                     self.lose("closed the connection")
                     return
-                self._heard = time.monotonic()
+                self._heard = self._loop.waited
                 self._end += size
                 self._hand_out()
                 if self.lost or not getattr(self.socket, "pending", int)():
@@ -208,7 +210,7 @@ class BookieConnection:
     def _await_read(self) -> None:
         # Time counts from the first request on: before it, silence was no sign.
         if not (self._reads or self._batches):
-            self._heard = time.monotonic()
+            self._heard = self._loop.waited
 
     def _judge_oldest(self) -> None:
         """Give up where other answers flow, but not the one that is due for long."""

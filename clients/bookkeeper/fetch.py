@@ -95,12 +95,11 @@ class Fetch:
 
     def send(self) -> None:
         """Send what was requested, as far as the sockets take it."""
-        used: set[str] = set()
         while self._unsent:
             part = self._unsent.popleft()
             if part.stream.wanted and not part.stream.error:
-                self._send(part, used)
-        self._bookies.send(used)
+                self._send(part)
+        self._bookies.loop.send()
 
     def turn(self) -> None:
         """Send, wait for something to arrive, and ask again where a bookie had no valid copy."""
@@ -109,7 +108,7 @@ class Fetch:
             self._bookies.loop.turn()
         self.send()
 
-    def _send(self, part: _Range, used: set[str]) -> None:
+    def _send(self, part: _Range) -> None:
         stream = part.stream
         for bookie_id in self._candidates(part):
             try:
@@ -123,7 +122,6 @@ class Fetch:
                 connection.read(stream.ledger_id, part.first, on_answer)
             else:
                 connection.read_batch(stream.ledger_id, part.first, part.count, _LARGEST_ANSWER, on_answer)
-            used.add(bookie_id)
             return
         stream.error = _unreadable(part)
 

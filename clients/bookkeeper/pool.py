@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -110,14 +110,6 @@ class Bookies:
         except OSError as cause:
             raise StoreUnreachable(f"bookie {bookie_id} at {host}:{port} cannot be reached: {cause}") from cause
         return wire_v3.read_space(payload, bookie_id)
-
-    def send(self, bookie_ids: Iterable[str] | None = None) -> None:
-        """Send what was queued, as far as the sockets take it without waiting."""
-        chosen = self._connections if bookie_ids is None else bookie_ids
-        for bookie_id in list(chosen):
-            connection = self._connections.get(bookie_id)
-            if connection:
-                connection.send_queued()
 
     def close(self) -> None:
         """Close every connection; what was in flight is not answered any more."""

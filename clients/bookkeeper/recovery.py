@@ -210,7 +210,6 @@ class _Recovery:
     def _ask(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[bytes] | Refused]:
         """Ask for entries with fencing, all at once; returns what each bookie said of each."""
         answers: dict[tuple[str, int], list[bytes] | Refused] = {}
-        asked: set[str] = set()
         questions = list(wanted)
         for bookie_id, entry in questions:
             try:
@@ -221,8 +220,6 @@ class _Recovery:
                 connection.read(
                     self._ledger_id, entry, partial(answers.__setitem__, (bookie_id, entry)), fence_key=self._key
                 )
-                asked.add(bookie_id)
-        self._bookies.send(asked)
         while len(answers) < len(questions):
             self._bookies.loop.turn()
         self._silent |= {

@@ -57,7 +57,7 @@ class Attendant(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """Monotonic time until which something has to arrive; None if nothing is awaited."""
+        """Until when, by `EventLoop.waited`, something has to arrive; None if nothing is awaited."""
         ...
 
     def send_queued(self) -> None:
@@ -74,11 +74,18 @@ class Attendant(Protocol):
 
 
 class EventLoop:
-    """Waits for the connections of one thread; the bookies of several clusters may share it."""
+    """Waits for the connections of one thread; the bookies of several clusters may share it.
+
+    Attributes:
+        waited: seconds spent waiting, the clock of all deadlines: while the caller does other things, or rests, what
+            has arrived lies unread, and no bookie can be called silent.
+    """
 
     def __init__(self) -> None:
+        self.waited = 0.0
         self._selector = selectors.DefaultSelector()
         self._writing: set[Attendant] = set()
+        self._queued: set[Attendant] = set()
 
     def add(self, connection: Attendant) -> None:
         """Begin to wait for a connection."""
@@ -87,6 +94,7 @@ class EventLoop:
     def remove(self, connection: Attendant) -> None:
         """Forget a connection, before its socket is closed."""
         self._writing.discard(connection)
+        self._queued.discard(connection)
         self._selector.unregister(connection.socket)
 
     def want_write(self, connection: Attendant, *, wanted: bool) -> None:
@@ -96,16 +104,33 @@ class EventLoop:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
             self._selector.modify(connection.socket, events, connection)
 
+    def queued(self, connection: Attendant) -> None:
+        """Say that a connection has something new to send."""
+        self._queued.add(connection)
+
+    def send(self) -> None:
+        """Send what was queued, as far as the sockets take it without waiting."""
+        while self._queued:
+            self._queued.pop().send_queued()
+
+    @property
+    def due(self) -> bool:
+        """Whether something is awaited."""
+        return any(connection.deadline is not None for connection in self._connections())
+
     def turn(self) -> None:
-        """Wait until something can be received or sent, or until something is overdue, and do that.
+        """Send, wait until something can be received or sent, or until something is overdue, and do that.
 
         Something has to be awaited on some connection, or it returns at once.
         """
-        connections: list[Attendant] = [key.data for key in self._selector.get_map().values()]
+        self.send()
+        connections = self._connections()
         deadlines = [deadline for connection in connections if (deadline := connection.deadline) is not None]
         if not deadlines:
             return
-        ready = self._selector.select(max(0.0, min(deadlines) - time.monotonic()))
+        begun = time.monotonic()
+        ready = self._selector.select(max(0.0, min(deadlines) - self.waited))
+        self.waited += time.monotonic() - begun
         active: set[Attendant] = set()
         for key, events in ready:
             connection: Attendant = key.data
@@ -114,11 +139,12 @@ class EventLoop:
                 connection.send_queued()
             if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
                 connection.receive()
-        # Judged only after what had arrived was taken in: the caller may have done other things for a while.
-        now = time.monotonic()
         for connection in connections:
-            if connection not in active and (deadline := connection.deadline) is not None and deadline <= now:
+            if connection not in active and (deadline := connection.deadline) is not None and deadline <= self.waited:
                 connection.overdue()
+
+    def _connections(self) -> list[Attendant]:
+        return [key.data for key in self._selector.get_map().values()]
 
     def close(self) -> None:
         """Free the selector; the connections are their owners' to close."""

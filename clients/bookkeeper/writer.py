@@ -17,6 +17,7 @@ _JOINED_BELOW = 16 << 10
 _BYTES_IN_FLIGHT = 16 << 20
 # A bookie refuses adds when 10,000 wait for one of its threads, those of all clients together.
 _ENTRIES_AT_ONCE = 512
+_SENT_AT_ONCE = 128 << 10
 _HEADS_KEPT = 10_000
 _FEW = 64
 _PAUSE = 0.05
@@ -27,7 +28,7 @@ class LedgerWriter:
 
     An entry is sent as a recovery add, which a fenced ledger takes too, and adding it again does no harm. Bookies do
     not check digests: bodies have to be verified before. What a bookie refuses because it has too much to do is sent
-    again when it has less.
+    again when it has less. After an error, make another one.
 
     Args:
         bookies: the bookies.
@@ -41,6 +42,7 @@ class LedgerWriter:
         self.failed: str | None = None
         self._bookies = bookies
         self._leave_out = frozenset(leave_out)
+        self._unsent = 0
         self._used: dict[str, BookieConnection] = {}
         self._heads: dict[bytes, dict[int, bytes]] = {}
         self._again: dict[str, deque[tuple[bytes, bytes]]] = {}
@@ -108,7 +110,10 @@ class LedgerWriter:
         for bookie_id in bookie_ids:
             if bookie_id not in self._leave_out:
                 self._connection(bookie_id).add(frames, bodies, size)
-        self._bookies.send(bookie_ids)
+        self._unsent += size
+        if self._unsent >= _SENT_AT_ONCE:
+            self._unsent = 0
+            self._bookies.loop.send()
 
     def _frames(self, bodies: Sequence[bytes], key: bytes) -> list[bytes]:
         """What stands before a body, and the body, one after the other."""
