@@ -6,12 +6,14 @@ Pulsar 5.0.0-M1 drops this property from schema positions with the next schema t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
+
+from google.protobuf.message import DecodeError
 
 from clients.errors import StoreConflict, StoreProtocolError
 from clients.pulsar.fields import Field, bytes_field, join, split
-from clients.pulsar.formats_pb2 import KeyValue
-from clients.pulsar.managed_ledgers import decode_cursor_info, pack, unpack
+from clients.pulsar.formats_pb2 import KeyValue, SchemaPosition
+from clients.pulsar.managed_ledgers import decode_cursor_info, pack, parse, unpack
 
 ATTRIBUTION = "_pulsar.bookieClusterName"
 """The property's key."""
@@ -27,7 +29,9 @@ def attribution(properties: Iterable[KeyValue]) -> str | None:
     return next((one.value for one in properties if one.key == ATTRIBUTION), None)
 
 
-def restamp_schema(value: bytes, old: str | None, new: str | None, *, absent: bool = True) -> bytes | None:
+def restamp_schema(
+    value: bytes, old: str | None, new: str | None, *, absent: bool = True, ledgers: Container[int] | None = None
+) -> bytes | None:
     """A schema's node, with all versions that are on one bookie cluster said to be on another.
 
     Changed are the newest version and every entry of the index that is attributed to `old`; others are left alone.
@@ -37,6 +41,7 @@ def restamp_schema(value: bytes, old: str | None, new: str | None, *, absent: bo
         old: the cluster that they are moved from; None for those without an attribution only.
         new: the cluster that they are moved to; None takes the attribution away.
         absent: whether those without an attribution are moved as well.
+        ledgers: only versions that lie in one of these are moved; None for all.
 
     Returns:
         None if nothing is to be changed.
@@ -46,6 +51,8 @@ def restamp_schema(value: bytes, old: str | None, new: str | None, *, absent: bo
     """
 
     def position(fields: list[Field]) -> list[Field] | None:
+        if ledgers is not None and _ledger(fields) not in ledgers:
+            return None
         stands = _stands(fields, _POSITION_PROPERTIES)
         moved = (absent or old is None) if stands is None else stands == old
         return _stamped(fields, _POSITION_PROPERTIES, new) if moved and stands != new else None
@@ -53,6 +60,7 @@ def restamp_schema(value: bytes, old: str | None, new: str | None, *, absent: bo
     def entry(fields: list[Field]) -> list[Field] | None:
         return _inside(fields, (_POSITION,), position)
 
+    parse(SchemaLocator, value)
     changed = _inside(split(value), (_INFO, _INDEX), entry)
     return join(changed) if changed else None
 
@@ -99,6 +107,13 @@ def _message(field: Field) -> list[Field]:
     if field.content is None:
         raise StoreProtocolError(f"field {field.number} should be a message and is a number; is this a schema's node?")
     return split(field.content)
+
+
+def _ledger(fields: list[Field]) -> int:
+    try:
+        return SchemaPosition.FromString(join(fields)).ledgerId
+    except DecodeError as cause:
+        raise StoreProtocolError(f"no position of a schema: {cause}") from cause
 
 
 def _is_attribution(field: Field, number: int) -> bool:
