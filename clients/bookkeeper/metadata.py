@@ -215,7 +215,7 @@ def _parse_binary(body: bytes) -> LedgerMetadataFormat:
     if start + size > len(body):
         raise StoreProtocolError(f"the ledger's metadata should have {size} bytes, and has {len(body) - start}")
     try:
-        return LedgerMetadataFormat.FromString(body[start : start + size])
+        return _complete(LedgerMetadataFormat.FromString(body[start : start + size]))
     except DecodeError as cause:
         raise StoreProtocolError(f"the ledger's metadata cannot be read: {cause}") from cause
 
@@ -226,6 +226,11 @@ def _parse_text(body: bytes) -> LedgerMetadataFormat:
         text_format.Parse(body, form)
     except text_format.ParseError as cause:
         raise StoreProtocolError(f"the ledger's metadata cannot be read: {cause}") from cause
+    return _complete(form)
+
+
+def _complete(form: LedgerMetadataFormat) -> LedgerMetadataFormat:
+    """Parsing does not look for fields that must be there."""
     if not form.IsInitialized():
         raise StoreProtocolError("the ledger's metadata lacks a field that it must have")
     return form

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from google.protobuf.message import DecodeError
-
 from clients.errors import StoreConflict, StoreProtocolError
 from clients.pulsar.fields import Field, bytes_field, join, split
-from clients.pulsar.formats_pb2 import KeyValue, SchemaPosition
+from clients.pulsar.formats_pb2 import KeyValue, SchemaLocator, SchemaPosition
 from clients.pulsar.managed_ledgers import decode_cursor_info, pack, parse, unpack
 
 ATTRIBUTION = "_pulsar.bookieClusterName"
@@ -110,10 +108,7 @@ def _message(field: Field) -> list[Field]:
 
 
 def _ledger(fields: list[Field]) -> int:
-    try:
-        return SchemaPosition.FromString(join(fields)).ledgerId
-    except DecodeError as cause:
-        raise StoreProtocolError(f"no position of a schema: {cause}") from cause
+    return parse(SchemaPosition, join(fields)).ledgerId
 
 
 def _is_attribution(field: Field, number: int) -> bool:

@@ -54,7 +54,7 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
         return Compression.NONE, value
     _, size = _HEADER.unpack_from(value)
     packed = _HEADER.size + size
-    info = _parse(CompressedInfo, value[_HEADER.size : packed])
+    info = parse(CompressedInfo, value[_HEADER.size : packed])
     try:
         compression = Compression(info.compressionType)
     except ValueError as cause:
@@ -90,7 +90,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
         StoreProtocolError: it is none.
         StoreUnsupported: see `unpack`.
     """
-    return _parse(ManagedLedgerInfo, unpack(value)[1])
+    return parse(ManagedLedgerInfo, unpack(value)[1])
 
 
 def decode_cursor_info(value: bytes) -> ManagedCursorInfo:
@@ -100,7 +100,7 @@ def decode_cursor_info(value: bytes) -> ManagedCursorInfo:
         StoreProtocolError: it is none.
         StoreUnsupported: see `unpack`.
     """
-    return _parse(ManagedCursorInfo, unpack(value)[1])
+    return parse(ManagedCursorInfo, unpack(value)[1])
 
 
 def decode_cursor_entry(payload: bytes) -> CursorPosition:
@@ -110,7 +110,7 @@ def decode_cursor_entry(payload: bytes) -> CursorPosition:
         StoreProtocolError: it is none.
         StoreUnsupported: see `unpack`.
     """
-    return _parse(CursorPosition, unpack(payload)[1])
+    return parse(CursorPosition, unpack(payload)[1])
 
 
 def compacted_ledger(position: ManagedCursorInfo | CursorPosition) -> int | None:
@@ -139,11 +139,19 @@ def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
     return found
 
 
-def _parse(kind: type[MessageT], body: bytes) -> MessageT:
+def parse(kind: type[MessageT], body: bytes) -> MessageT:
+    """A message with all the fields that it must have, which protobuf itself does not look for.
+
+    Raises:
+        StoreProtocolError: it is none.
+    """
     try:
-        return kind.FromString(body)
+        message = kind.FromString(body)
     except DecodeError as cause:
         raise StoreProtocolError(f"a value is no {kind.DESCRIPTOR.name} of Pulsar's: {cause}") from cause
+    if not message.IsInitialized():
+        raise StoreProtocolError(f"a value is no {kind.DESCRIPTOR.name} of Pulsar's: it lacks what each of them has")
+    return message
 
 
 def _unpacked(compression: Compression, body: bytes, size: int) -> bytes:

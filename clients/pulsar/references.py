@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-
-from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
+from clients.errors import StoreDenied, StoreError, StoreUnsupported
 from clients.pulsar.attribution import attribution
 from clients.pulsar.formats_pb2 import SchemaLocator
 from clients.pulsar.managed_ledgers import (
@@ -16,6 +14,7 @@ from clients.pulsar.managed_ledgers import (
     decode_cursor_info,
     decode_ledger_info,
     delayed_ledgers,
+    parse,
     unpack,
 )
 from clients.store import Partition, Record, StoreReader, Unreadable
@@ -132,10 +131,7 @@ def _in_cursor(path: str, value: bytes) -> list[Reference]:
 
 
 def _in_schema(path: str, value: bytes) -> list[Reference]:
-    try:
-        locator = SchemaLocator.FromString(value)
-    except DecodeError as cause:
-        raise StoreProtocolError(f"no SchemaLocator of Pulsar's: {cause}") from cause
+    locator = parse(SchemaLocator, value)
     positions = [entry.position for entry in (locator.info, *locator.index)]
     found = [Reference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions]
     return list(dict.fromkeys(found))

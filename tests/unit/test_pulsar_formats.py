@@ -1,0 +1,199 @@
+"""What Pulsar's metadata says of ledgers: nodes of real brokers are read, compressed or not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.errors import StoreDenied, StoreProtocolError, StoreUnsupported
+from clients.pulsar.fields import join, split
+from clients.pulsar.formats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from clients.pulsar.managed_ledgers import (
+    Compression,
+    compacted_ledger,
+    decode_cursor_entry,
+    decode_cursor_info,
+    decode_ledger_info,
+    delayed_ledgers,
+    pack,
+    unpack,
+)
+from clients.pulsar.references import Reference, ReferenceKind, references_in
+from clients.store import Record, Unreadable
+
+# By MetaStoreImpl of Pulsar 5.0.0-M1: one managed ledger and one cursor, with each compression of its settings.
+PLAIN_LEDGER = bytes.fromhex(
+    "0a0f086410f40318b9602080d095ffbc310a0f086510f40318b9602080d095ffbc310a0f086610f40318b9602080d095ffbc310a0f086710f403"
+    "18b9602080d095ffbc31"
+)
+PLAIN_CURSOR = bytes.fromhex("08ffffffffffffffffff01106418073080d095ffbc31")
+LEDGERS = {
+    Compression.NONE: PLAIN_LEDGER,
+    Compression.LZ4: bytes.fromhex(
+        "47780000000408011044fc060a0f086410f40318b9602080d095ffbc310a0f086511001c6611001467110050d095ffbc31"
+    ),
+    Compression.ZLIB: bytes.fromhex(
+        "47780000000408021044789ce2e2e74811f8c22cb13341a1e1c2d4ff7b0cb9f83952d105d2d005d2510400000000ffff"
+    ),
+    Compression.ZSTD: bytes.fromhex(
+        "4778000000040803104428b52ffd24440d0100b80a0f086410f40318b9602080d095ffbc310a0f086566670300e01080dc844c268a371663"
+    ),
+    Compression.SNAPPY: bytes.fromhex(
+        "4778000000040804104444500a0f086410f40318b9602080d095ffbc310a0f08653e110000663e1100346710f40318b9602080d095ffbc31"
+    ),
+}
+CURSORS = {
+    Compression.NONE: PLAIN_CURSOR,
+    Compression.LZ4: bytes.fromhex("477800000004080110162408ff0100c001106418073080d095ffbc31"),
+    Compression.ZLIB: bytes.fromhex("47780000000408021016789ce2f80f038c022912ec060d17a6fedf6308000000ffff"),
+    Compression.ZSTD: bytes.fromhex(
+        "4778000000040803101628b52ffd2416a500007008ff01106418073080d095ffbc31010004c00277a0017d"
+    ),
+    Compression.SNAPPY: bytes.fromhex("47780000000408041016160408ff11012c01106418073080d095ffbc31"),
+}
+
+# Nodes of a broker of Pulsar 5.0.0-M1.
+TOPIC = bytes.fromhex("0a0e081d100a18d40220cdf1c5f09f340a0408222000")
+COMPACTION_CLOSED = bytes.fromhex(
+    "08ffffffffffffffffff011009181d2a180a14436f6d706163746564546f7069634c6564676572100a30f5c9acf09f34"
+)
+COMPACTION_OPEN = bytes.fromhex("081f1009181d2a180a14436f6d706163746564546f7069634c6564676572100a3094f0c5f09f34")
+COMPACTION_ENTRY = bytes.fromhex("0821100922180a14436f6d706163746564546f7069634c65646765721023")
+DELAYED = bytes.fromhex(
+    "08ffffffffffffffffff01100c18ffffffffffffffffff0130f4ecacf09f34422b0a252370756c7361722e696e7465726e616c2e64656c617965"
+    "642e6275636b65745f32325f323212023235422b0a252370756c7361722e696e7465726e616c2e64656c617965642e6275636b65745f32305f32"
+    "3012023233422b0a252370756c7361722e696e7465726e616c2e64656c617965642e6275636b65745f31325f313212023138"
+)
+SCHEMA = bytes.fromhex(
+    "0a2a080012040801100"
+    "01a20e73699f28b77c79f12cd5daac72d1f56ad8a03140ad0536197c16975b710dac1"
+    "122a08001204080110001a20e73699f28b77c79f12cd5daac72d1f56ad8a03140ad0536197c16975b710dac1"
+)
+
+TOPIC_PATH = "/managed-ledgers/public/default/persistent/compact"
+
+
+def mentions(path: str, value: bytes) -> list[Reference]:
+    """The references in a node."""
+    return references_in(Record(path.encode(), value, 0, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_compressed_values(compression: Compression) -> None:
+    """Whatever the broker's compression, the same is read."""
+    assert unpack(LEDGERS[compression]) == (compression, PLAIN_LEDGER)
+    assert unpack(CURSORS[compression]) == (compression, PLAIN_CURSOR)
+    ledgers = decode_ledger_info(LEDGERS[compression]).ledgerInfo
+    assert [(one.ledgerId, one.entries, one.size) for one in ledgers] == [(100 + n, 500, 12345) for n in range(4)]
+    cursor = decode_cursor_info(CURSORS[compression])
+    assert (cursor.cursorsLedgerId, cursor.markDeleteLedgerId, cursor.markDeleteEntryId) == (-1, 100, 7)
+
+
+@given(st.sampled_from(Compression), st.binary(max_size=5_000))
+def test_pack_and_unpack(compression: Compression, body: bytes) -> None:
+    """What is packed is found again; a plain value is never taken for a packed one, as no message begins like that."""
+    if compression is Compression.NONE:
+        body = b"\x08" + body
+    assert unpack(pack(compression, body)) == (compression, body)
+
+
+@pytest.mark.parametrize("compression", [one for one in Compression if one])
+def test_damaged_values(compression: Compression) -> None:
+    """A packed value that is cut off, or holds more than it says, is refused."""
+    value = LEDGERS[compression]
+    for damaged in (value[:-12], value[:12], value[:7], value.replace(b"\x10\x44", b"\x10\x43", 1)):
+        with pytest.raises(StoreProtocolError):
+            unpack(damaged)
+
+
+def test_unknown_compression() -> None:
+    """A compression of a later Pulsar is refused with its number."""
+    with pytest.raises(StoreUnsupported, match="type 9"):
+        unpack(LEDGERS[Compression.LZ4].replace(b"\x08\x01", b"\x08\x09", 1))
+
+
+def test_unknown_fields_survive() -> None:
+    """What later brokers add to a node is kept by whoever decodes it and encodes it again."""
+    later = b"\xa2\x06\x03abc"
+    assert ManagedLedgerInfo.FromString(TOPIC + later).SerializeToString() == TOPIC + later
+    assert ManagedCursorInfo.FromString(DELAYED + later).SerializeToString() == DELAYED + later
+
+
+def test_topic() -> None:
+    """Each ledger of a topic is mentioned, and the last one is told."""
+    assert mentions(TOPIC_PATH, TOPIC) == [
+        Reference(29, ReferenceKind.DATA, TOPIC_PATH),
+        Reference(34, ReferenceKind.DATA, TOPIC_PATH, last=True),
+    ]
+
+
+def test_offloaded_and_attributed() -> None:
+    """A ledger whose entries left the bookies is told, and so is the bookie cluster of one."""
+    info = ManagedLedgerInfo.FromString(TOPIC)
+    info.ledgerInfo[0].offloadContext.complete = True
+    info.ledgerInfo[1].properties.add(key="_pulsar.bookieClusterName", value="B")
+    assert [one[3:] for one in mentions(TOPIC_PATH, info.SerializeToString())] == [
+        (None, False, False),
+        ("B", True, False),
+    ]
+    info.ledgerInfo[0].offloadContext.bookkeeperDeleted = True
+    value = pack(Compression.ZSTD, info.SerializeToString())
+    assert [one.offloaded for one in mentions(TOPIC_PATH, value)] == [True, False]
+
+
+def test_compaction_cursor_without_a_ledger() -> None:
+    """The compacted topic's ledger is in the cursor's node once the cursor has no ledger of its own."""
+    path = TOPIC_PATH + "/__compaction"
+    assert mentions(path, COMPACTION_CLOSED) == [Reference(10, ReferenceKind.COMPACTED, path)]
+
+
+def test_compaction_cursor_with_a_ledger() -> None:
+    """While it has one, that ledger's last entry names the compacted ledger, and the node an older one."""
+    path = TOPIC_PATH + "/__compaction"
+    assert mentions(path, COMPACTION_OPEN) == [Reference(31, ReferenceKind.CURSOR, path)]
+    assert compacted_ledger(decode_cursor_info(COMPACTION_OPEN)) == 10
+    entry = decode_cursor_entry(COMPACTION_ENTRY)
+    assert (compacted_ledger(entry), entry.ledgerId, entry.entryId) == (35, 33, 9)
+
+
+def test_delayed_index() -> None:
+    """The ledgers of a cursor's delayed index are in its properties."""
+    path = "/managed-ledgers/public/default/persistent/delayed/dsub"
+    assert delayed_ledgers(decode_cursor_info(DELAYED)) == [25, 23, 18]
+    assert mentions(path, DELAYED) == [Reference(number, ReferenceKind.DELAYED_INDEX, path) for number in (25, 23, 18)]
+    with pytest.raises(StoreProtocolError, match="names no ledger"):
+        mentions(path, DELAYED.replace(b"\x12\x0225", b"\x12\x022x"))
+
+
+def test_schema() -> None:
+    """A schema's ledger is mentioned once, though the newest version stands twice in its node."""
+    path = "/schemas/public/default/events"
+    assert mentions(path, SCHEMA) == [Reference(1, ReferenceKind.SCHEMA, path)]
+
+
+def test_mere_parents_and_empty_topics() -> None:
+    """Nodes without a value, and topics without ledgers, mention nothing."""
+    assert mentions("/managed-ledgers/public", b"") == []
+    assert mentions("/schemas/public/default", b"") == []
+    assert mentions(TOPIC_PATH, ManagedLedgerInfo(properties=[{"key": "a", "value": "b"}]).SerializeToString()) == []
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    """A node that is not what Pulsar writes, or that may not be read, is named."""
+    with pytest.raises(StoreProtocolError, match=TOPIC_PATH):
+        mentions(TOPIC_PATH, TOPIC[:-1])
+    with pytest.raises(StoreProtocolError, match="/schemas/a/b/c"):
+        mentions("/schemas/a/b/c", TOPIC)
+    with pytest.raises(StoreDenied, match="no permission"):
+        references_in(Unreadable(b"/schemas/a", "no permission"))
+
+
+@given(st.binary(max_size=60))
+def test_fields_keep_every_byte(message: bytes) -> None:
+    """Whatever is split into fields is the same when it is joined; what is no message is refused."""
+    try:
+        fields = split(message)
+    except StoreProtocolError:
+        return
+    assert join(fields) == message
