@@ -6,7 +6,7 @@ that a verb given too early, twice or too late is answered and does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.migration import Undo, Verb, Verdict
 
@@ -52,6 +52,22 @@ class Lifecycle:
         self.cleanup_wanted = False
         if rules.no_pause:
             self.paused = False
+
+    def revise(self, rules: Rules) -> None:
+        """Judge the running phase by other rules from now on; what was taken stays taken."""
+        self.rules = rules
+
+    def close_gate(self, effect: str) -> None:
+        """Close a gate inside the running phase; `effect` says what `proceed` does there."""
+        self.rules, self.proceed_wanted = replace(self.rules, gate=effect), False
+
+    def open_gate(self) -> None:
+        """The phase goes on: the `proceed` that opened its gate is used up."""
+        self.rules, self.proceed_wanted = replace(self.rules, gate=""), False
+
+    def undo(self) -> None:
+        """The way back begins: it honours the rollback, and verbs are judged by its own rules from now on."""
+        self.rollback_wanted = False
 
     def commit(self) -> None:
         """The migration turned out to be committed: a rollback that was taken came too late."""

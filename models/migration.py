@@ -172,6 +172,8 @@ class Status(BaseModel):
     Attributes:
         legal_verbs: what would be accepted now.
         undo: how the running phase is undone, with `undo_cost` in a sentence.
+        failed_items: what could not be migrated so far, with the reason.
+        alarms: what makes this migration dangerous; shown in red.
         deadlines: names and times of the timers that run.
         notes: refused verbs, warnings and other events, oldest first.
     """
@@ -189,6 +191,7 @@ class Status(BaseModel):
     undo_cost: str
     legal_verbs: list[Verb]
     failed_items: list[str]
+    alarms: list[str] = []
     deadlines: dict[str, datetime]
     notes: list[str]
     facts: dict[str, Any]

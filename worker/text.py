@@ -57,7 +57,8 @@ def report_lines(report: Report) -> list[str]:
     """A report without its history."""
     named = [("figure", report.figures), ("certificate", report.certificate)]
     listed = [f"{title:<10} {name} = {value}" for title, values in named for name, value in values.items()]
-    return [f"result     {report.outcome}: {report.summary}", *listed]
+    failed = [f"failed     {item}" for item in report.failed_items]
+    return [f"result     {report.outcome}: {report.summary}", *listed, *failed]
 
 
 def _head(view: View) -> str:
@@ -85,6 +86,8 @@ def _phase_line(row: tuple[str, ...]) -> str:
 def _rest(view: View) -> list[str]:
     found: list[str] = [f"silence    {view.silence}"] if view.silence else []
     status = view.status
+    if status:
+        found += [f"ALARM      {alarm}" for alarm in status.alarms]
     if status and not view.ended:
         if status.progress:
             found.append(f"progress   {describe(status.progress)}")
@@ -97,7 +100,7 @@ def _rest(view: View) -> list[str]:
         found.append(f"verbs now  {', '.join(status.legal_verbs) or 'none'}")
     found += [_step_line(view, number) for number in range(len(view.steps))]
     if status:
-        found += [f"failed     {item}" for item in status.failed_items]
+        found += [] if view.report else [f"failed     {item}" for item in status.failed_items]
         found += [f"note       {note}" for note in status.notes[-10:]]
     return found + ending(view)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from html import escape
 
 from models.migration import Outcome, Progress, Status
 
@@ -15,10 +16,15 @@ _MARKS = {
     Outcome.PLANNED: "📝",
 }
 
+_SHOWN = 8
+"""Longest list on the one screen."""
+
 
 def render(status: Status, now: datetime) -> str:
     """One screen: headline, phases, progress, what is waited for, the way back and the last notes."""
     lines = [f"**{status.phase}** · {status.cluster} → `{status.target}` · {status.outcome}", ""]
+    for alarm in status.alarms:
+        lines += [f'🔴 <span style="color:red">**{escape(alarm)}**</span>', ""]
     lines += ["| | phase | seconds | undo | note |", "|---|---|---:|---|---|"]
     lines += [
         f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {_cell(entry.note)} |"
@@ -32,8 +38,12 @@ def render(status: Status, now: datetime) -> str:
         lines += ["", f"**Waits for** {status.waiting.why}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
     lines += ["", f"**Way back** ({status.undo}): {status.undo_cost}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
+    if failed := status.failed_items:
+        more = [f"- … and {len(failed) - _SHOWN:,} more"] if len(failed) > _SHOWN else []
+        lines += ["", f"**Failed** ({len(failed):,})", "", *(f"- {' '.join(item.split())}" for item in failed[:_SHOWN])]
+        lines += more
     if status.notes:
-        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-8:])]
+        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_SHOWN:])]
     return "\n".join(lines)
 
 

@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from models.migration import BLOCKED_GAUGE, FailureKind, Outcome, Report, SourceCleanup, Speed
     from workflows.metadata_store_rules import OFFLINE_COPY, RULES
     from workflows.migration import Migration
+    from workflows.prechecks import not_ready, require_ready
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
@@ -51,7 +52,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         if plan.dry_run:
             self.figures["blockers"] = len(facts.blockers)
             return self.report(Outcome.PLANNED, _plan_summary(facts))
-        _require(facts)
+        require_ready(facts.blockers)
         async with self.way_back(self._fail):
             if plan.mode is Mode.LIVE:
                 await self._move_live(plan)
@@ -263,17 +264,9 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         )
 
 
-def _require(facts: Precheck) -> None:
-    if facts.blockers:
-        listed = "\n".join(f"{number}. {blocker}" for number, blocker in enumerate(facts.blockers, 1))
-        raise ApplicationError(
-            f"{len(facts.blockers)} blocker(s):\n{listed}", type=FailureKind.PRECHECK_FAILED, non_retryable=True
-        )
-
-
 def _plan_summary(facts: Precheck) -> str:
     if facts.blockers:
-        return f"not ready: {'; '.join(str(blocker) for blocker in facts.blockers)}"
+        return not_ready(facts.blockers)
     return (
         f"ready: about {facts.estimated_copy_seconds:.0f} s of copying beside the traffic, then about "
         f"{facts.estimated_blocked_seconds:.0f} s with metadata writes blocked ({facts.estimate_basis})"

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
-from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    CancelledError,
+    TimeoutType,
+    is_cancelled_exception,
+)
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle import Rules
     from models.migration import FailureKind, Outcome, PhaseEntry, Report
-    from workflows.operator import Operated, PlanT
+    from workflows.operator import PlanT
+    from workflows.waits import Bounded, Interrupted
 
 ResultT = TypeVar("ResultT")
 
@@ -38,20 +45,11 @@ _RETRIES_OF_ONE = RetryPolicy(
 )
 
 
-_CHECK_EVERY = timedelta(minutes=10)
 _SHORTEST_PATIENCE = timedelta(seconds=5)
 _LONGEST_PATIENCE = timedelta(minutes=10)
 
 
-class Interrupted(Exception):
-    """A phase was left because of a rollback or a deadline."""
-
-    def __init__(self, why: str, *, by_operator: bool) -> None:
-        super().__init__(why)
-        self.by_operator = by_operator
-
-
-class Migration(Operated[PlanT]):
+class Migration(Bounded[PlanT]):
     """Base of all migration workflows.
 
     A subclass calls `super().__init__` in its `@workflow.init`, and runs its phases inside `carried_out`.
@@ -69,11 +67,13 @@ class Migration(Operated[PlanT]):
         Raises:
             Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
         """
-        if not undoing:
-            await self._hold_while_paused()
+        if undoing:
+            self.lifecycle.undo()
+        else:
+            await self.hold_while_paused()
         entry = self._enter(phase, rules)
         try:
-            result = await (self._whatever_comes(work) if undoing else self._unless_interrupted(work()))
+            result = await (self._whatever_comes(work) if undoing else self.unless_interrupted(work()))
         except Interrupted as stop:
             self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
             raise
@@ -119,40 +119,22 @@ class Migration(Operated[PlanT]):
                 self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
         return await workflow.execute_activity_method(activity, args=args, **common)
 
-    async def window(
-        self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
-    ) -> datetime:
-        """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move; returns its end.
-
-        `check` keeps the status fresh: it runs at the begin and every ten minutes, and as the window grows old more
-        seldom, since the history that it fills is limited.
-        """
-        opened = workflow.now()
-        self.deadlines["window"] = opened + length
-        self._wait_for(f"the {name} window", until=self.deadlines["window"], ends_on=("cleanup", "proceed"))
-        self.publish()
-        while not self._window_ended():
-            if check is not None:
-                await check()
-            end = self.deadlines["window"]
-            left, now = end - workflow.now(), workflow.now()
-            await _until(
-                lambda end=end: self._window_ended() or self.deadlines["window"] != end,
-                max(min(left, max(_CHECK_EVERY, (now - opened) / 10)), timedelta(0)),
-                f"{name} window",
-            )
-        self._waiting = None
-        return self.deadlines.pop("window")
-
-    @asynccontextmanager
-    async def deadline(self, name: str, length: timedelta) -> AsyncGenerator[None]:
-        """Bound the phases inside: past the deadline the running one is interrupted. A pause before them is no part."""
-        await self._hold_while_paused()
-        self.deadlines[name] = workflow.now() + length
+    async def try_step(
+        self,
+        activity: Callable[..., Awaitable[ResultT]],
+        *args: Any,
+        summary: str,
+        total: timedelta,
+        otherwise: str,
+    ) -> ResultT | None:
+        """Run a step without which the migration goes on; None and the note `otherwise` where it fails."""
         try:
-            yield
-        finally:
-            self.deadlines.pop(name, None)
+            return await self.step(activity, *args, summary=summary, total=total)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            self.note(f"{otherwise}: {_cause(error)}")
+            return None
 
     @asynccontextmanager
     async def way_back(self, undo: Callable[[str], Awaitable[bool]]) -> AsyncGenerator[None]:
@@ -233,19 +215,6 @@ class Migration(Operated[PlanT]):
         self._waiting = self._step_waiting = None
         self.publish()
 
-    def _window_ended(self) -> bool:
-        asked = self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted
-        return asked or workflow.now() >= self.deadlines["window"]
-
-    async def _hold_while_paused(self) -> None:
-        if self.lifecycle.paused:
-            self._wait_for("paused by the operator", ends_on=("resume", "rollback"))
-            self.publish()
-            await workflow.wait_condition(lambda: not self.lifecycle.paused)
-            self._waiting = None
-        if self.lifecycle.rollback_wanted:
-            raise Interrupted("rolled back by the operator", by_operator=True)
-
     async def _whatever_comes(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
         task = asyncio.ensure_future(self._repeat(work))
@@ -261,7 +230,7 @@ class Migration(Operated[PlanT]):
         while True:
             try:
                 return await work()
-            except ActivityError as error:
+            except (ActivityError, ApplicationError) as error:
                 failure = _cause(error)
             self.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
             self._wait_for("the next attempt of the way back", until=workflow.now() + patience)
@@ -269,33 +238,6 @@ class Migration(Operated[PlanT]):
             await workflow.sleep(patience, summary="next attempt of the way back")
             self._waiting = None
             patience = min(2 * patience, _LONGEST_PATIENCE)
-
-    async def _unless_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                bounds = [(at, name) for name, at in self.deadlines.items() if name != "window"]
-                end, name = min(bounds, default=(None, ""))
-                left = None if end is None else max(end - workflow.now(), timedelta(0))
-                await _until(lambda: task.done() or self.lifecycle.rollback_wanted, left, name)
-                if not task.done() and (self.lifecycle.rollback_wanted or (end is not None and workflow.now() >= end)):
-                    break
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-        # A rollback that was accepted is honoured, even if the work ended at the same moment.
-        if self.lifecycle.rollback_wanted:
-            raise Interrupted("rolled back by the operator", by_operator=True)
-        for name, at in self.deadlines.items():
-            if name != "window" and workflow.now() >= at and (task.cancelled() or task.exception() is not None):
-                raise Interrupted(f"{name}: the deadline passed", by_operator=False)
-        return task.result()
-
-
-async def _until(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
-    with suppress(TimeoutError):
-        await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)
 
 
 def _upsert(*updates: SearchAttributeUpdate[str]) -> None:

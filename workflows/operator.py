@@ -42,6 +42,7 @@ class Operated(Generic[PlanT]):
         self.history: list[PhaseEntry] = []
         self.notes: list[str] = []
         self.failed_items: list[str] = []
+        self.alarms: list[str] = []
         self.facts: dict[str, Any] = {}
         self.figures: dict[str, Any] = {}
         self.certificate: dict[str, Any] = {}
@@ -72,6 +73,7 @@ class Operated(Generic[PlanT]):
             undo_cost=rules.undo_cost,
             legal_verbs=list(self.lifecycle.legal()),
             failed_items=self.failed_items,
+            alarms=self.alarms,
             deadlines=self.deadlines,
             notes=self.notes,
             facts={**self.facts, **self.figures},
@@ -81,6 +83,11 @@ class Operated(Generic[PlanT]):
         """Remember an event for status and report."""
         self.notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
         self.publish()
+
+    def alarm(self, text: str) -> None:
+        """Show in red, from now to the end, what makes this migration dangerous."""
+        self.alarms.append(text)
+        self.note(f"🔴 {text}")
 
     def publish(self) -> None:
         """Show the state in the Web UI."""
