@@ -9,34 +9,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
-from bench.children import Child
-from deploy.devstack.jvm import JavaProgram
 from deploy.devstack.toolchain import Toolchain
+from tests.support.java_tool import JavaClientError, JavaTool
+
+__all__ = ["Digest", "HeldLedger", "JavaClientError", "JavaLedgers", "Ledger", "LedgerRead", "payloads_digest"]
 
 Digest = Literal["CRC32", "HMAC", "CRC32C", "DUMMY"]
-
-_SOURCE = Path(__file__).parent / "java" / "Ledgers.java"
-_SECONDS = 120.0
-
-
-class JavaClientError(Exception):
-    """BookKeeper's client refused.
-
-    Attributes:
-        kind: the simple name of its exception, such as `BKLedgerFencedException`.
-    """
-
-    def __init__(self, kind: str, message: str) -> None:
-        super().__init__(f"{kind}: {message}")
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -112,8 +96,8 @@ def payloads_digest(payloads: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-class JavaLedgers:
-    """One Java machine with BookKeeper's client; leaving the `with` block ends it, and held ledgers stay open.
+class JavaLedgers(JavaTool):
+    """One Java machine with BookKeeper's client; when it ends, held ledgers stay open.
 
     Metadata service URIs may be `zk+hierarchical://...` and `metadata-store:zk:...`. Every call may raise
     `JavaClientError`.
@@ -125,18 +109,8 @@ class JavaLedgers:
     """
 
     def __init__(self, tools: Toolchain, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        program = JavaProgram(_SOURCE, tools)
-        light = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+        super().__init__("Ledgers", tools, folder)
         self._settings = dict(settings or {})
-        self._child = Child(program.command(options=light), folder / "java-ledgers.log")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._child.__exit__(kind, error, trace)
 
     def create(
         self,
@@ -156,11 +130,11 @@ class JavaLedgers:
             ids: ids of the caller's choice instead.
             close: False leaves them open, with an abandoned writer.
         """
-        return self.ask("create", uri, **_made_with(ledger), ids=ids or [None] * count, close=close)
+        return self.ask("create", uri=uri, **_made_with(ledger), ids=ids or [None] * count, close=close)
 
     def hold(self, uri: str, ledger: Ledger, ledger_id: int | None = None) -> HeldLedger:
         """Write a ledger's entries one after the other and keep it open."""
-        answer = self.ask("hold", uri, **_made_with(ledger), ids=[ledger_id])
+        answer = self.ask("hold", uri=uri, **_made_with(ledger), ids=[ledger_id])
         return HeldLedger(self, uri, answer["handle"], answer["ledger_id"])
 
     def read(
@@ -182,24 +156,20 @@ class JavaLedgers:
             recover: open them as a new owner does, which fences the writer of an open one and closes it.
         """
         secret = {"digest": digest, "password": _text(password)}
-        answer = self.ask("read", uri, ids=list(ids), recover=recover, **secret)
+        answer = self.ask("read", uri=uri, ids=list(ids), recover=recover, **secret)
         return [_read(found) for found in answer]
 
     def next_id(self, uri: str) -> int:
         """Which id the cluster gives to a new ledger; the ledger is deleted again."""
-        return self.ask("next_id", uri, **_made_with(Ledger()))
+        return self.ask("next_id", uri=uri, **_made_with(Ledger()))
 
     def delete(self, uri: str, ids: Iterable[int]) -> int:
         """Delete ledgers; returns how many."""
-        return self.ask("delete", uri, ids=list(ids))
+        return self.ask("delete", uri=uri, ids=list(ids))
 
-    def ask(self, op: str, uri: str, **request: Any) -> Any:
-        """Send one request and return its result; for the methods of this class and of `HeldLedger`."""
-        self._child.order(json.dumps({"op": op, "uri": uri, "settings": self._settings, **request}))
-        answer = json.loads(self._child.await_line("{", _SECONDS))
-        if "error" in answer:
-            raise JavaClientError(answer["error"], answer["message"])
-        return answer["result"]
+    def ask(self, op: str, **request: Any) -> Any:
+        """Send one request and return its result; see `JavaTool.ask`."""
+        return super().ask(op, settings=self._settings, **request)
 
 
 class HeldLedger:
@@ -219,15 +189,15 @@ class HeldLedger:
         Raises:
             JavaClientError: of kind `BKLedgerFencedException` when somebody else has fenced the ledger.
         """
-        return self._java.ask("add", self._uri, handle=self._handle, payloads=[_text(one) for one in payloads])
+        return self._java.ask("add", uri=self._uri, handle=self._handle, payloads=[_text(one) for one in payloads])
 
     def close(self) -> None:
         """Close the ledger, as its writer."""
-        self._java.ask("close", self._uri, handle=self._handle)
+        self._java.ask("close", uri=self._uri, handle=self._handle)
 
     def abandon(self) -> None:
         """Forget the ledger; it stays open."""
-        self._java.ask("abandon", self._uri, handle=self._handle)
+        self._java.ask("abandon", uri=self._uri, handle=self._handle)
 
 
 def _made_with(ledger: Ledger) -> dict[str, Any]:
