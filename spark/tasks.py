@@ -2,60 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from array import array
 from collections.abc import Iterator
+from functools import partial
 from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
 from clients.access import MAX_STEPS, open_reader, open_writer
 from clients.equivalence import Equivalence, migrates
-from clients.errors import StoreConflict, StoreDenied
+from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
 from models.metadata_store import CLAIM, Claim
+from spark.leash import Hold, Leash
 from spark.plan import Copied, Pair, Side, Surveyed
 
 _NUMBERS = Struct(">qqI")
 _WORD = (1 << 64) - 1
 _NAMED = 100
-
-
-class Leash:
-    """Holds a writing task to the claim in the target: it stops when superseded, and keeps to the throttle."""
-
-    def __init__(self, pair: Pair, reader: StoreReader) -> None:
-        self._pair = pair
-        self._reader = reader
-        self._due = 0.0
-        self._rate: float | None = None
-        self._spent_until = time.monotonic()
-
-    def check(self, value_bytes: int) -> None:
-        """Account for bytes written; waits while they are more than the throttle allows.
-
-        Raises:
-            StoreConflict: another attempt holds the claim, or nobody does.
-        """
-        now = time.monotonic()
-        if now >= self._due:
-            self._read_claim()
-            self._due = now + 1.0
-        if self._rate:
-            self._spent_until = max(self._spent_until, now) + value_bytes / self._rate
-            while (wait := self._spent_until - time.monotonic()) > 0.05 and self._rate:
-                time.sleep(min(wait, 1.0))
-                self._read_claim()
-
-    def _read_claim(self) -> None:
-        (found,) = self._reader.read([CLAIM.encode()])
-        if not isinstance(found, Record):
-            raise StoreConflict("nobody claims the target any more; this attempt to write it stops")
-        claim = Claim.model_validate_json(found.value)
-        if claim.attempt != self._pair.attempt:
-            raise StoreConflict(f"attempt {self._pair.attempt} was superseded by attempt {claim.attempt}")
-        self._rate = claim.throttle * 1e6 / self._pair.lanes if claim.throttle else None
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -65,7 +30,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
     records = value_bytes = highest = 0
     try:
-        leash = Leash(pair, target)
+        leash = Leash(partial(_read_claim, target), attempt=pair.attempt, lanes=pair.lanes)
         for batch in reader.scan(part):
             chosen: list[Record] = []
             for record in batch:
@@ -228,6 +193,14 @@ def delete_all(pair: Pair, store: str, paths: list[bytes]) -> int:
         return writer.flush()
     finally:
         writer.close()
+
+
+def _read_claim(target: StoreReader) -> Hold | None:
+    (found,) = target.read([CLAIM.encode()])
+    if not isinstance(found, Record):
+        return None
+    claim = Claim.model_validate_json(found.value)
+    return Hold(claim.attempt, claim.throttle)
 
 
 def _records(pair: Pair, part: Partition, *, of_source: bool) -> Iterator[Record]:

@@ -1,0 +1,77 @@
+"""One BookKeeper cluster as bulk work uses it: its metadata, and connections to its bookies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from typing import NamedTuple
+
+from clients.access import Access
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.transport import BookieTls, EventLoop
+from models.store_url import StoreUrl
+
+_LOOK_EVERY = 0.02
+
+
+class Cluster(NamedTuple):
+    """A cluster; for one thread at a time.
+
+    Attributes:
+        directory: ledgers' metadata. Of a cluster that is only read, nothing is ever changed.
+        bookies: connections to the bookies.
+    """
+
+    directory: LedgerDirectoryWriter
+    bookies: Bookies
+
+
+@contextmanager
+def open_clusters(
+    source: StoreUrl, target: StoreUrl, access: Access, tls: BookieTls | None, read_timeout: float
+) -> Generator[tuple[Cluster, Cluster]]:
+    """Two clusters whose connections are waited for together, so that reads here and writes there overlap.
+
+    Args:
+        source: root of the ledgers of the first.
+        target: root of the ledgers of the second.
+        access: credentials and timeout for both ZooKeepers.
+        tls: how TLS to bookies is done; None for none.
+        read_timeout: seconds until the next replica is asked for an entry.
+    """
+    with ExitStack() as stack:
+        loop = stack.enter_context(closing(EventLoop()))
+        yield (
+            stack.enter_context(open_cluster(source, access, tls, read_timeout, loop)),
+            stack.enter_context(open_cluster(target, access, tls, read_timeout, loop)),
+        )
+
+
+@contextmanager
+def open_cluster(
+    url: StoreUrl, access: Access, tls: BookieTls | None, read_timeout: float, loop: EventLoop | None = None
+) -> Generator[Cluster]:
+    """One cluster.
+
+    Args:
+        url: root of its ledgers.
+        access: credentials and timeout for its ZooKeeper.
+        tls: how TLS to bookies is done; None for none.
+        read_timeout: seconds until the next replica is asked for an entry.
+        loop: shared with another cluster.
+    """
+    with (
+        LedgerDirectoryWriter(url, access) as directory,
+        Bookies(directory.bookies, tls=tls, read_timeout=read_timeout, loop=loop) as bookies,
+    ):
+        yield Cluster(directory, bookies)
+
+
+def rest(loop: EventLoop, seconds: float) -> None:
+    """Wait, and take in what arrives meanwhile: an answer left lying would look as if its bookie were slow."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        loop.turn()
+        time.sleep(min(left, _LOOK_EVERY))

@@ -1,0 +1,223 @@
+"""Compare ledgers of two clusters in full: metadata, and every byte of every entry."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import NamedTuple
+
+from xxhash import xxh3_128
+
+from clients.bookkeeper.cluster import Cluster
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerMetadata
+from clients.bookkeeper.outcome import CopyOutcome, Verdict
+from clients.bookkeeper.reader import LedgerReader
+from clients.errors import LedgerUnreadable, StoreError, StoreUnreachable
+
+#: Ledgers up to this many bytes are read as a whole, many at once.
+WHOLE_BYTES = 4 << 20
+
+Check = Callable[[int], None]
+"""Called with the bytes that are written next, 0 while comparing; it may wait, and raises when the work shall stop."""
+
+
+class Content(NamedTuple):
+    """What a ledger holds.
+
+    Attributes:
+        digest: of the bodies, and of where one ends and the next begins.
+        entries: how many.
+        bytes: of all bodies.
+    """
+
+    digest: bytes
+    entries: int
+    bytes: int
+
+
+class ContentSum:
+    """Adds up a ledger's bodies in their order."""
+
+    def __init__(self) -> None:
+        self._bodies, self._sizes = xxh3_128(), xxh3_128()
+        self._entries = self._bytes = 0
+
+    def add(self, bodies: Sequence[bytes]) -> int:
+        """Take in the next bodies; returns their bytes."""
+        sizes = array("I", map(len, bodies))
+        size = sum(sizes)
+        self._sizes.update(sizes.tobytes())
+        for body in bodies:
+            self._bodies.update(body)
+        self._entries += len(bodies)
+        self._bytes += size
+        return size
+
+    def content(self) -> Content:
+        """What was taken in."""
+        return Content(self._bodies.digest() + self._sizes.digest(), self._entries, self._bytes)
+
+
+def compare_batch(
+    source: Cluster, target: Cluster, ids: Sequence[int], *, check: Check = lambda _: None
+) -> list[CopyOutcome]:
+    """Compare closed ledgers of the source with those of the target; only reads.
+
+    Returns:
+        An outcome for each id: `equal`, `different` (also where the target has none), `unreadable`, `gone` or `open`.
+
+    Raises:
+        StoreError: a store, or a bookie of the target, failed, or all bookies of the source did.
+    """
+    outcomes: list[CopyOutcome] = []
+    pairs: list[tuple[LedgerRecord, LedgerRecord]] = []
+    found = zip(ids, source.directory.read(ids), target.directory.read(ids), strict=True)
+    for ledger_id, mine, theirs in found:
+        if mine is None:
+            outcomes.append(CopyOutcome(ledger_id, Verdict.GONE))
+        elif not mine.metadata.closed:
+            outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
+        elif theirs is None:
+            outcomes.append(CopyOutcome(ledger_id, Verdict.DIFFERENT, detail="the target does not have it"))
+        else:
+            pairs.append((mine, theirs))
+    return outcomes + compare_records(source, target, pairs, {}, check=check)
+
+
+def compare_records(
+    source: Cluster,
+    target: Cluster,
+    pairs: Iterable[tuple[LedgerRecord, LedgerRecord]],
+    known: Mapping[int, Content],
+    *,
+    check: Check,
+) -> list[CopyOutcome]:
+    """Compare ledgers whose metadata were read: those of the source, which are closed, with those of the target.
+
+    Args:
+        source: the one cluster.
+        target: the other.
+        pairs: metadata of each ledger on both sides.
+        known: what ledgers hold that were read from the source a moment ago; they are not read there again.
+        check: see `Check`.
+
+    Returns:
+        An outcome for each pair: `equal`, `different`, `unreadable` or `gone`.
+    """
+    outcomes: list[CopyOutcome] = []
+    alike: list[tuple[LedgerRecord, LedgerRecord]] = []
+    for mine, theirs in pairs:
+        if why := _unlike(mine.metadata, theirs.metadata):
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, detail=why))
+        else:
+            alike.append((mine, theirs))
+    contents: dict[int, Content | StoreError] = dict(known)
+    contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in known], check=check)
+    readable = [pair for pair in alike if isinstance(contents[pair[0].ledger_id], Content)]
+    copies = read_contents(target, [theirs for _, theirs in readable], check=check)
+    for mine, theirs in alike:
+        expected, found = contents[mine.ledger_id], copies.get(mine.ledger_id)
+        if isinstance(expected, StoreError):
+            outcomes.append(unreadable(source, mine.ledger_id, expected))
+        elif isinstance(found, StoreError):
+            outcomes.append(_unreadable_copy(mine.ledger_id, found))
+        elif expected == found:
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
+        else:
+            entry = _first_difference(source, target, mine, theirs)
+            why = f"entry {entry} has other bytes in the target; delete the ledger there to have it copied again"
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, *expected[1:], detail=why))
+    return outcomes
+
+
+def read_contents(
+    cluster: Cluster, records: Iterable[LedgerRecord], *, check: Check
+) -> dict[int, Content | StoreError]:
+    """What closed ledgers hold, or why they cannot be read, by id."""
+    contents: dict[int, Content | StoreError] = {}
+    for ledger_id, parts in read_all(cluster, records):
+        total = ContentSum()
+        for part in parts:
+            check(0)
+            if isinstance(part, StoreError):
+                contents[ledger_id] = part
+                break
+            total.add(part)
+        else:
+            contents[ledger_id] = total.content()
+    return contents
+
+
+def read_all(
+    cluster: Cluster, records: Iterable[LedgerRecord]
+) -> Iterator[tuple[int, Iterable[list[bytes] | StoreError]]]:
+    """Read closed ledgers: small ones as a whole and many at once, large ones part by part and one after the other.
+
+    Yields:
+        Id, and bodies in the order of the entries; the last part may be the error for which the rest cannot be read.
+        The parts of a ledger have to be taken before the next ledger is.
+    """
+    reader = LedgerReader(cluster.bookies)
+    ledgers = [(record.ledger_id, record.metadata) for record in records]
+    for ledger_id, bodies in reader.read_many([one for one in ledgers if one[1].length <= WHOLE_BYTES]):
+        yield ledger_id, (bodies,)
+    for ledger_id, metadata in ledgers:
+        if metadata.length > WHOLE_BYTES:
+            yield ledger_id, _ending_with_error(reader.entries(ledger_id, metadata))
+
+
+def _ending_with_error(parts: Iterable[list[bytes]]) -> Iterator[list[bytes] | StoreError]:
+    try:
+        yield from parts
+    except StoreError as cause:
+        yield cause
+
+
+def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcome:
+    """The outcome of a ledger that cannot be read at the source.
+
+    Raises:
+        StoreError: it is not this ledger's trouble: the store fails, or no bookie answers.
+    """
+    if source.directory.read([ledger_id]) == [None]:
+        return CopyOutcome(ledger_id, Verdict.GONE)
+    if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):
+        raise cause
+    if isinstance(cause, StoreUnreachable):
+        bookies = source.directory.bookies()
+        if all(source.bookies.trouble(bookie_id) for bookie_id in bookies):
+            raise cause
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause))
+
+
+def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:
+    if not isinstance(cause, LedgerUnreadable):
+        raise cause
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=f"in the target: {cause}")
+
+
+def _unlike(mine: LedgerMetadata, theirs: LedgerMetadata) -> str:
+    """In what the metadata differ; empty if they say the same."""
+    if mine.same_content(theirs):
+        return ""
+    names = ("state", "last_entry", "length", "digest", "custom_map")
+    differing = [name for name in names if getattr(mine, name) != getattr(theirs, name)] or ["password"]
+    said = ", ".join(f"{name} {_shown(mine, name)} and {_shown(theirs, name)}" for name in differing)
+    return f"another ledger stands in the target under this id: it differs in {said}; delete it if it is not needed"
+
+
+def _shown(metadata: LedgerMetadata, name: str) -> str:
+    if name == "password":
+        return "(not shown)"
+    value: object = getattr(metadata, name)
+    text = str(getattr(value, "name", value))
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _first_difference(source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord) -> int:
+    originals = LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata)
+    copies = LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata)
+    bodies = zip_longest(chain.from_iterable(originals), chain.from_iterable(copies))
+    return next(entry for entry, (body, copy) in enumerate(bodies) if body != copy)

@@ -1,0 +1,70 @@
+"""What one task of a bulk job over ledgers does on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from clients.access import open_reader
+from clients.bookkeeper.cluster import Cluster, open_clusters, rest
+from clients.bookkeeper.compare import compare_batch
+from clients.bookkeeper.copy import copy_batch, recover_batch
+from clients.bookkeeper.outcome import CopyOutcome
+from clients.store import Record, StoreReader
+from models.bookie_registry import SwitchClaim
+from spark.leash import Hold, Leash
+from spark.ledger_plan import Batch, LedgerPair
+
+
+class _Hands(NamedTuple):
+    """What a task works with."""
+
+    source: Cluster
+    target: Cluster
+    leash: Leash
+
+
+def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+    """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
+    outcomes: list[CopyOutcome] = []
+    with _at_work(pair) as (source, target, leash):
+        for batch in unit:
+            # An attempt that was given up may wake up here, and recovery fences writers.
+            leash.check(0)
+            lost = recover_batch(source, batch.ledger_ids) if batch.recover else []
+            outcomes += lost
+            left = set(batch.ledger_ids).difference(outcome.ledger_id for outcome in lost)
+            outcomes += copy_batch(source, target, sorted(left), verify=True, check=leash.check)
+    return outcomes
+
+
+def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+    """Compare the closed ledgers of some batches in full; an outcome for each."""
+    outcomes: list[CopyOutcome] = []
+    with _at_work(pair) as (source, target, leash):
+        for batch in unit:
+            outcomes += compare_batch(source, target, batch.ledger_ids, check=leash.check)
+    return outcomes
+
+
+@contextmanager
+def _at_work(pair: LedgerPair) -> Generator[_Hands]:
+    with ExitStack() as stack:
+        source, target = stack.enter_context(
+            open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout)
+        )
+        store = open_reader(pair.store, pair.access)
+        stack.callback(store.close)
+        claim = partial(_read_claim, store, pair.claim.encode())
+        sleep = partial(rest, source.bookies.loop)
+        yield _Hands(source, target, Leash(claim, attempt=pair.attempt, lanes=pair.lanes, sleep=sleep))
+
+
+def _read_claim(store: StoreReader, path: bytes) -> Hold | None:
+    (found,) = store.read([path])
+    if not isinstance(found, Record):
+        return None
+    claim = SwitchClaim.model_validate_json(found.value)
+    return Hold(claim.attempt, claim.throttle)
