@@ -234,8 +234,6 @@ class BookieConnection:
         wanted = wire_v2.LENGTH
         if held >= wire_v2.LENGTH:
             wanted += int.from_bytes(self._view[self._start : self._start + wire_v2.LENGTH])
-            if wanted > _LONGEST:
-                raise StoreProtocolError(f"a frame of {wanted} bytes")
         if self._start + wanted > len(self._buffer) or self._end == len(self._buffer):
             rest = bytes(self._view[self._start : self._end])
             if wanted >= len(self._buffer):
@@ -254,7 +252,10 @@ class BookieConnection:
             if operation == wire_v2.ADD:
                 self._count_adds()
                 continue
-            end = start + int.from_bytes(view[self._start : start])
+            size = int.from_bytes(view[self._start : start])
+            if size > _LONGEST:
+                raise StoreProtocolError(f"a frame of {size} bytes")
+            end = start + size
             if end > self._end:
                 return
             self._start = end
@@ -321,10 +322,12 @@ class BookieConnection:
         if len(frame) < wire_v2.BATCH_ANSWER.size:
             raise StoreProtocolError("an answer to a batch without its number")
         number = wire_v2.BATCH_ANSWER.unpack_from(frame)[-1]
-        request = self._batches.pop(number, None)
-        if request is None:
+        if number not in self._batches:
             raise StoreProtocolError(f"batch {number}, which was not asked for")
-        if code:
-            request[1](Refused(code, wire_v2.meaning(code)))
-        else:
-            request[1](wire_v2.split_bodies(bytes(frame), wire_v2.BATCH_ANSWER.size))
+        answer = (
+            Refused(code, wire_v2.meaning(code))
+            if code
+            else wire_v2.split_bodies(bytes(frame), wire_v2.BATCH_ANSWER.size)
+        )
+        _, on_answer = self._batches.pop(number)
+        on_answer(answer)

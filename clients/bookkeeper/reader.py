@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from clients.bookkeeper.fetch import Fetch, LedgerStream
 from clients.bookkeeper.metadata import LedgerMetadata
@@ -33,7 +33,7 @@ class LedgerReader:
 
     def entries(
         self, ledger_id: int, metadata: LedgerMetadata, first: int = 0, last: int | None = None
-    ) -> Iterator[list[bytes]]:
+    ) -> Generator[list[bytes]]:
         """Bodies in the order of their entries, in batches of about 1 MB; a few batches are read ahead.
 
         Args:
@@ -72,7 +72,7 @@ class LedgerReader:
 
     def read_many(
         self, ledgers: Iterable[tuple[int, LedgerMetadata]]
-    ) -> Iterator[tuple[int, list[bytes] | StoreError]]:
+    ) -> Generator[tuple[int, list[bytes] | StoreError]]:
         """All entries of closed ledgers, many ledgers in flight at once; for ledgers that fit into memory.
 
         Yields:
