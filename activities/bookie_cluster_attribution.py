@@ -1,0 +1,246 @@
+"""The steps of routing `attribution`: change which bookie cluster ledgers are said to be on, and nothing else.
+
+A position is moved when its ledger is known to be equal in both clusters, whichever way it was copied. So the way back
+is the same compare-and-set with the names exchanged: a position that named the old cluster before has its old bytes
+again after both. One that named none names the old cluster then, which means the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from activities.bookie_work import SwitchWork
+from activities.cursor_attribution import Move, promote_cursors
+from activities.plugin_admin import PluginAdmin, cursor_name
+from activities.schema_attribution import rewrite
+from activities.services import brokers
+from activities.steps import StepControl
+from activities.switch_ledgers import HIDDEN, all_references, progress_path, read_known, scan
+from activities.switch_progress import read_failed
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.errors import StoreConflict
+from clients.pulsar.attribution import restamp_schema
+from clients.pulsar.references import Reference, ReferenceKind
+from clients.store import StoreReader
+from models.bookie_cluster import ClientClosing, Direction, Promotion, ReadModeChange
+
+_NAMED = 100
+_MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
+
+
+@dataclass
+class _Positions:
+    """Positions that name a schema's or a cursor's ledger, sorted by what can be done about them."""
+
+    ready: list[Reference] = field(default_factory=list[Reference])
+    already: int = 0
+    deferred: list[str] = field(default_factory=list[str])
+    failed: list[str] = field(default_factory=list[str])
+
+
+class _Ledgers:
+    """How ledgers stand in both clusters of one direction.
+
+    Args:
+        work: the switch.
+        store: reads the brokers' metadata store.
+        ids: which ledgers.
+    """
+
+    def __init__(self, work: SwitchWork, store: StoreReader, ids: Iterable[int]) -> None:
+        wanted = sorted(set(ids))
+        self._ends = work.ends
+        self._known = read_known(work, store)
+        self._failures = read_failed(store, progress_path(work, work.direction))
+        with work.ledgers(self._ends.source) as source, work.ledgers(self._ends.target) as target:
+            self._source = _by_id(source.read(wanted))
+            self._target = _by_id(target.read(wanted))
+
+    def equal(self, ledger: int) -> bool:
+        """Whether a ledger is closed and known to be equal in both."""
+        here = self._source.get(ledger)
+        return here is not None and self._known.holds(here, self._target.get(ledger))
+
+    def home(self, ledger: int) -> str | None:
+        """The cluster that a ledger is to be read from: the target if it is equal there, else the one that has it."""
+        if self.equal(ledger) or (ledger in self._target and ledger not in self._source):
+            return self._ends.target.name
+        return self._ends.source.name if ledger in self._source else None
+
+    def failure(self, ledger: int) -> str:
+        """Why a ledger cannot be moved, now or later on; empty if there is no such reason."""
+        if ledger in self._failures:
+            return f"ledger {ledger}: {self._failures[ledger]}"
+        return "" if ledger in self._source else f"{self._ends.source.name} has no ledger {ledger}"
+
+    def obstacle(self, ledger: int) -> str:
+        """Why a ledger cannot be moved yet."""
+        if not self._source[ledger].metadata.closed:
+            return f"ledger {ledger} is open"
+        if ledger not in self._target:
+            return f"ledger {ledger} is in {self._ends.source.name} only"
+        return f"ledger {ledger} is not compared yet"
+
+
+def promote(work: SwitchWork, control: StepControl) -> Promotion:
+    """PROMOTE, or its reverse on the way back: move the attribution of every ledger that is equal in both clusters.
+
+    Idempotent, and safe to run twice at once. Open ledgers and those of one cluster only stay where they are.
+
+    Raises:
+        Cancelled: the step was cancelled.
+        StoreError: the metadata cannot be read or written, or no broker is registered to be asked.
+    """
+    source, target = work.ends.source.name, work.ends.target.name
+    with work.broker_store() as store:
+        found = _sort_out(work, store)
+        ledgers: defaultdict[str, set[int]] = defaultdict(set)
+        moves: list[Move] = []
+        for position in found.ready:
+            if position.kind is ReferenceKind.SCHEMA:
+                ledgers[position.path].add(position.ledger_id)
+            elif name := cursor_name(position.path):
+                moves.append(Move(position.path, name, position.ledger_id))
+            else:
+                found.failed.append(f"{_named(position)}: it is no cursor of a topic that brokers can look up")
+        control.check()
+        schemas = rewrite(
+            work,
+            store,
+            {path: partial(restamp_schema, old=source, new=target, ledgers=ids) for path, ids in ledgers.items()},
+        )
+        cursors = promote_cursors(work, store, control, moves)
+    failed = [*found.failed, *cursors.failed]
+    return Promotion(
+        schemas=len(schemas.done),
+        cursors=cursors.promoted,
+        already=found.already,
+        rollovers=cursors.rollovers,
+        deferred=tuple(found.deferred[:_NAMED]),
+        deferred_count=len(found.deferred),
+        contested=len(schemas.contested),
+        failed=tuple(failed[:_NAMED]),
+        failed_count=len(failed),
+    )
+
+
+def reconcile(work: SwitchWork) -> int:
+    """Set attributions of schemas again that a broker has dropped; returns how many.
+
+    Pulsar 5.0.0-M1 drops all of a schema's with the next version that it stores. Each gets the cluster that has its
+    ledger, the target where both have it equal.
+
+    Raises:
+        StoreError: the metadata cannot be read or written.
+    """
+    with work.broker_store() as store:
+        bare = [one for one in all_references(store) if one.kind is ReferenceKind.SCHEMA and one.cluster is None]
+        ledgers = _Ledgers(work, store, (one.ledger_id for one in bare))
+        homes: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for one in bare:
+            if home := ledgers.home(one.ledger_id):
+                homes[one.path][home].add(one.ledger_id)
+        done = rewrite(work, store, {path: partial(_stamp, homes=found) for path, found in homes.items()}).done
+    return sum(len(ids) for path in done for ids in homes[path].values())
+
+
+def set_read_mode(work: SwitchWork, change: ReadModeChange) -> None:
+    """Remember from which clusters to read, and tell every broker.
+
+    Raises:
+        StoreError: a broker did not take it, or none is registered; the registry has it then, and it can be repeated.
+    """
+    with work.registry() as registry:
+        registry.set_read_mode(change.mode)
+    with _all_brokers(work) as admin:
+        admin.set_read_mode(change.mode)
+
+
+def close_client(work: SwitchWork, closing: ClientClosing) -> None:
+    """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
+
+    Raises:
+        StoreConflict: brokers write there, a position still refers to it, or it is no cluster of this switch.
+        StoreError: a broker did not close it, or none is registered; it can be repeated.
+    """
+    cluster, plan = closing.cluster, work.plan
+    if cluster not in (plan.source.name, plan.target.name):
+        raise StoreConflict(f"{cluster} is no cluster of this switch; name {plan.source.name} or {plan.target.name}")
+    with work.registry() as registry:
+        directive = registry.switch_target()
+    if cluster == (directive[0].target if directive else plan.source.name):
+        raise StoreConflict(f"brokers write to {cluster}; switch to the other cluster first")
+    users = _users(work, cluster)
+    if users:
+        raise StoreConflict(
+            f"{len(users)} positions still need {cluster}, the first of them {users[0]}; let them age out or clean up, "
+            "and close its client then"
+        )
+    with _all_brokers(work) as admin:
+        admin.close_client(cluster)
+
+
+def _sort_out(work: SwitchWork, store: StoreReader) -> _Positions:
+    source, target = work.ends.source.name, work.ends.target.name
+    named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
+    found = _Positions(already=sum(one.cluster == target for one in named))
+    waiting = [one for one in named if one.cluster in (source, None)]
+    ledgers = _Ledgers(work, store, (one.ledger_id for one in waiting))
+    for one in waiting:
+        if ledgers.equal(one.ledger_id):
+            found.ready.append(one)
+        elif one.cluster is None and ledgers.home(one.ledger_id) == target:
+            found.already += 1  # brokers read those from where they write
+        elif failure := ledgers.failure(one.ledger_id):
+            found.failed.append(f"{_named(one)}: {failure}")
+        else:
+            found.deferred.append(f"{_named(one)}: {ledgers.obstacle(one.ledger_id)}")
+    return found
+
+
+def _users(work: SwitchWork, cluster: str) -> list[str]:
+    """What needs a cluster: positions attributed to it, and those without attribution that only it can serve."""
+    ends = work.plan.ends(Direction.FORWARD)
+    mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
+    with work.ledgers(mine) as directory:
+        standing = scan(directory)
+    with work.ledgers(other) as directory:
+        elsewhere = scan(directory)
+    only = standing.keys() - elsewhere.keys()
+    with work.broker_store() as store:
+        users = [
+            f"{_named(one)}, ledger {one.ledger_id}"
+            for one in all_references(store)
+            if not one.offloaded and (one.cluster == cluster or (one.cluster is None and one.ledger_id in only))
+        ]
+    return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]
+
+
+def _is_hidden(record: LedgerRecord) -> bool:
+    return record.metadata.component in HIDDEN
+
+
+def _stamp(value: bytes, homes: dict[str, set[int]]) -> bytes | None:
+    """A schema's node with the cluster of each position that has none; None if all have one."""
+    changed: bytes | None = None
+    for home, ledgers in homes.items():
+        changed = restamp_schema(changed or value, None, home, ledgers=ledgers) or changed
+    return changed
+
+
+def _all_brokers(work: SwitchWork) -> PluginAdmin:
+    with work.broker_store() as store:
+        return PluginAdmin(work.runtime.settings, brokers(store))
+
+
+def _named(position: Reference) -> str:
+    if position.kind is ReferenceKind.CURSOR and (name := cursor_name(position.path)):
+        return str(name)
+    return f"{position.kind} {position.path}"
+
+
+def _by_id(records: Iterable[LedgerRecord | None]) -> dict[int, LedgerRecord]:
+    return {record.ledger_id: record for record in records if record}

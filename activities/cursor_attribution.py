@@ -1,0 +1,153 @@
+"""Attributions of cursors, which only the topic's owner may change while it runs (PIP-477, "Cursor PROMOTE", I13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import httpx
+
+from activities.bookie_work import SwitchWork
+from activities.plugin_admin import CursorName, PluginAdmin
+from activities.services import brokers
+from activities.steps import StepControl
+from clients.errors import StoreDenied, StoreUnreachable
+from clients.pulsar.attribution import attribution
+from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.store import StoreReader, Unreadable
+from clients.zookeeper.coordination import Coordination
+
+_ASKS, _PAUSE = 3, 0.5
+_PART = 512
+_SAID = 200
+
+
+class Move(NamedTuple):
+    """A cursor that is to be promoted: its node, its name, and the ledger that was built for it."""
+
+    path: str
+    name: CursorName
+    ledger: int
+
+
+@dataclass
+class Moved:
+    """What became of cursors.
+
+    Attributes:
+        promoted: how many have the new attribution.
+        rollovers: how many have another ledger by now.
+        failed: the others, and why.
+    """
+
+    promoted: int = 0
+    rollovers: int = 0
+    failed: list[str] = field(default_factory=list[str])
+
+
+def promote_cursors(work: SwitchWork, store: StoreReader, control: StepControl, moves: Sequence[Move]) -> Moved:
+    """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
+
+    Args:
+        work: the switch; as many owners are asked at once as its plan copies batches at once.
+        store: reads the brokers' metadata store.
+        control: of the step.
+        moves: the cursors.
+
+    Raises:
+        Cancelled: the step was cancelled.
+        StoreError: the store cannot be read, or no broker is registered.
+    """
+    moved = Moved()
+    if not moves:
+        return moved
+    lanes = work.plan.migration_concurrency
+    with (
+        PluginAdmin(work.runtime.settings, brokers(store), lanes) as admin,
+        work.zookeeper() as zookeeper,
+        ThreadPoolExecutor(lanes) as pool,
+    ):
+        owners = _Owners(admin, control, work.ends.target.name)
+        for first in range(0, len(moves), _PART):
+            part = moves[first : first + _PART]
+            answers = list(pool.map(owners.ask, part))
+            _settle(work.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
+            control.progress(first + len(part), len(moves), "cursors")
+    return moved
+
+
+class _Owners:
+    """Finds and asks the owners of topics, from many threads."""
+
+    def __init__(self, admin: PluginAdmin, control: StepControl, target: str) -> None:
+        self._admin = admin
+        self._control = control
+        self._target = target
+        self._known: dict[str, str] = {}
+
+    def ask(self, move: Move) -> str:
+        """Ask for one cursor; returns what its owner answered, in words."""
+        said = ""
+        for again in range(_ASKS):
+            self._control.pause(_PAUSE if again else 0)
+            try:
+                owner = self._owner(move.name, fresh=again > 0)
+                answer = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
+            except (httpx.HTTPError, StoreUnreachable) as error:
+                said = f"its owner could not be asked ({error})"
+                continue
+            said = f"{owner} answered {answer.status_code} {answer.text.strip()[:_SAID]}".rstrip()
+            if not answer.is_server_error and not answer.is_redirect:
+                break  # else the topic may be on its way to another owner
+        return said
+
+    def _owner(self, name: CursorName, *, fresh: bool) -> str:
+        topic = name.full_topic
+        if fresh or topic not in self._known:
+            self._known[topic] = self._admin.owner(name)
+        return self._known[topic]
+
+
+class _Nodes(NamedTuple):
+    """Reads cursors in bulk, or one for certain."""
+
+    store: StoreReader
+    zookeeper: Coordination
+
+    def read(self, paths: Sequence[str]) -> list[bytes | None]:
+        """As the server says that the reader is connected to, which may be a moment behind."""
+        values: list[bytes | None] = []
+        for record in self.store.read([path.encode() for path in paths]):
+            if isinstance(record, Unreadable):
+                raise StoreDenied(record.reason)
+            values.append(record.value if record else None)
+        return values
+
+    def read_newest(self, path: str) -> bytes | None:
+        """With everything that was committed before this call."""
+        self.zookeeper.sync()
+        found = self.zookeeper.get(path)
+        return found[0] if found else None
+
+
+def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
+    for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
+        if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
+            continue
+        moved.failed.append(f"{move.name}: {said}, and its node does not name {target}")
+
+
+def _counted(target: str, move: Move, value: bytes | None, moved: Moved) -> bool:
+    """Count a cursor by what its node says; False if nothing has happened to it."""
+    if value is None:
+        return True  # somebody has deleted it
+    cursor = decode_cursor_info(value)
+    if cursor.cursorsLedgerId != move.ledger:
+        moved.rollovers += 1
+    elif attribution(cursor.cursorProperties) == target:
+        moved.promoted += 1
+    else:
+        return False
+    return True
