@@ -55,7 +55,7 @@ def test_messages_of_version_3() -> None:
     assert wire_v3.space_request().hex() == "0000000d0a06080310081801ca06020803"
     assert wire_v3.start_tls_request().hex() == "0000000b0a06080310091801d20600"
     answer = bytes.fromhex("0a060803100818011000ca060f08001080a0e7f1ef071880e0f7937c")
-    assert wire_v3.read_space(answer, "b") == wire_v3.Space(270553174016, 260373472)
+    assert wire_v3.read_space(answer, "b") == wire_v3.Space(270553174016, 33327804416)
 
 
 @pytest.mark.parametrize(
