@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,30 @@ from pydantic import TypeAdapter
 from temporalio import workflow
 from typer.main import get_command
 
-from models.metadata_store import MetadataStorePlan, Phase
-from models.migration import SEARCH_ATTRIBUTES, FailureKind, Speed, Steering, Undo, Verb, WindowChange
+from models.migration import SEARCH_ATTRIBUTES, FailureKind, MigrationPlan, Undo, Verb
 from models.settings import Settings
 from worker import migrations
 from worker.cli import app
 from worker.exits import MEANINGS, ExitCode
+from worker.migrations import KINDS, Kind
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-OPERATORS = (ROOT / "docs/metadata-store.md").read_text()
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
+BOOKIES = (ROOT / "docs/bookie-cluster.md").read_text()
 
-# Arguments of updates, as the workflows take them.
-ARGUMENTS: dict[str, type[Any]] = {"steer": Steering, "change_window": WindowChange, "set_throttle": Speed}
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+
+
+def section(text: str, heading: str) -> str:
+    """The text under a heading, up to the next one of its level."""
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
     """Cells of all tables of a section, without code marks."""
-    section = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    found = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")]
+    found = [line.strip("|").split("|") for line in section(text, heading).splitlines() if line.startswith("| ")]
     return [[cell.strip().strip("`") for cell in row] for row in found]
 
 
@@ -49,6 +54,7 @@ def commands(program: str) -> Iterator[tuple[str, list[str]]]:
 
 _BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 TEMPORAL = list(commands("temporal"))
 OURS = list(commands("pulsar-migrate"))
 
@@ -58,60 +64,122 @@ def option(words: list[str], name: str) -> str | None:
     return words[words.index(name) + 1] if name in words else None
 
 
-def definition() -> Any:
-    """What Temporal knows of the workflow's signals, queries and updates."""
-    (found,) = migrations.workflows()
-    return workflow._Definition.must_from_class(found)
+def kind_of(words: list[str]) -> Kind[Any]:
+    """The kind of migration that a `temporal` line is about, by its workflow id."""
+    return KINDS[(option(words, "--workflow-id") or "").partition("/")[0]]
 
 
-def test_every_field_of_the_plan_is_described_with_its_default() -> None:
+def definition(kind: Kind[Any]) -> Any:
+    """What Temporal knows of a workflow's signals, queries and updates."""
+    known = [workflow._Definition.must_from_class(found) for found in migrations.workflows()]
+    (mine,) = [found for found in known if found.name == kind.workflow]
+    return mine
+
+
+def page_name(kind: Kind[Any]) -> str:
+    """The page of a migration, as the table of all of them names it."""
+    (cell,) = [row[2] for row in rows(LIFECYCLE, "Migrations") if kind.workflow in row[1]]
+    return cell.partition("](")[2].rstrip(")")
+
+
+def page(kind: Kind[Any]) -> str:
+    """The text of a migration's page."""
+    return (ROOT / "docs" / page_name(kind)).read_text()
+
+
+def example(kind: Kind[Any]) -> MigrationPlan:
+    """The plan of the first start in a migration's page."""
+    starts = [words for name, words in TEMPORAL if name == page_name(kind) and words[1:3] == ["workflow", "start"]]
+    return kind.plan.model_validate_json(next(filter(None, (option(words, "--input") for words in starts))))
+
+
+@every_kind
+def test_every_field_of_the_plan_is_described_with_its_default(kind: Kind[Any]) -> None:
     """The input reference has one row for each field of the plan, and no other; each default is the code's own."""
-    table = {row[0]: row[1] for row in rows(OPERATORS, "Input") if row[0] not in ("field", "---")}
-    assert set(table) == set(MetadataStorePlan.model_fields)
-    example = MetadataStorePlan(cluster="c", source="zk:a:1", target="oxia://a:1")
-    for name, field in MetadataStorePlan.model_fields.items():
+    table = {row[0]: row[1] for row in rows(page(kind), "Input") if row[0] not in ("field", "---")}
+    assert set(table) == set(kind.plan.model_fields)
+    values = example(kind).model_dump(mode="json")
+    for name, field in kind.plan.model_fields.items():
         if field.is_required():
             assert table[name] == "required", name
         elif table[name] == "none":
             assert field.default is None, name
         else:
-            documented = MetadataStorePlan.model_validate({**example.model_dump(), name: json.loads(table[name])})
+            documented = kind.plan.model_validate({**values, name: json.loads(table[name])})
             assert getattr(documented, name) == field.default, name
 
 
+@every_kind
 @pytest.mark.parametrize("verb", Verb)
-def test_every_verb_is_explained(verb: Verb) -> None:
-    """Each verb has a row with what it does, and a command in the cheat sheet."""
+def test_every_verb_is_explained(kind: Kind[Any], verb: Verb) -> None:
+    """Each verb has a row with what it does, and a command in each migration's cheat sheet."""
     assert verb in [row[0] for row in rows(LIFECYCLE, "Verbs")]
-    cheat = OPERATORS.partition("\n## Cheat sheet\n")[2].partition("\n## ")[0]
+    cheat = section(page(kind), "Cheat sheet")
     assert f"--name {verb}" in cheat
-    assert f"pulsar-migrate {verb}" in cheat
+    assert f"pulsar-migrate {verb} {kind.name}/" in cheat
 
 
 def test_failures_and_exit_codes_are_those_of_the_code() -> None:
     """The tables hold every failure kind and every exit code with its meaning, and nothing else."""
-    first = [row[0] for row in rows(OPERATORS, "Failures and exit codes")]
+    first = [row[0] for row in rows(OPERATIONS, "Failures and exit codes")]
     heads = {"type", "code", "---"}
     assert [cell for cell in first if not cell.isdigit() and cell not in heads] == [str(kind) for kind in FailureKind]
-    codes = {int(row[0]): row[1] for row in rows(OPERATORS, "Failures and exit codes") if row[0].isdigit()}
+    codes = {int(row[0]): row[1] for row in rows(OPERATIONS, "Failures and exit codes") if row[0].isdigit()}
     assert codes == {code.value: f"{MEANINGS[code]} (`{code.name}`)" for code in ExitCode}
 
 
-def test_phases_and_undo_classes_are_those_of_the_code() -> None:
+@every_kind
+def test_phases_and_undo_classes_are_those_of_the_code(kind: Kind[Any]) -> None:
     """The phases table holds every phase, and the lifecycle page every undo class."""
-    assert [row[0] for row in rows(OPERATORS, "Phases") if row[0].isupper()] == [*Phase]
+    phases = import_module(kind.plan.__module__).Phase
+    assert [row[0] for row in rows(page(kind), "Phases") if row[0].isupper()] == [*phases]
     assert set(Undo) <= {row[0] for row in rows(LIFECYCLE, "Phases")}
 
 
 def test_settings_and_search_attributes_are_those_of_the_code() -> None:
     """Every setting of the worker has a row with its default, and every search attribute one."""
-    table = {row[0]: row[1] for row in rows(OPERATORS, "Worker settings") if row[0].startswith("PULSAR_MIGRATE_")}
+    table = {row[0]: row[1] for row in rows(OPERATIONS, "Worker settings") if row[0].startswith("PULSAR_MIGRATE_")}
     dumped = Settings.model_construct().model_dump(mode="json")
     expected = {f"PULSAR_MIGRATE_{name.upper()}": value for name, value in dumped.items()}
     assert set(table) == {*expected, "PULSAR_MIGRATE_LOG"}
     for name, value in expected.items():
         assert table[name] == (value if isinstance(value, str) else json.dumps(value)), name
-    assert set(SEARCH_ATTRIBUTES) <= {row[0] for row in rows(LIFECYCLE, "Search attributes")}
+    attributes = {row[0]: row[2] for row in rows(LIFECYCLE, "Search attributes")}
+    assert set(SEARCH_ATTRIBUTES) <= set(attributes)
+    assert all(kind in attributes["MigrationKind"] for kind in KINDS)
+
+
+@every_kind
+def test_every_migration_is_listed(kind: Kind[Any]) -> None:
+    """The README's table names each kind of migration, and links to its page."""
+    (row,) = [row for row in rows((ROOT / "README.md").read_text(), "Migrations") if kind.workflow in row[1]]
+    assert f"(docs/{page_name(kind)})" in " ".join(row)
+
+
+def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -> None:
+    """PIP-477 names sixteen invariants; the page says for each how it is kept, where, and which tests show it."""
+    table = {row[0]: row for row in rows(BOOKIES, "Invariants") if re.fullmatch(r"I\d+", row[0])}
+    assert list(table) == [f"I{number}" for number in range(1, 17)]
+    for number, row in table.items():
+        assert all(row[:4]), number
+        assert _TEST.search(f"`{row[-1]}`"), f"{number} names no test"
+
+
+def test_facts_and_figures_of_the_switch_are_those_of_the_code() -> None:
+    """Each fact and figure that the page explains is told by the workflow under that name."""
+    told = "".join(file.read_text() for file in ROOT.glob("workflows/bookie_cluster*.py"))
+    names = [row[0] for row in rows(BOOKIES, "The output explained") if row[0] not in ("name", "---")]
+    assert names
+    assert [name for name in names if name.removeprefix("build") not in told] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_tests_exist(page: Path) -> None:
+    """Every test that a page names is there."""
+    for name, function in _TEST.findall(page.read_text()):
+        assert (ROOT / name).exists(), name
+        if function:
+            assert f"def {function}(" in (ROOT / name).read_text(), f"{name}::{function}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -137,28 +205,34 @@ def anchors(text: str) -> set[str]:
 @pytest.mark.parametrize(("page", "words"), TEMPORAL, ids=lambda value: value if isinstance(value, str) else "")
 def test_commands_of_temporal_name_what_there_is(page: str, words: list[str]) -> None:
     """Workflow types, signals, queries and updates in `temporal` lines exist, and their inputs are taken."""
-    known = definition()
     given = option(words, "--input")
     if words[1:3] == ["workflow", "start"] and option(words, "--type"):
-        assert option(words, "--type") == known.name, page
+        kind = kind_of(words)
+        assert option(words, "--type") == kind.workflow, page
         assert option(words, "--task-queue") == Settings.model_fields["task_queue"].default
-        plan = MetadataStorePlan.model_validate_json(given or "")
-        assert option(words, "--workflow-id") == plan.workflow_id
+        plan = kind.plan.model_validate_json(given or "")
+        assert option(words, "--workflow-id") == kind.workflow_id(plan)
     elif words[1:3] == ["workflow", "signal"]:
-        assert option(words, "--name") in {*Verb} & set(known.signals), page
+        assert option(words, "--name") in {*Verb} & set(definition(kind_of(words)).signals), page
         assert given is None or isinstance(json.loads(given), str)
     elif words[1:4] == ["workflow", "update", "execute"]:
+        updates = definition(kind_of(words)).updates
         name = option(words, "--name") or ""
-        assert name in known.updates, page
-        TypeAdapter(ARGUMENTS[name]).validate_json(given or "")
+        assert name in updates, page
+        (argument,) = updates[name].arg_types
+        TypeAdapter(argument).validate_json(given or "")
     elif words[1:3] == ["workflow", "query"]:
-        assert option(words, "--type") in known.queries, page
+        assert option(words, "--type") in definition(kind_of(words)).queries, page
 
 
-def test_the_pages_show_every_update_and_verb() -> None:
-    """The commands of the pages cover every update and every verb's signal, so the tests above see them all."""
-    named = {(words[2], option(words, "--name")) for _, words in TEMPORAL if len(words) > 2}
-    assert {("update", name) for name in definition().updates} <= named
+@every_kind
+def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
+    """The commands of a migration's page cover its updates, queries and verbs, so that the tests above see them all."""
+    mine = [words for name, words in TEMPORAL if name == page_name(kind)]
+    named = {(words[2], option(words, "--name") or option(words, "--type")) for words in mine if len(words) > 2}
+    known = definition(kind)
+    assert {("update", name) for name in known.updates} <= named
+    assert {("query", name) for name in known.queries} <= named
     assert {("signal", verb.value) for verb in Verb} <= named
 
 
