@@ -13,9 +13,10 @@ from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from clients.zookeeper.coordination import Coordination
+from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster import BookieCluster, BookieClusterPlan, Direction
 from models.bookie_registry import SwitchClaim
+from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.ledger_plan import LedgerPair
 
@@ -105,6 +106,13 @@ class SwitchWork:
         """A session with the brokers' metadata store."""
         access = self.access
         with Coordination(self.plan.store, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+            yield zookeeper
+
+    @contextmanager
+    def reading(self, url: StoreUrl) -> Generator[CoordinationReader]:
+        """A session with a ZooKeeper that cannot write: of the brokers' metadata store, or of a cluster's ledgers."""
+        access = self.access
+        with CoordinationReader(url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
             yield zookeeper
 
     @contextmanager

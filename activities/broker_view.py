@@ -14,6 +14,7 @@ from models.settings import Settings
 from models.store_url import StoreUrl, parse_store_url
 
 _DERIVED = "metadata-store:"
+_PLUGIN_STATUS = "/admin/v2/bookie-clusters/status"
 
 
 class SeenCluster(NamedTuple):
@@ -87,6 +88,14 @@ class BrokerView:
             self._get(broker, "health?topicVersion=V2")
         except (httpx.HTTPError, ValueError) as error:
             return f"its health check failed ({error})"
+        return ""
+
+    def lacks_plugin(self, broker: Service) -> str:
+        """Why a broker seems to lack the plugin of PIP-477 ("REST API"); empty if it has it."""
+        try:
+            self._http.get(f"{admin_url(broker)}{_PLUGIN_STATUS}").raise_for_status()
+        except (httpx.HTTPError, ValueError) as error:
+            return f"{_PLUGIN_STATUS} failed ({error})"
         return ""
 
     def _get(self, broker: Service, what: str) -> httpx.Response:

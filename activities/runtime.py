@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from temporalio.client import Client
 
 from clients.access import Access
-from clients.bookkeeper.connection import BookieTls
+from clients.bookkeeper.transport import BookieTls
 from clients.equivalence import is_coordination
 from clients.zookeeper.watch import ChangeFeed
 from models.settings import Settings

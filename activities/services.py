@@ -10,7 +10,9 @@ from clients.store import Record, StoreReader
 from models.metadata_store import PARTICIPANTS
 from models.store_url import StoreUrl
 
-_BROKERS = b"/loadbalance/brokers"
+BROKERS = b"/loadbalance/brokers"
+"""Where brokers register; each has a child while its session lives."""
+
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
 _SEQUENTIAL = re.compile(rb"\d{10}$")
 
@@ -31,7 +33,7 @@ def registered(reader: StoreReader) -> list[Service]:
 
 def brokers(reader: StoreReader) -> list[Service]:
     """The brokers that are registered in their metadata store, each with a live session."""
-    return _services(reader, b"broker", _BROKERS)
+    return _services(reader, b"broker", BROKERS)
 
 
 def still_registered(url: StoreUrl, access: Access) -> list[str]:

@@ -27,6 +27,8 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
     errors.StoreDenied: (FailureKind.DENIED, False),
     errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
     errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
+    errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
+    errors.LedgerUnreadable: (FailureKind.UNREACHABLE, True),
     errors.LedgerUnreadable: (FailureKind.UNREACHABLE, False),
     errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
 }
@@ -87,12 +89,12 @@ class StepControl:
             least = shown.done if shown is not None and shown.unit == unit else 0
             self._tell(max(least, done()), total, unit)
 
-    def progress(self, done: int, total: int | None, unit: str) -> None:
-        """Tell how far the work is."""
+    def progress(self, done: int, total: int | None, unit: str, *, detail: str = "") -> None:
+        """Tell how far the work is; `detail` says the same in other units."""
         self._measured = None
-        self._tell(done, total, unit)
+        self._tell(done, total, unit, detail)
 
-    def _tell(self, done: int, total: int | None, unit: str) -> None:
+    def _tell(self, done: int, total: int | None, unit: str, detail: str = "") -> None:
         rate = done / max(time.monotonic() - self._begun, 0.001)
         eta = (total - done) / rate if total and rate and total >= done else None
         self.note = StepNote(
@@ -100,6 +102,7 @@ class StepControl:
                 done=done,
                 total=total,
                 unit=unit,
+                detail=detail,
                 rate=rate,
                 eta_seconds=eta,
                 basis="average rate of this step" if eta is not None else "",

@@ -103,6 +103,31 @@ class BookieRegistryReader:
         """The node that holds a switch's progress."""
         return f"{self.path}/{ORCHESTRATOR}/{switch_id}"
 
+    def refuse_used_address(self, name: str, uri: str) -> None:
+        """Refuse an address under which another cluster is registered, or whose root holds another's or lies in it.
+
+        Raises:
+            StoreConflict: it is so.
+        """
+        mine = parse_ledger_store_uri(uri).url
+        for other in self.clusters().values():
+            theirs = parse_ledger_store_uri(other.cluster.metadataServiceUri).url
+            if other.cluster.name != name and mine.overlaps(theirs):
+                raise StoreConflict(
+                    f"{uri} is in use by the registered cluster {other.cluster.name} "
+                    f"({other.cluster.metadataServiceUri}); two clusters need roots of their own"
+                )
+
+    def refuse_other_address(self, name: str, uri: str) -> None:
+        """Refuse another address for a cluster that is registered.
+
+        Raises:
+            StoreConflict: it is registered with another one.
+        """
+        standing = self.clusters().get(name)
+        if standing is not None:
+            self._must_be(standing.cluster, uri)
+
     def _get(self, path: str, parse: Callable[[bytes], NodeT]) -> tuple[NodeT, int] | None:
         node = self._reader.get(path)
         if node is None or not node[0]:
@@ -111,6 +136,14 @@ class BookieRegistryReader:
             return parse(node[0]), node[1].version
         except ValueError as error:
             raise StoreConflict(f"{path} holds something else: {error}; remove it, or choose another path") from error
+
+    def _must_be(self, standing: RegisteredCluster, uri: str) -> None:
+        mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(standing.metadataServiceUri).url
+        if (set(mine.hosts), mine.root) != (set(theirs.hosts), theirs.root):
+            raise StoreConflict(
+                f"{standing.name} is registered with {standing.metadataServiceUri}, not {uri}; choose another name, or "
+                f"remove {self.path}/{standing.name}"
+            )
 
 
 class BookieRegistry(BookieRegistryReader):
@@ -145,21 +178,6 @@ class BookieRegistry(BookieRegistryReader):
             self._must_be(standing.cluster, uri)
             return False
         return True
-
-    def refuse_used_address(self, name: str, uri: str) -> None:
-        """Refuse an address under which another cluster is registered, or whose root holds another's or lies in it.
-
-        Raises:
-            StoreConflict: it is so.
-        """
-        mine = parse_ledger_store_uri(uri).url
-        for other in self.clusters().values():
-            theirs = parse_ledger_store_uri(other.cluster.metadataServiceUri).url
-            if other.cluster.name != name and mine.overlaps(theirs):
-                raise StoreConflict(
-                    f"{uri} is in use by the registered cluster {other.cluster.name} "
-                    f"({other.cluster.metadataServiceUri}); two clusters need roots of their own"
-                )
 
     def set_target(self, target: str, origin: str) -> SwitchTarget:
         """Direct brokers to a cluster; a directive of this origin that names it already is left as it is.
@@ -272,12 +290,4 @@ class BookieRegistry(BookieRegistryReader):
             raise StoreConflict(
                 f"the switch {switch_id} is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that "
                 f"one end, or remove {self.progress(switch_id)} if it never will"
-            )
-
-    def _must_be(self, standing: RegisteredCluster, uri: str) -> None:
-        mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(standing.metadataServiceUri).url
-        if (set(mine.hosts), mine.root) != (set(theirs.hosts), theirs.root):
-            raise StoreConflict(
-                f"{standing.name} is registered with {standing.metadataServiceUri}, not {uri}; choose another name, or "
-                f"remove {self.path}/{standing.name}"
             )

@@ -1,0 +1,175 @@
+"""PRECHECK of the bookie cluster switch: all blockers in one answer, each with its cure; reads only."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from activities.bookie_cluster_copy import check_ids
+from activities.bookie_precheck_brokers import check_brokers
+from activities.bookie_precheck_roots import SeenRoot, check_pair, check_space, look
+from activities.bookie_work import SwitchWork
+from activities.steps import StepControl
+from activities.switch_findings import Findings
+from activities.switch_ledgers import Ledgers, all_references, dangling, moving
+from activities.switch_outline import Estimate, estimate, outline
+from clients.bookkeeper.idgen import high_path
+from clients.errors import StoreConflict
+from clients.pulsar.bookie_registry import BookieRegistryReader
+from clients.pulsar.references import Reference, ReferenceKind
+from models.bookie_cluster import IdCheck, LedgerSurvey, Routing, SwitchPrecheck
+
+_NAMED = 100
+_PULSAR = b"pulsar"
+_UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
+
+
+class SwitchPrecheckRun:
+    """One precheck."""
+
+    def __init__(self, work: SwitchWork, control: StepControl) -> None:
+        self._work = work
+        self._control = control
+        self._findings = Findings()
+        self._brokers: tuple[str, ...] = ()
+        self._named: list[Reference] = []
+        self._ids: IdCheck | None = None
+
+    def run(self) -> SwitchPrecheck:
+        """Check everything that can be checked, whatever else fails."""
+        work, findings = self._work, self._findings
+        findings.attempt("the registry of bookie clusters", self._check_registry)
+        begun = time.monotonic()
+        source, target = look(work, work.plan.source, findings), look(work, work.plan.target, findings)
+        named = findings.attempt("the brokers' metadata", self._read_references)
+        seconds = time.monotonic() - begun
+        writable = len(target.free) if target else None
+        findings.attempt("the brokers' metadata store", lambda: self._ask_brokers(writable))
+        if source and target:
+            check_pair(source, target, findings)
+            if named:
+                findings.attempt("the id generators", self._check_ids)
+        chosen = moving(work.plan, work.plan.source.name, source.ledgers, self._named) if source and named else None
+        survey = self._survey(source, chosen) if source and chosen is not None else None
+        return self._result(target, chosen, survey, seconds)
+
+    def _result(
+        self, target: SeenRoot | None, chosen: Ledgers | None, survey: LedgerSurvey | None, seconds: float
+    ) -> SwitchPrecheck:
+        needed, guess = 0, _UNKNOWN
+        if target and chosen is not None and survey:
+            needed = check_space(target, chosen, survey.largest_ensemble, self._findings)
+            left = [record for number, record in chosen.items() if number not in target.ledgers]
+            guess = estimate(
+                self._work.plan,
+                survey,
+                left=len(left),
+                left_bytes=sum(record.metadata.length for record in left),
+                look=seconds,
+            )
+        return SwitchPrecheck(
+            blockers=tuple(self._findings.blockers),
+            warnings=tuple(self._findings.warnings),
+            steps=outline(self._work.plan, survey, self._ids) if survey else (),
+            survey=survey,
+            ids=self._ids,
+            brokers=self._brokers,
+            bookies=tuple(sorted(target.free)) if target else (),
+            free_bytes=sum(target.free.values()) if target else 0,
+            needed_bytes=needed,
+            estimated_copy_seconds=guess.copy_seconds,
+            estimated_pause_seconds=guess.pause_seconds,
+            estimate_basis=guess.basis,
+        )
+
+    def _check_registry(self) -> None:
+        plan, findings = self._work.plan, self._findings
+        with self._work.reading(plan.store) as zookeeper:
+            registry = BookieRegistryReader(zookeeper, plan.registry_path)
+            others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._work.workflow_id}
+            try:
+                for cluster in (plan.source, plan.target):
+                    registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
+                    registry.refuse_other_address(cluster.name, cluster.metadataServiceUri)
+            except StoreConflict as error:
+                findings.block("ADDRESS_IN_USE", str(error), "name clusters as they are registered")
+            try:
+                active = registry.active()
+            except StoreConflict as error:
+                findings.block("ANOTHER_ACTIVE", str(error), "set the status of each registered cluster right")
+                active = None
+        if others:
+            named = ", ".join(f"{name} by {claim.workflow_id}" for name, claim in sorted(others.items()))
+            findings.block("SWITCH_OPEN", f"another switch is open: {named}", "let it end first")
+        if active is not None and active.cluster.name != plan.source.name:
+            findings.block(
+                "ANOTHER_ACTIVE",
+                f"{active.cluster.name} is ACTIVE in {plan.registry_path}, not the source {plan.source.name}",
+                "name the ACTIVE cluster as the source",
+            )
+
+    def _read_references(self) -> None:
+        with self._work.broker_store() as store:
+            self._named = all_references(store)
+
+    def _ask_brokers(self, writable: int | None) -> None:
+        self._brokers = check_brokers(self._work, self._findings, writable)
+
+    def _check_ids(self) -> None:
+        plan, findings = self._work.plan, self._findings
+        ids = self._ids = check_ids(self._work, self._control)
+        if ids.safe:
+            return
+        behind = (
+            f"new ids of {plan.target.name} begin at {ids.next_id:,}, and ids up to {ids.highest:,} are in use: topics "
+            "whose ledgers' ids do not grow lose messages (I11)"
+        )
+        node = f"{plan.target.root.root}{high_path(ids.cure)}"
+        if plan.advance_ids:
+            self._warn_of_cached_ids()
+        elif plan.skip_idgen_precheck:
+            findings.warn(f"LAB ONLY: {behind}")
+        else:
+            findings.block(
+                "TARGET_IDS_BEHIND", behind, f'set "advance_ids": true, and the switch creates {node}; or create that'
+            )
+
+    def _warn_of_cached_ids(self) -> None:
+        if self._work.plan.routing is Routing.ATTRIBUTION:
+            self._findings.warn(
+                f"clients that have created ledgers in {self._work.plan.target.name} already, with BookKeeper's own "
+                "driver (zk+hierarchical), do not notice that its id generator jumps; restart those"
+            )
+
+    def _survey(self, source: SeenRoot, chosen: Ledgers) -> LedgerSurvey:
+        lost = dangling(source.ledgers, self._named)
+        self._warn_of_ledgers(source, chosen, lost)
+        records = chosen.values()
+        return LedgerSurvey(
+            ledgers=len(chosen),
+            unsealed=sum(not record.metadata.closed for record in records),
+            entry_bytes=sum(record.metadata.length for record in records),
+            kinds=dict(Counter(record.metadata.component or "other" for record in records).most_common()),
+            references=len(self._named),
+            dangling=tuple(f"{one.path}: {one.kind} ledger {one.ledger_id}" for one in lost[:_NAMED]),
+            dangling_count=len(lost),
+            largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
+        )
+
+    def _warn_of_ledgers(self, source: SeenRoot, chosen: Ledgers, lost: list[Reference]) -> None:
+        plan, findings = self._work.plan, self._findings
+        if lost:
+            findings.warn(f"{len(lost):,} positions refer to ledgers that {source.cluster.name} does not have either")
+        ids = {one.ledger_id for one in self._named}
+        alien = sum(
+            number not in ids and record.metadata.custom_map.get("application") != _PULSAR
+            for number, record in chosen.items()
+        )
+        if alien:
+            findings.warn(f"{alien:,} ledgers are not Pulsar's; they are moved, and their users are not checked")
+        unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
+        if unstamped and plan.routing is Routing.ATTRIBUTION:
+            findings.warn(
+                f"{len(unstamped):,} data ledgers carry no attribution, and brokers with the plugin look for such in "
+                f"the ACTIVE cluster: let them age out before CLEANUP, which makes {plan.target.name} ACTIVE"
+            )

@@ -1,0 +1,109 @@
+"""The part of PRECHECK that asks the registered brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+
+from activities.bookie_work import SwitchWork
+from activities.broker_control import BrokerController
+from activities.broker_view import BrokerView
+from activities.services import Service, brokers
+from activities.switch_findings import Findings
+from models.bookie_cluster import Routing
+
+_ENSEMBLE = "managedLedgerDefaultEnsembleSize"
+
+
+def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None) -> tuple[str, ...]:
+    """Check every registered broker; returns their names with their versions.
+
+    Args:
+        work: the switch.
+        findings: take what was found.
+        bookies: writable bookies of the target; None if that is not known.
+
+    Raises:
+        StoreError: the brokers' metadata store cannot be read.
+    """
+    plan = work.plan
+    missing = BrokerController(work.runtime.settings, plan.broker_control, plan.cluster).missing()
+    if missing and plan.routing is Routing.RESTART:
+        findings.block(
+            "BROKER_CONTROL_UNSET",
+            f'the worker\'s settings lack {missing}, which "broker_control": "{plan.broker_control}" needs',
+            'set them and restart the worker, or choose "broker_control": "manual"',
+        )
+    with work.broker_store() as store:
+        running = brokers(store)
+    if not running:
+        findings.warn(f"no broker is registered in {plan.metadata_url}; check the address if there should be one")
+    versions: dict[str, str | None] = {}
+    with BrokerView(work.runtime.settings) as view:
+        for broker in running:
+            versions[broker.name] = view.version(broker)
+            _check_settings(work, view, broker, findings, bookies)
+        if plan.routing is Routing.ATTRIBUTION:
+            _check_plugin(running, view.lacks_plugin, findings)
+    _compare_versions(versions, findings)
+    return tuple(f"{name} {version or '(version unknown)'}" for name, version in sorted(versions.items()))
+
+
+def _check_settings(
+    work: SwitchWork, view: BrokerView, broker: Service, findings: Findings, bookies: int | None
+) -> None:
+    source = work.plan.source
+    seen = view.bookie_cluster(broker)
+    if seen.url is None:
+        findings.block(
+            "BROKERS_UNKNOWN",
+            f"{broker.name}: {seen.why}, so that nothing can prove which bookie cluster it uses",
+            "let the worker reach its admin interface, with PULSAR_MIGRATE_ADMIN_TOKEN of a superuser if it asks for "
+            "one; a broker that was killed vanishes when its session has expired",
+        )
+        return
+    if not seen.url.overlaps(source.root):
+        findings.block(
+            "BROKERS_ELSEWHERE",
+            f"{broker.name} uses {seen.text}, not the source {source.metadataServiceUri}",
+            "name the bookie cluster that the brokers use as the source, with the servers as they name them",
+        )
+    try:
+        settings = view.configuration(broker)
+    except (httpx.HTTPError, ValueError) as error:
+        findings.warn(f"{broker.name}: its configuration could not be read again ({error})")
+        return
+    if str(settings.get("autoSkipNonRecoverableData", "")).lower() == "true":
+        findings.block(
+            "AUTO_SKIP",
+            f"{broker.name} has autoSkipNonRecoverableData=true: it would skip messages that it cannot read at once, "
+            "and for good",
+            "set it to false in every broker.conf until the window is over",
+        )
+    wanted = str(settings.get(_ENSEMBLE, ""))
+    if bookies and wanted.isdigit() and int(wanted) > bookies:
+        findings.block(
+            "ENSEMBLE_TOO_LARGE",
+            f"{broker.name} creates ledgers with {_ENSEMBLE}={wanted}, and {work.plan.target.name} has {bookies} "
+            "writable bookies",
+            "start more bookies",
+        )
+
+
+def _check_plugin(running: list[Service], lacks: Callable[[Service], str], findings: Findings) -> None:
+    without = [f"{broker.name}: {why}" for broker in running if (why := lacks(broker))]
+    if without:
+        findings.block(
+            "PLUGIN_MISSING",
+            f"routing `attribution` needs brokers with the plugin of PIP-477: {'; '.join(without)}",
+            'install the plugin on every broker, or use "routing": "restart"',
+        )
+
+
+def _compare_versions(versions: dict[str, str | None], findings: Findings) -> None:
+    if len(set(versions.values())) > 1:
+        named = ", ".join(f"{name} {version or 'unknown'}" for name, version in sorted(versions.items()))
+        findings.warn(f"brokers have different versions: {named}")
+    elif None in versions.values():
+        findings.warn("the brokers' version could not be read")

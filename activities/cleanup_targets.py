@@ -1,0 +1,178 @@
+"""Which ledgers may be deleted: judged from what both clusters and Pulsar's metadata say, without asking a server."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from activities.switch_ledgers import HIDDEN, Ledgers
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerState
+from clients.pulsar.references import Reference
+from models.bookie_cluster import BookieClusterPlan, CleanupTargets, Routing
+
+_EXAMPLES = 20
+
+
+class Facts(NamedTuple):
+    """What the judgement rests on.
+
+    Attributes:
+        plan: the switch.
+        source: the ledgers of the cluster that it left.
+        target: the ledgers of the cluster that it went to.
+        named: what Pulsar's metadata refer to.
+        copies: ledgers that were compared in full after their copy, with the zxid of the target's znode then.
+        line: highest id of the source when brokers were directed away; None before that.
+        users: brokers that use the source, or may use it, each with a reason.
+    """
+
+    plan: BookieClusterPlan
+    source: Mapping[int, LedgerRecord]
+    target: Mapping[int, LedgerRecord]
+    named: list[Reference]
+    copies: Mapping[int, int]
+    line: int | None
+    users: tuple[str, ...]
+
+
+class Judgement(NamedTuple):
+    """Ledgers to delete, ascending by id, and how many are kept for which reason."""
+
+    delete: list[LedgerRecord]
+    kept: Counter[str]
+
+    def listed(self, cluster: str) -> CleanupTargets:
+        """As the operator gets it."""
+        return CleanupTargets(
+            cluster=cluster,
+            ledgers=len(self.delete),
+            entry_bytes=sum(record.metadata.length for record in self.delete),
+            examples=tuple(record.ledger_id for record in self.delete[:_EXAMPLES]),
+            kept=self.kept.total(),
+            reasons=tuple(f"{count:,} {why}" for why, count in self.kept.most_common()),
+        )
+
+
+def judge_source(facts: Facts, *, force: bool) -> Judgement:
+    """The ledgers of the source that a cleanup may delete.
+
+    Args:
+        facts: how things stand.
+        force: see `CleanupOrder`.
+    """
+    mentions = _by_ledger(facts.named)
+    restart = facts.plan.routing is Routing.RESTART
+    judgement = Judgement([], Counter())
+    for number in sorted(facts.source):
+        record = facts.source[number]
+        mentioned = mentions.get(number, [])
+        why = _restart_reason(facts, record, mentioned) if restart else _attribution_reason(facts, record, mentioned)
+        if not why and not _compared(facts, record):
+            why = _never_copied(facts, record, force=force)
+        if not why and restart and facts.users and not force:
+            why = f"while brokers use {facts.plan.source.name} or may do so: {'; '.join(facts.users)}"
+        if why:
+            judgement.kept[why] += 1
+        else:
+            judgement.delete.append(record)
+    return judgement
+
+
+def judge_copies(facts: Facts) -> Judgement:
+    """The ledgers of the target that this switch put there, and that a rollback may delete."""
+    mentions = _by_ledger(facts.named)
+    judgement = Judgement([], Counter())
+    for number in sorted(facts.target):
+        standing = facts.target[number]
+        record = facts.source.get(number)
+        mentioned = mentions.get(number, [])
+        if not _is_copy(facts, standing, record):
+            judgement.kept["are not copies of this switch"] += 1
+        elif any(one.cluster == facts.plan.target.name for one in mentioned):
+            judgement.kept[f"are attributed to {facts.plan.target.name}"] += 1
+        elif mentioned and (record is None or not _same_or_unfinished(standing, record)):
+            judgement.kept[f"are referred to, and {facts.plan.source.name} does not hold them"] += 1
+        else:
+            judgement.delete.append(standing)
+    return judgement
+
+
+def strays(facts: Facts) -> Ledgers:
+    """Ledgers that the source got after brokers were directed away from it."""
+    if facts.line is None:
+        return {}
+    line = facts.line
+    return {number: record for number, record in facts.source.items() if number > line and number not in facts.copies}
+
+
+def gained(facts: Facts) -> Ledgers:
+    """Ledgers that the target alone has, copies left out."""
+    return {
+        number: record
+        for number, record in facts.target.items()
+        if number not in facts.source and number not in facts.copies
+    }
+
+
+def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
+    """Brokers read the target alone, so that what is referred to must be there."""
+    if mentioned and not _stands(facts, record):
+        return f"are referred to, and are not verified in {facts.plan.target.name}"
+    return ""
+
+
+def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
+    source, target = facts.plan.source.name, facts.plan.target.name
+    if any(one.cluster in (None, source) for one in mentioned):
+        return f"are referred to as ledgers of {source}"
+    if mentioned and not _stands(facts, record):
+        return f"are attributed to {target}, and are not verified there"
+    if record.metadata.component in HIDDEN:
+        return "may be referred to by a cursor's ledger (compacted topics)"
+    return ""
+
+
+def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
+    """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
+    source = facts.plan.source.name
+    if not record.metadata.closed:
+        return "are open: somebody may write to them"
+    if force:
+        return ""
+    if facts.line is not None and record.ledger_id > facts.line:
+        return f"were created in {source} after brokers were directed away from it"
+    return "were never copied, although nothing refers to them"
+
+
+def _compared(facts: Facts, record: LedgerRecord) -> bool:
+    return record.ledger_id in facts.copies
+
+
+def _stands(facts: Facts, record: LedgerRecord) -> bool:
+    """Whether the ledger was compared in full, and the target still has it; its replicas may have moved since."""
+    standing = facts.target.get(record.ledger_id)
+    return _compared(facts, record) and standing is not None and record.metadata.same_content(standing.metadata)
+
+
+def _is_copy(facts: Facts, standing: LedgerRecord, record: LedgerRecord | None) -> bool:
+    if facts.copies.get(standing.ledger_id) == standing.mzxid:
+        return True
+    return record is not None and _same_or_unfinished(standing, record)
+
+
+def _same_or_unfinished(standing: LedgerRecord, record: LedgerRecord) -> bool:
+    """Whether a ledger of the target has the source's content, or is a copy that was not finished."""
+    mine, theirs = standing.metadata, record.metadata
+    if mine.closed:
+        return mine.same_content(theirs)
+    same = (mine.custom_map, mine.digest, mine.password) == (theirs.custom_map, theirs.digest, theirs.password)
+    return same and mine.state is LedgerState.OPEN
+
+
+def _by_ledger(named: Iterable[Reference]) -> dict[int, list[Reference]]:
+    mentions: dict[int, list[Reference]] = {}
+    for one in named:
+        mentions.setdefault(one.ledger_id, []).append(one)
+    return mentions

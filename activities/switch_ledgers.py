@@ -1,0 +1,113 @@
+"""Which ledgers a bookie cluster switch moves, and which of them need not be looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from activities.bookie_work import SwitchWork
+from activities.switch_progress import read_verified
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
+from clients.pulsar.references import Reference, ReferenceKind, references
+from clients.store import StoreReader
+from models.bookie_cluster import BookieClusterPlan, Direction, LedgerScope, Routing
+from models.bookie_registry import ORCHESTRATOR
+
+Ledgers = dict[int, LedgerRecord]
+
+#: Components that Pulsar's metadata may refer to from within a cursor's ledger, where a walk does not look.
+HIDDEN = frozenset(("compacted-ledger",))
+
+_PROMOTED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
+
+
+def scan(directory: LedgerDirectory) -> Ledgers:
+    """All ledgers of a cluster by id.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    return {record.ledger_id: record for batch in directory.scan() for record in batch}
+
+
+def all_references(store: StoreReader) -> list[Reference]:
+    """Every position in Pulsar's metadata that names a ledger.
+
+    Raises:
+        StoreError: the metadata cannot be read.
+    """
+    return [reference for batch in references(store) for reference in batch]
+
+
+def moving(
+    plan: BookieClusterPlan, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[Reference]
+) -> Ledgers:
+    """The ledgers of a source that the switch moves.
+
+    Args:
+        plan: says which.
+        source_name: name of the cluster that they are moved from.
+        ledgers: all that the cluster has.
+        named: what Pulsar's metadata refer to.
+    """
+    if plan.routing is Routing.RESTART and plan.ledgers is LedgerScope.ALL:
+        return dict(ledgers)
+    if plan.routing is Routing.RESTART:
+        ids = {reference.ledger_id for reference in named}
+        hidden = (number for number, record in ledgers.items() if record.metadata.component in HIDDEN)
+        return _chosen(ledgers, ids.union(hidden))
+    here = (None, source_name)
+    return _chosen(
+        ledgers,
+        {reference.ledger_id for reference in named if reference.kind in _PROMOTED_KINDS and reference.cluster in here},
+    )
+
+
+def dangling(ledgers: Collection[int], named: Iterable[Reference]) -> list[Reference]:
+    """Positions whose ledger is absent from a cluster, save for those whose entries are in tiered storage."""
+    return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
+
+
+@dataclass
+class Verified:
+    """Ledgers of which both sides were compared in full.
+
+    Attributes:
+        copies: of this direction, with the zxid of the target's znode then.
+        originals: of the other direction, with the zxid that the source's znode of this one had: a ledger that came
+            from where it would go to need not be copied back.
+    """
+
+    copies: dict[int, int] = field(default_factory=dict[int, int])
+    originals: dict[int, int] = field(default_factory=dict[int, int])
+
+    def holds(self, record: LedgerRecord, standing: LedgerRecord | None) -> bool:
+        """Whether a ledger of the source is known to be equal in the target: neither has changed since, and they agree.
+
+        Args:
+            record: the ledger in the source.
+            standing: the ledger of this id in the target.
+        """
+        if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):
+            return False
+        if self.copies.get(record.ledger_id) == standing.mzxid:
+            return True
+        return self.originals.get(record.ledger_id) == record.mzxid
+
+
+def read_known(work: SwitchWork, store: StoreReader) -> Verified:
+    """What earlier attempts of both directions have compared."""
+    back = Direction.FORWARD if work.direction is Direction.BACK else Direction.BACK
+    return Verified(
+        copies=read_verified(store, progress_path(work, work.direction)),
+        originals=read_verified(store, progress_path(work, back)),
+    )
+
+
+def progress_path(work: SwitchWork, direction: Direction) -> str:
+    """The node that holds the progress of a direction."""
+    return f"{work.plan.registry_path}/{ORCHESTRATOR}/{work.plan.ends(direction).switch_id}"
+
+
+def _chosen(ledgers: Mapping[int, LedgerRecord], ids: Iterable[int]) -> Ledgers:
+    return {number: ledgers[number] for number in ids if number in ledgers}

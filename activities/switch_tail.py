@@ -1,0 +1,174 @@
+"""What is done while brokers are stopped: open ledgers are sealed, the tail follows, and both sides are compared."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from activities.bookie_work import SwitchWork
+from activities.ledger_copying import NAMED, LedgerCopying
+from activities.services import BROKERS, Service, brokers
+from activities.steps import StepControl
+from activities.switch_ledgers import Ledgers, Verified, all_references, moving, read_known, scan
+from activities.switch_progress import SwitchProgress
+from clients.errors import StoreConflict
+from clients.pulsar.references import Reference
+from clients.store import Record, StoreReader
+from models.bookie_cluster import TailCopy
+from spark.ledger_plan import LedgerPair
+
+_POLL = 0.25
+# One for what was open or missing, one to see that nothing is left; the others for ledgers that vanish meanwhile.
+_ROUNDS = 5
+
+
+class _BrokersCame(Exception):
+    """A broker has registered, or one that was registered has gone: what was copied may not be all."""
+
+
+class _Sides(NamedTuple):
+    """Both clusters as one look found them; `chosen` are the ledgers of the source that move."""
+
+    source: Ledgers
+    target: Ledgers
+    chosen: Ledgers
+
+
+class TailRun:
+    """One attempt at the tail."""
+
+    def __init__(self, work: SwitchWork, control: StepControl) -> None:
+        self._work = work
+        self._control = control
+
+    def run(self) -> TailCopy:
+        """Copy until the target holds everything, without a broker from begin to end.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
+            StoreError: a store failed; the step can be repeated, and goes on.
+        """
+        pair, claim = self._work.claimed()
+        work = self._work
+        with work.zookeeper() as zookeeper, work.broker_store() as store:
+            progress = SwitchProgress(work, zookeeper, claim.attempt)
+            verified = read_known(work, store)
+            while True:
+                alone = _Alone(store, self._control)
+                try:
+                    return self._copy(store, pair, progress, verified, alone)
+                except _BrokersCame:
+                    progress.require()
+
+    def _copy(
+        self, store: StoreReader, pair: LedgerPair, progress: SwitchProgress, verified: Verified, alone: _Alone
+    ) -> TailCopy:
+        progress.forget_failed()
+        named = all_references(store)
+        copying = LedgerCopying(self._work, self._control, pair, progress, verified, guard=alone.require)
+        sides, known = self._settle(copying, verified, named)
+        alone.require()
+        progress.draw_line(max(sides.source, default=-1))
+        if self._work.plan.full_verify:
+            copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
+        progress.require()
+        removed = self._remove_orphans(sides, verified, named)
+        missing, stand = _missing(self._work.ends.target.name, sides, copying.failed, named)
+        alone.require()
+        return TailCopy(
+            copy_summary=copying.summary(known=known),
+            checked=len(sides.chosen),
+            removed=removed,
+            references=stand,
+            missing=tuple(missing[:NAMED]),
+            missing_count=len(missing),
+        )
+
+    def _settle(self, copying: LedgerCopying, verified: Verified, named: list[Reference]) -> tuple[_Sides, int]:
+        """Copy until a look finds nothing that is neither verified nor failed; returns that look."""
+        known: int | None = None
+        for _ in range(_ROUNDS):
+            self._control.check()
+            sides = self._look(named)
+            todo = [
+                record
+                for number, record in sides.chosen.items()
+                if number not in copying.failed and not verified.holds(record, sides.target.get(number))
+            ]
+            if known is None:
+                known = len(sides.chosen) - len(todo)
+            if not todo:
+                return sides, known
+            copying.copy(todo)
+        raise StoreConflict(
+            f"ledgers of {self._work.ends.source.name} keep changing although no broker is registered; stop whoever "
+            "else writes there"
+        )
+
+    def _look(self, named: list[Reference]) -> _Sides:
+        work = self._work
+        with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
+            everything, standing = scan(source), scan(target)
+        return _Sides(everything, standing, moving(work.plan, work.ends.source.name, everything, named))
+
+    def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[Reference]) -> int:
+        """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
+        referred = {reference.ledger_id for reference in named}
+        orphans = [
+            (number, standing.version)
+            for number, mzxid in verified.copies.items()
+            if number not in sides.source
+            and number not in referred
+            and (standing := sides.target.get(number)) is not None
+            and standing.mzxid == mzxid
+        ]
+        if not orphans:
+            return 0
+        with self._work.ledgers_to_change(self._work.ends.target) as target:
+            return target.delete(orphans)
+
+
+class _Alone:
+    """Proves that no broker is registered, from the moment it is made.
+
+    Args:
+        store: the brokers' metadata store.
+        control: told of what is waited for, until none is.
+    """
+
+    def __init__(self, store: StoreReader, control: StepControl) -> None:
+        self._store = store
+        while True:
+            # Each broker that registers or goes changes the parent, also when both happen between two looks.
+            self._mark = self._parent()
+            running = brokers(store)
+            if not running:
+                break
+            control.waiting_for(f"{_names(running)} to stop: the copy begins anew when no broker is registered")
+            control.pause(_POLL)
+        control.waiting_for("")
+
+    def require(self) -> None:
+        """Raise `_BrokersCame` unless it was so all the time."""
+        if brokers(self._store) or self._parent() != self._mark:
+            raise _BrokersCame
+
+    def _parent(self) -> int:
+        (found,) = self._store.read([BROKERS])
+        return found.children_changed if isinstance(found, Record) else 0
+
+
+def _missing(target: str, sides: _Sides, failed: dict[int, str], named: list[Reference]) -> tuple[list[str], int]:
+    """Positions whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
+    missing: list[str] = []
+    stand = 0
+    for one in named:
+        standing = sides.target.get(one.ledger_id)
+        if standing is not None and standing.metadata.closed and one.ledger_id not in failed:
+            stand += 1
+        elif one.ledger_id in sides.source:
+            missing.append(f"{one.path}: {one.kind} ledger {one.ledger_id} does not stand in {target}")
+    return missing, stand
+
+
+def _names(running: list[Service]) -> str:
+    return ", ".join(broker.name for broker in running)
