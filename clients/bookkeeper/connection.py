@@ -72,7 +72,7 @@ class BookieConnection:
         read_timeout: seconds of waiting without a byte while an entry is due, after which the connection is given up. A
             request that is not answered within four times as long ends it too.
         add_timeout: the same while only answers to adds are awaited, which wait for the bookie's disk.
-        on_lost: called once with the reason when the connection is lost or given up.
+        on_lost: called once when the connection is lost or given up, with the reason and whether an answer was due.
 
     Attributes:
         lost: why it is lost; empty while it stands.
@@ -90,7 +90,7 @@ class BookieConnection:
         *,
         read_timeout: float,
         add_timeout: float,
-        on_lost: Callable[[str], None],
+        on_lost: Callable[[str, bool], None],
     ) -> None:
         connected.settimeout(0)
         self.bookie_id = bookie_id
@@ -199,11 +199,12 @@ class BookieConnection:
         self._loop.remove(self)
         self.socket.close()
         self._queue.clear()
+        awaiting = self.awaiting
         waiting = [entry for entries in self._reads.values() for entry in entries] + list(self._batches.values())
         self._reads.clear()
         self._batches.clear()
         self.unanswered_adds = 0
-        self._on_lost(reason)
+        self._on_lost(reason, awaiting)
         for _, on_answer in waiting:
             on_answer(Refused(wire_v2.LOST, reason))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -68,6 +69,9 @@ class Bookies:
             StoreDenied: the bookie refuses TLS.
         """
         connection = self._connections.get(bookie_id)
+        if connection and not connection.awaiting:
+            connection.receive()  # It takes notice that the bookie has closed an idle connection, and may be back.
+            connection = self._connections.get(bookie_id)
         if connection is None:
             connection = self._connections[bookie_id] = self._connect(bookie_id)
         return connection
@@ -138,12 +142,13 @@ class Bookies:
             self.loop,
             read_timeout=self.read_timeout,
             add_timeout=self.add_timeout,
-            on_lost=lambda reason: self._lost(bookie_id, reason),
+            on_lost=partial(self._lost, bookie_id),
         )
 
-    def _lost(self, bookie_id: str, reason: str) -> None:
+    def _lost(self, bookie_id: str, reason: str, awaiting: bool) -> None:  # noqa: FBT001 called by position only
         self._connections.pop(bookie_id, None)
-        self.avoid(bookie_id, reason)
+        if awaiting:
+            self.avoid(bookie_id, reason)
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
         bookie = self._known.get(bookie_id)

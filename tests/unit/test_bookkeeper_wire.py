@@ -83,7 +83,12 @@ class Peer:
         self.lost: list[str] = []
         self.answers: list[tuple[str, list[bytes] | Refused]] = []
         self.connection = BookieConnection(
-            "b", ours, self.loop, read_timeout=0.2, add_timeout=0.4, on_lost=self.lost.append
+            "b",
+            ours,
+            self.loop,
+            read_timeout=0.2,
+            add_timeout=0.4,
+            on_lost=lambda reason, _awaiting: self.lost.append(reason),
         )
 
     def read(self, name: str, entry_id: int) -> None:

@@ -1,0 +1,139 @@
+"""Ledgers made by this project's own client, for tests of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.writer import LedgerWriter
+from clients.errors import LedgerUnreadable
+
+# Far from the ids that a generator gives.
+_IDS = itertools.count(1_000_000)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A ledger with its entries.
+
+    Attributes:
+        ledger_id: its id.
+        metadata: as it stands in ZooKeeper.
+        bodies: of all entries.
+    """
+
+    ledger_id: int
+    metadata: LedgerMetadata
+    bodies: list[bytes]
+
+
+class Cluster:
+    """One cluster's ledgers and bookies.
+
+    Args:
+        directory: its ledgers' metadata.
+        bookies: its bookies.
+    """
+
+    def __init__(self, directory: LedgerDirectoryWriter, bookies: Bookies) -> None:
+        self.directory, self.bookies = directory, bookies
+
+    def open(
+        self,
+        segments: Sequence[tuple[int, Sequence[str]]],
+        quorums: tuple[int, int] = (2, 2),
+        digest: DigestType = DigestType.CRC32C,
+        password: bytes = b"",
+    ) -> Written:
+        """Create an open, empty ledger; `quorums` are those of writes and of acknowledgements."""
+        metadata = LedgerMetadata(
+            ensemble_size=len(segments[0][1]),
+            write_quorum=quorums[0],
+            ack_quorum=quorums[1],
+            state=LedgerState.OPEN,
+            length=0,
+            last_entry=-1,
+            segments=tuple(Segment(first, tuple(ensemble)) for first, ensemble in segments),
+            digest=digest,
+            password=password,
+        )
+        ledger_id = next(_IDS)
+        assert self.directory.create([(ledger_id, metadata)]) == [True]
+        return Written(ledger_id, metadata, [])
+
+    def fill(self, ledger: Written, datas: Sequence[bytes]) -> Written:
+        """Write entries and leave the ledger open."""
+        bodies = pack(ledger, datas)
+        writer = LedgerWriter(self.bookies)
+        writer.add(ledger.ledger_id, ledger.metadata, 0, bodies)
+        writer.flush()
+        return replace(ledger, bodies=bodies)
+
+    def close(self, ledger: Written, datas: Sequence[bytes]) -> Written:
+        """Write entries and close the ledger."""
+        filled = self.fill(ledger, datas)
+        metadata = replace(
+            ledger.metadata, state=LedgerState.CLOSED, last_entry=len(datas) - 1, length=sum(map(len, datas))
+        )
+        self.directory.update([(ledger.ledger_id, metadata, 0)])
+        return replace(filled, metadata=metadata)
+
+    def record(self, ledger: Written) -> LedgerRecord:
+        """The ledger as it stands."""
+        (record,) = self.directory.read([ledger.ledger_id])
+        assert record
+        return record
+
+    def read(self, ledger: Written) -> list[bytes]:
+        """All bodies of a closed ledger."""
+        record = self.record(ledger)
+        return [
+            body for batch in LedgerReader(self.bookies).entries(ledger.ledger_id, record.metadata) for body in batch
+        ]
+
+    def put(self, ledger: Written, entry: int, body: bytes, bookie_id: str) -> None:
+        """Write an entry to one bookie only."""
+        others = set(ledger.metadata.replicas(entry)) - {bookie_id}
+        writer = LedgerWriter(self.bookies, leave_out=others)
+        writer.add(ledger.ledger_id, ledger.metadata, entry, [body])
+        writer.flush()
+
+    def holds(self, ledger: Written, entry: int, bookie_id: str) -> bytes | None:
+        """What a single bookie has as an entry."""
+        alone = replace(
+            ledger.metadata, ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(0, (bookie_id,)),)
+        )
+        try:
+            return LedgerReader(self.bookies, verify=False).read_entry(ledger.ledger_id, alone, entry)
+        except LedgerUnreadable:
+            return None
+
+
+def pack(ledger: Written, datas: Sequence[bytes], first: int = 0, before: int = 0) -> list[bytes]:
+    """Bodies of consecutive entries.
+
+    Args:
+        ledger: to which they belong.
+        datas: what they hold.
+        first: id of the first.
+        before: bytes of data of the entries before it.
+    """
+    lengths = itertools.accumulate(map(len, datas), initial=before)
+    next(lengths)
+    return [
+        pack_entry(
+            ledger.ledger_id,
+            entry,
+            data,
+            length=length,
+            digest=ledger.metadata.digest,
+            password=ledger.metadata.password,
+        )
+        for entry, (data, length) in enumerate(zip(datas, lengths, strict=True), first)
+    ]
