@@ -126,7 +126,7 @@ def _attribution(plan: BookieClusterPlan, survey: LedgerSurvey) -> tuple[str, ..
         f"SWITCH: set switch-target to {target}; brokers create new ledgers there from now on",
         (
             f"PROMOTE: attribute what was copied to {target}, schemas by compare-and-set and cursors through their "
-            f"owners; open cursor ledgers ({survey.unsealed:,} now) and topics' data stay in {plan.source.name} and age out"
+            f"owners; open cursor ledgers ({survey.unsealed:,} now) and topics' data stay in {plan.source.name}"
         ),
     )
 
