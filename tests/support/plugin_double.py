@@ -75,6 +75,7 @@ class PluginDouble:
         closed: clusters whose client each broker was told to close.
         before_promote: called with the body of each request to promote a cursor, before anything is looked at.
         troubles: statuses to answer the next requests to promote a cursor with, instead of doing it.
+        deaf: names of brokers that answer every request with 500.
     """
 
     def __init__(self, stack: Stack, registry: str = "/admin/bookie-clusters") -> None:
@@ -84,6 +85,7 @@ class PluginDouble:
         self.closed: list[tuple[str, str]] = []
         self.before_promote: Callable[[dict[str, Any]], None] | None = None
         self.troubles: deque[int] = deque()
+        self.deaf: set[str] = set()
         self._stack = stack
         self._registry = registry
         self._resources = ExitStack()
@@ -106,6 +108,8 @@ class PluginDouble:
 
     def answer(self, broker: Server, method: str, path: str, content_type: str, body: bytes) -> Reply:
         """The plugin's answer to one request, whose path begins behind `bookie-clusters`."""
+        if broker.name in self.deaf:
+            return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"reason": "on order of the test"})
         try:
             return self._serve(broker, method, path, _json(content_type, body))
         except Broken as broken:

@@ -26,7 +26,7 @@ class Steps:
     """
 
     def __init__(self, *, spark: bool = False, **settings: Any) -> None:
-        own = {"spark_master": "local[2]", "spark_driver_memory": "256m", "metrics_address": "", **settings}
+        own = {"spark_master": "local[2]", "metrics_address": "", **settings}
         # Only notes to workflows go to Temporal, and there is no workflow.
         self.runtime = Runtime(Settings.model_validate(own), cast("Client", None), "steps")
         self._spark = spark
