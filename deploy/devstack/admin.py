@@ -86,8 +86,11 @@ class Admin:
 
     def backlog(self, name: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged, counted exactly."""
-        stats = self._get(f"/persistent/{topic_path(name)}/stats?getPreciseBacklog=true")
-        return int(stats["subscriptions"][subscription]["msgBacklog"])
+        return self._subscription(name, subscription)["msgBacklog"]
+
+    def delayed(self, name: str, subscription: str) -> int:
+        """How many messages a subscription holds back until they are due."""
+        return self._subscription(name, subscription)["msgDelayed"]
 
     def schemas(self, name: str) -> list[tuple[str, str]]:
         """Type and definition of each version of a topic's schema, oldest first."""
@@ -126,6 +129,10 @@ class Admin:
     def close(self) -> None:
         """Free the connections."""
         self._http.close()
+
+    def _subscription(self, name: str, subscription: str) -> dict[str, int]:
+        stats = self._get(f"/persistent/{topic_path(name)}/stats?getPreciseBacklog=true")
+        return stats["subscriptions"][subscription]
 
     def _get(self, path: str) -> Any:
         return self._http.get(path).raise_for_status().json()
