@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from clients.errors import StoreConflict, StoreProtocolError
+from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
 from clients.pulsar.fields import Field, bytes_field, join, split
 from clients.pulsar.formats_pb2 import KeyValue, SchemaLocator, SchemaPosition
-from clients.pulsar.managed_ledgers import decode_cursor_info, pack, parse, unpack
+from clients.pulsar.managed_ledgers import Compression, decode_cursor_info, pack, parse, unpack
 
 ATTRIBUTION = "_pulsar.bookieClusterName"
 """The property's key."""
@@ -64,7 +64,10 @@ def restamp_schema(
 
 
 def restamp_cursor(value: bytes, expected_ledger: int, new: str | None) -> bytes | None:
-    """A cursor's node, with its ledger said to be on another bookie cluster; it stays compressed as it was.
+    """A cursor's node, with its ledger said to be on another bookie cluster.
+
+    A broker of Pulsar 5.0.0-M1 that finds a property in a compressed cursor reads it from a buffer that it has freed
+    (IllegalReferenceCountException), and cannot load the topic. So a compressed node is not stamped.
 
     Args:
         value: the node (ManagedCursorInfo).
@@ -76,6 +79,7 @@ def restamp_cursor(value: bytes, expected_ledger: int, new: str | None) -> bytes
 
     Raises:
         StoreConflict: the cursor has gone on to another ledger.
+        StoreUnsupported: the node is compressed.
         StoreProtocolError: it is no cursor's node.
     """
     stands = decode_cursor_info(value).cursorsLedgerId
@@ -85,6 +89,11 @@ def restamp_cursor(value: bytes, expected_ledger: int, new: str | None) -> bytes
     fields = split(body)
     if _stands(fields, _CURSOR_PROPERTIES) == new:
         return None
+    if new is not None and compression is not Compression.NONE:
+        raise StoreUnsupported(
+            f"the cursor's node is compressed ({compression.name}), and no broker can load a topic with properties "
+            "in such a cursor; set managedCursorInfoCompressionType=NONE, and unload the topic"
+        )
     return pack(compression, join(_stamped(fields, _CURSOR_PROPERTIES, new)))
 
 
