@@ -1,0 +1,134 @@
+"""A whole switch by restart, from its dry run to the old cluster's end, with everything that Pulsar keeps in ledgers.
+
+The tests share one cluster and run in their order: each starts where the one before left the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import pytest
+
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from models.bookie_cluster import BookieClusterPlan, CleanupOrder, CleanupTargets
+from models.migration import Outcome, Verb
+from tests.stacks import MakeStack
+from tests.support import stores
+from tests.support.estate import ESTATE_SETTINGS, Estate
+from tests.support.hands import Hands
+from tests.support.site import Site
+from tests.support.temporal import Run
+
+CLUSTER = "switch"
+LIMIT = 240.0
+
+
+@dataclass
+class Cluster:
+    """The cluster that all tests of this module move.
+
+    Attributes:
+        run: the switch, once it is started.
+    """
+
+    stack: Stack
+    estate: Estate
+    run: Run | None = None
+
+    def plan(self, **more: object) -> BookieClusterPlan:
+        """The plan from the first bookies to the second ones."""
+        plan = {
+            "cluster": CLUSTER,
+            "metadata_url": self.stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},
+            "routing": "restart",
+            "advance_ids": True,
+            "cleanup": "remove",
+        }
+        return BookieClusterPlan.model_validate({**plan, **more})
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """Where clients and administrators connect."""
+        return self.stack.broker_url, self.stack.admin_urls[0]
+
+    def verify(self) -> None:
+        """Prove that every message, position and schema is there."""
+        self.estate.verify(*self.addresses)
+
+    @property
+    def switch(self) -> Run:
+        """The running switch."""
+        assert self.run is not None, "an earlier test of this module has to start it"
+        return self.run
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Cluster]:
+    """Two bookie clusters of two bookies each, two brokers, and an estate of every kind of ledger."""
+    spec = StackSpec(
+        zookeepers=1, bookies=2, second_bookies=2, brokers=2, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS
+    )
+    stack = make_stack(spec)
+    with Estate(toolchain, tmp_path_factory.mktemp("estate")) as estate:
+        estate.fill(stack.broker_url, stack.admin_urls[0])
+        yield Cluster(stack, estate)
+
+
+def test_ids_behind_are_refused(cluster: Cluster, site: Site) -> None:
+    """Without a word on ids the switch is refused: the target would hand out ids that are in use."""
+    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+
+    assert failure.type == "PrecheckFailed"
+    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "HOB-0000000001" in failure.message
+
+
+def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
+    """A dry run ends with the plan, and no node of ZooKeeper changes but those that brokers change by themselves."""
+    before = stores.read_zookeeper(cluster.stack.zk_url)
+
+    report = site.operator.run(cluster.plan(dry_run=True))
+
+    assert report.outcome is Outcome.PLANNED, report.summary
+    assert report.summary.startswith("ready:"), report.summary
+    changed = stores.changes(before, stores.read_zookeeper(cluster.stack.zk_url))
+    assert not [path for path in changed if not path.startswith("/loadbalance/")]
+
+
+def test_switch_under_traffic(cluster: Cluster, site: Site) -> None:
+    """Brokers come back on the target, and the certificate says that every ledger was compared."""
+    cluster.run = site.operator.start(cluster.plan())
+    with Hands(cluster.stack, cluster.switch) as hands:
+        status = cluster.switch.wait_for_phase("ROLLBACK_WINDOW", LIMIT)
+    assert [asked.partition(":")[0] for asked in hands.asked] == ["you", "you"]
+    assert status.failed_items == []
+    assert status.facts["pause_seconds"] > 0
+
+
+def test_the_estate_is_whole_without_the_old_cluster(cluster: Cluster) -> None:
+    """With the old bookies stopped every message, cursor and schema version is there, and new ones are taken."""
+    for name in ("bookie-1", "bookie-2"):
+        cluster.stack[name].stop()
+    cluster.verify()
+    cluster.estate.add_more(*cluster.addresses)
+    cluster.verify()
+
+
+def test_cleanup_deletes_the_old_ledgers(cluster: Cluster, site: Site) -> None:
+    """The cleanup lists what it would delete, and deletes exactly that."""
+    for name in ("bookie-1", "bookie-2"):
+        cluster.stack[name].start()
+    listed = cluster.switch.update("clean_up", CleanupOrder(src_cluster="a", dry_run=True), CleanupTargets)
+    assert listed.ledgers > 0
+    cluster.switch.signal(Verb.CLEANUP)
+    report = cluster.switch.result(LIMIT)
+
+    assert report.outcome is Outcome.DONE
+    assert report.figures["deleted_from_source"] == listed.ledgers
+    cluster.verify()
