@@ -6,19 +6,17 @@ or the number of a batch. Answers to adds are only counted, and those that refus
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
-from clients.bookkeeper.digests import IDS
+from clients.bookkeeper.added import AddedEntries, RefusedAdd
+from clients.bookkeeper.inbox import Inbox
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 
-_BUFFER = 1 << 20
-_LONGEST = 1 << 30
 _PATIENCE = 4
 
 
@@ -32,31 +30,6 @@ class Refused(NamedTuple):
 
     code: int
     reason: str
-
-
-class RefusedAdd(NamedTuple):
-    """An entry that a bookie did not take.
-
-    Attributes:
-        ledger_id: its ledger.
-        entry_id: its id.
-        code: a code of `wire_v2`.
-        body: the entry; empty if it is not known any more.
-    """
-
-    ledger_id: int
-    entry_id: int
-    code: int
-    body: bytes
-
-
-@dataclasses.dataclass(slots=True)
-class _Added:
-    """Entries that were added together: how many of them are not answered, and their size in bytes."""
-
-    count: int
-    size: int
-    bodies: Sequence[bytes]
 
 
 OnAnswer = Callable[[list[bytes] | Refused], None]
@@ -78,7 +51,6 @@ class BookieConnection:
         lost: why it is lost; empty while it stands.
         unanswered_adds: entries that were queued or sent, and that the bookie has not answered.
         accepted_adds: entries that it has taken so far.
-        bytes_in_flight: their size, roughly.
         refused_adds: entries that the bookie did not take; the writer takes them off.
     """
 
@@ -97,20 +69,17 @@ class BookieConnection:
         self.socket = connected
         self.lost = ""
         self.unanswered_adds = self.accepted_adds = 0
-        self.bytes_in_flight = 0
         self.refused_adds: list[RefusedAdd] = []
         self._loop = loop
         self._read_timeout, self._add_timeout = read_timeout, add_timeout
         self._on_lost = on_lost
         self._queue: deque[bytes | memoryview] = deque()
-        self._added: deque[_Added] = deque()
+        self._added = AddedEntries()
         self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
         self._heard = self._loop.waited
-        self._buffer = bytearray(_BUFFER)
-        self._view = memoryview(self._buffer)
-        self._start = self._end = 0
+        self._inbox = Inbox()
         loop.add(self)
 
     def read(self, ledger_id: int, entry_id: int, on_answer: OnAnswer, *, fence_key: bytes = b"") -> None:
@@ -134,10 +103,14 @@ class BookieConnection:
         if not self.awaiting:
             self._heard = self._loop.waited
         self._queue.extend(frames)
-        self._added.append(_Added(len(bodies), size, bodies))
+        self._added.append(bodies, size)
         self.unanswered_adds += len(bodies)
-        self.bytes_in_flight += size
         self._loop.queued(self)
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """Size of what was added and not answered, roughly."""
+        return self._added.size
 
     @property
     def awaiting(self) -> bool:
@@ -169,14 +142,14 @@ class BookieConnection:
         """Take in what has arrived and hand out the answers that are complete."""
         try:
             while True:
-                size = receive_some(self.socket, self._room())
+                size = receive_some(self.socket, self._inbox.room())
                 if size < 0:
                     return
                 if size == 0:
                     self.lose("closed the connection")
                     return
                 self._heard = self._loop.waited
-                self._end += size
+                self._inbox.end += size
                 self._hand_out()
                 if self.lost or not getattr(self.socket, "pending", int)():
                     break
@@ -229,52 +202,32 @@ class BookieConnection:
                 return
             sent -= len(head)
 
-    def _room(self) -> memoryview:
-        """Where to receive to: at least the rest of the frame that is begun."""
-        held = self._end - self._start
-        wanted = wire_v2.LENGTH
-        if held >= wire_v2.LENGTH:
-            wanted += int.from_bytes(self._view[self._start : self._start + wire_v2.LENGTH])
-        if self._start + wanted > len(self._buffer) or self._end == len(self._buffer):
-            rest = bytes(self._view[self._start : self._end])
-            if wanted >= len(self._buffer):
-                self._buffer = bytearray(wanted + _BUFFER)
-                self._view = memoryview(self._buffer)
-            self._view[:held] = rest
-            self._start, self._end = 0, held
-        return self._view[self._end :]
-
     def _hand_out(self) -> None:
-        view = self._view
-        while not self.lost and self._end - self._start >= wire_v2.ADD_ANSWER_SIZE + wire_v2.LENGTH:
-            start = self._start + wire_v2.LENGTH
-            word, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(view, start)
+        inbox = self._inbox
+        while not self.lost and inbox.held >= wire_v2.ADD_ANSWER_SIZE + wire_v2.LENGTH:
+            start = inbox.start + wire_v2.LENGTH
+            word, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(inbox.view, start)
             operation = wire_v2.operation(word)
             if operation == wire_v2.ADD:
                 self._count_adds()
                 continue
-            size = int.from_bytes(view[self._start : start])
-            if size > _LONGEST:
-                raise StoreProtocolError(f"a frame of {size} bytes")
-            end = start + size
-            if end > self._end:
+            frame = inbox.take()
+            if frame is None:
                 return
-            self._start = end
             if operation == wire_v2.READ:
-                self._answer_read(ledger_id, entry_id, code, view[start + wire_v2.ANSWER.size : end])
+                self._answer_read(ledger_id, entry_id, code, frame[wire_v2.ANSWER.size :])
             elif operation == wire_v2.BATCH_READ:
-                self._answer_batch(code, view[start:end])
+                self._answer_batch(code, frame)
             else:
                 raise StoreProtocolError(f"an answer to operation {operation}, which was not asked for")
-        if self._start == self._end:
-            self._start = self._end = 0
 
     def _count_adds(self) -> None:
-        whole = (self._end - self._start) // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
+        inbox = self._inbox
+        whole = inbox.held // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
         counted = 0
         refused: list[tuple[int, int, int]] = []
         for size, word, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
-            self._view[self._start : self._start + whole]
+            inbox.view[inbox.start : inbox.start + whole]
         ):
             if word != wire_v2.ADD_ANSWER_WORD or size != wire_v2.ADD_ANSWER_SIZE:
                 break
@@ -283,32 +236,12 @@ class BookieConnection:
                 refused.append((ledger_id, entry_id, code))
         if not 0 < counted <= self.unanswered_adds:
             raise StoreProtocolError("an answer to an add that was not sent")
-        self._start += counted * wire_v2.ADD_ANSWER.size
+        inbox.start += counted * wire_v2.ADD_ANSWER.size
         self.unanswered_adds -= counted
-        # A bookie with too much to do refuses before it takes what came later: the refused are still in the queue.
-        for one in refused:
-            self.refused_adds.append(RefusedAdd(*one, self._take_refused(*one[:2])))
+        # A bookie with too much to do refuses before it takes what came later: the refused are still known.
+        self.refused_adds += [RefusedAdd(*one, self._added.take(*one[:2])) for one in refused]
         self.accepted_adds += counted - len(refused)
-        self._count_accepted(counted - len(refused))
-
-    def _count_accepted(self, count: int) -> None:
-        while self._added and (count or not self._added[0].count):
-            head = self._added[0]
-            taken = min(count, head.count)
-            head.count -= taken
-            count -= taken
-            if not head.count:
-                self._added.popleft()
-                self.bytes_in_flight -= head.size
-
-    def _take_refused(self, ledger_id: int, entry_id: int) -> bytes:
-        ids = IDS.pack(ledger_id, entry_id)
-        for added in self._added:
-            for body in added.bodies:
-                if body.startswith(ids):
-                    added.count -= 1
-                    return body
-        return b""
+        self._added.accept(counted - len(refused))
 
     def _answer_read(self, ledger_id: int, entry_id: int, code: int, body: memoryview) -> None:
         waiting = self._reads.get((ledger_id, entry_id))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 
 from clients.bookkeeper.bookie_protocol_pb2 import (
+    EBADREQ,
     EOK,
     EUA,
     GET_BOOKIE_INFO,
@@ -23,7 +24,7 @@ from clients.bookkeeper.bookie_protocol_pb2 import (
     Response,
     StartTLSRequest,
 )
-from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
+from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable, StoreUnsupported
 
 _LENGTH = 4
 _LONGEST = 1 << 20
@@ -71,6 +72,7 @@ def read_answer(payload: bytes, bookie: str) -> Response:
 
     Raises:
         StoreDenied: the bookie wants other credentials, or TLS.
+        StoreUnsupported: it has no TLS.
         StoreProtocolError: any other refusal, or no answer of this protocol.
     """
     try:
@@ -79,6 +81,8 @@ def read_answer(payload: bytes, bookie: str) -> Response:
         raise StoreProtocolError(f"bookie {bookie} does not speak version 3 of its protocol; check the port") from cause
     if answer.status == EOK:
         return answer
+    if answer.status == EBADREQ and answer.header.operation == START_TLS:
+        raise StoreUnsupported(f"bookie {bookie} has no TLS; set it up there, or leave TLS out here")
     if answer.status == EUA:
         raise StoreDenied(f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})")
     raise StoreProtocolError(f"bookie {bookie} refuses the request with status {answer.status}; see its log")

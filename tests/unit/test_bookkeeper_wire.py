@@ -13,10 +13,11 @@ from threading import Event
 import pytest
 
 from clients.bookkeeper import wire_v2, wire_v3
-from clients.bookkeeper.connection import BookieConnection, Refused, RefusedAdd
+from clients.bookkeeper.added import RefusedAdd
+from clients.bookkeeper.connection import BookieConnection, Refused
 from clients.bookkeeper.digests import master_key
 from clients.bookkeeper.transport import BookieTls, EventLoop
-from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
+from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable, StoreUnsupported
 
 LEDGER = 4
 KEY = master_key(b"")
@@ -61,8 +62,9 @@ def test_messages_of_version_3() -> None:
 @pytest.mark.parametrize(
     ("payload", "kind", "text"),
     [
-        ("0a0608031009180110" + "9403", StoreProtocolError, "status 404"),
-        ("0a0608031008180110" + "f603", StoreDenied, "credentials"),
+        ("0a06080310091801109403d20600", StoreUnsupported, "has no TLS"),
+        ("0a06080310081801109403", StoreProtocolError, "status 404"),
+        ("0a0608031008180110f603", StoreDenied, "credentials"),
         ("ff", StoreProtocolError, "check the port"),
         ("0a060803100818011000", StoreProtocolError, "how much space"),
     ],

@@ -1,0 +1,71 @@
+"""Entries that were sent to a bookie and wait for its answer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from clients.bookkeeper.digests import IDS
+
+
+class RefusedAdd(NamedTuple):
+    """An entry that a bookie did not take.
+
+    Attributes:
+        ledger_id: its ledger.
+        entry_id: its id.
+        code: a code of `wire_v2`.
+        body: the entry; empty if it is not known any more.
+    """
+
+    ledger_id: int
+    entry_id: int
+    code: int
+    body: bytes
+
+
+@dataclasses.dataclass(slots=True)
+class _Added:
+    count: int
+    size: int
+    bodies: Sequence[bytes]
+
+
+class AddedEntries:
+    """In the order of sending, which answers follow so far that counting them is enough to tell what may be forgotten.
+
+    Attributes:
+        size: bytes that are not answered, roughly.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._added: deque[_Added] = deque()
+
+    def append(self, bodies: Sequence[bytes], size: int) -> None:
+        """Entries that are sent together."""
+        self._added.append(_Added(len(bodies), size, bodies))
+        self.size += size
+
+    def accept(self, count: int) -> None:
+        """So many entries were taken; the first ones count as these."""
+        while self._added and (count or not self._added[0].count):
+            head = self._added[0]
+            taken = min(count, head.count)
+            head.count -= taken
+            count -= taken
+            if not head.count:
+                self._added.popleft()
+                self.size -= head.size
+
+    def take(self, ledger_id: int, entry_id: int) -> bytes:
+        """An entry that was refused; empty if it is not known any more."""
+        ids = IDS.pack(ledger_id, entry_id)
+        for added in self._added:
+            for body in added.bodies:
+                if body.startswith(ids):
+                    added.count -= 1
+                    return body
+        return b""
