@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from models.bookie_cluster import KIND as BOOKIE_CLUSTER
+from models.bookie_cluster import BookieClusterPlan
 from models.metadata_store import KIND as METADATA_STORE
 from models.metadata_store import MetadataStorePlan
 from models.migration import MigrationPlan
@@ -49,21 +51,35 @@ KINDS: dict[str, Kind[Any]] = {
         target=lambda plan: plan.target,
         summary=lambda plan: f"{plan.cluster}: {plan.source} → {plan.target}{' (dry run)' if plan.dry_run else ''}",
     ),
+    BOOKIE_CLUSTER: Kind(
+        name=BOOKIE_CLUSTER,
+        workflow="BookieClusterSwitch",
+        plan=BookieClusterPlan,
+        workflow_id=lambda plan: plan.workflow_id,
+        target=lambda plan: plan.target.name,
+        summary=lambda plan: (
+            f"{plan.cluster}: {plan.source.name} → {plan.target.name}, {plan.routing}"
+            f"{' (dry run)' if plan.dry_run else ''}"
+        ),
+    ),
 }
 
 
 def workflows() -> list[type]:
     """All workflows."""
+    from workflows.bookie_cluster import BookieClusterSwitch
     from workflows.metadata_store import MetadataStoreMigration
 
-    return [MetadataStoreMigration]
+    return [MetadataStoreMigration, BookieClusterSwitch]
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
+    from activities.bookie_cluster import BookieClusterActivities
     from activities.metadata_store import MetadataStoreActivities
 
-    return activities_of(MetadataStoreActivities(runtime))
+    steps = (MetadataStoreActivities(runtime), BookieClusterActivities(runtime))
+    return [activity for one in steps for activity in activities_of(one)]
 
 
 def activities_of(steps: object) -> list[Callable[..., Any]]:

@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar, get_args
 
 import pydantic
+from pydantic import BaseModel
 
 from models.migration import MigrationPlan
 from worker.exits import CommandFailed, ExitCode
@@ -90,7 +91,17 @@ def _read_json(text: str) -> dict[str, Any]:
     return values  # pyright: ignore[reportUnknownVariableType] - checked by the plan's model
 
 
+def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    """Whether a field holds several values."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
 def _value(annotation: Any, value: object) -> Any:
     if value == "off" and type(None) in get_args(annotation):
         return None
-    return parse_duration(value) if annotation is timedelta and isinstance(value, str) else value
+    if not isinstance(value, str):
+        return value
+    if is_model(annotation):
+        # Each value but the last ends at the first `=`.
+        return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
+    return parse_duration(value) if annotation is timedelta else value

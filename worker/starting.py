@@ -16,7 +16,7 @@ from worker.lines import start_line
 from worker.migrations import KINDS, Kind
 from worker.operations import against_temporal, start
 from worker.options import Form, Output, answer, hint, read_settings
-from worker.plans import field_help, read_plan
+from worker.plans import field_help, is_model, read_plan
 from worker.watching import watch
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start a migration; its plan is checked first.")
@@ -48,6 +48,8 @@ def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
     if field.annotation is bool:
         return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text, show_default=False)], None
     unit = "DURATION" if field.annotation is timedelta else "VALUE"
+    if is_model(field.annotation):
+        unit = "=".join(field.annotation.model_fields).upper()
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=unit, help=text, show_default=False)], None
 
 

@@ -231,7 +231,7 @@ class BookieClusterSwitch(ReversibleSwitch):
             Steps.list_targets, self.plan, order, summary="List what will be deleted"
         )
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
-        most = order.max_deletions or self.plan.max_deletions
+        most = min((n for n in (order.max_deletions, self.plan.max_deletions) if n is not None), default=None)
         deleted, left = 0, targets.ledgers
         while left and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})

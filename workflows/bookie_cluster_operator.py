@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -99,13 +100,17 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         fresh = [trouble for trouble in troubles if self._is_fresh(trouble)]
         if not fresh:
             return
-        listed = "; ".join(f"{trouble.count:,} {trouble.what}, {_first(trouble.named)}" for trouble in fresh)
+        listed = "; ".join(f"{trouble.count:,} {trouble.what} ({_first(trouble.named)})" for trouble in fresh)
         await self.decision(f"a decision: {listed}", effect)
         self._accepted.update((trouble.what, trouble) for trouble in troubles)
 
     def _is_fresh(self, trouble: Trouble) -> bool:
-        known = self._accepted.get(trouble.what, Trouble(trouble.what, (), 0))
-        return trouble.count > known.count or not trouble.names <= known.names
+        """Whether it says more than what was decided on; a position whose ledger was given up says nothing new."""
+        known = self._accepted.get(trouble.what)
+        uncounted = trouble.count > max(len(trouble.named), known.count if known else 0)
+        names = sorted(frozenset[str]().union(*(accepted.names for accepted in self._accepted.values())))
+        decided = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
+        return uncounted or any(not names or not decided.search(item) for item in trouble.named)
 
     async def copy(self, step: Callable[..., Awaitable[ResultT]], direction: Direction, *, summary: str) -> ResultT:
         """Run a step that copies ledgers, whose pace the operator can change."""

@@ -176,7 +176,7 @@ class ReversibleSwitch(SteeredSwitch):
         while done.contested and rounds < PROMOTE_ROUNDS:
             rounds += 1
             done = await self.step(Steps.promote, self.plan, direction, summary=f"{summary}, round {rounds}")
-        self.tell(Trouble(f"attributions that did not become {name}", done.failed, done.failed_count))
+        self.tell(Trouble(f"attribution(s) did not become {name}", done.failed, done.failed_count))
         return done
 
     async def release(self) -> None:
@@ -223,10 +223,10 @@ def require_safe(check: IdCheck, cluster: BookieCluster) -> None:
 
 def copy_trouble(summary: CopySummary) -> Trouble:
     """The ledgers that a copy could not bring over."""
-    return Trouble("ledgers cannot be copied", summary.failed, summary.failed_count)
+    return Trouble("ledger(s) cannot be copied", summary.failed, summary.failed_count)
 
 
 def tail_troubles(tail: TailCopy) -> tuple[Trouble, Trouble]:
     """What is not in the target when brokers are about to start there."""
-    missing = Trouble("positions refer to a ledger that is missing", tail.missing, tail.missing_count)
+    missing = Trouble("position(s) refer to a ledger that is missing", tail.missing, tail.missing_count)
     return copy_trouble(tail.copy_summary), missing
