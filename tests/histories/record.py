@@ -18,8 +18,9 @@ from temporalio.exceptions import ApplicationError
 from deploy.devstack.provision import provision
 from models.metadata_store import Census, FlagPhase, Phase, Restoration
 from models.migration import FailureKind, Speed, Verb
-from tests.workflows.doubles import ANSWERS, READY, Hang, Script
+from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness, Run, harness
+from tests.workflows.metadata_store_steps import ANSWERS, READY, Script
 
 FOLDER = Path(__file__).parent
 

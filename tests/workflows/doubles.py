@@ -1,4 +1,4 @@
-"""The steps of the metadata store migration, doubled: they record their calls and answer by a script.
+"""Steps, doubled: they record their calls and answer by a script.
 
 Stores are doubled here because this tier proves the orchestration: which step runs when, and what follows from its
 answer, its failure, its silence. The steps themselves are proven on real stores in the integration tier.
@@ -10,81 +10,17 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
 
+from activities.bookie_cluster import BookieClusterActivities
 from activities.metadata_store import MetadataStoreActivities
-from models.metadata_store import (
-    Census,
-    ChangeCopy,
-    CleanupStep,
-    Completion,
-    FlagPhase,
-    MetadataStorePlan,
-    Precheck,
-    PreCopy,
-    Preparation,
-    Restoration,
-    Survey,
-    Verification,
-)
+from models.migration import MigrationPlan
 from worker.migrations import activities_of
 
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
-
-SURVEY = Survey(
-    records=12,
-    value_bytes=340,
-    ephemerals=3,
-    largest_path="/managed-ledgers/a",
-    largest_bytes=90,
-    unreadable=(),
-    unreadable_count=0,
-)
-READY = Precheck(
-    blockers=(),
-    warnings=("the target is not empty",),
-    survey=SURVEY,
-    participants=("broker-1", "bookie-1"),
-    flag=FlagPhase.NOT_STARTED,
-    estimated_copy_seconds=4.0,
-    estimated_blocked_seconds=2.5,
-    estimate_basis="the source was read in 1.0 s just now",
-)
-COPIED = PreCopy(
-    since_zxid=77,
-    copied=12,
-    copied_bytes=340,
-    copy_seconds=3.0,
-    compared=12,
-    compare_seconds=1.0,
-    repaired=1,
-    rounds=2,
-    version_floor=10_012,
-    worker_queue=OWN_QUEUE,
-)
-ANSWERS: dict[str, Any] = {
-    "precheck": READY,
-    "pre_copy": COPIED,
-    "copy_whole": COPIED,
-    "prepare": Preparation(ephemerals=3, seconds=0.5),
-    "copy_changes": ChangeCopy(by="watch", gap="", changed=4, written=3, deleted=1, seconds=0.2),
-    "verify": Verification(compared=4, repaired=2, whole=False, seconds=0.3),
-    "complete": Completion(blocked_seconds=1.75),
-    "give_back": Restoration(committed=False, flag=FlagPhase.FAILED),
-    "clear_target": 12,
-    "set_speed": None,
-    "take_census": Census(services=(), unknown=()),
-    "count_source": 12,
-    "clean_source": CleanupStep(removed=12, remaining=0),
-}
-"""What each step answers unless a script says otherwise: a migration without trouble."""
-
-LIVE = ["precheck", "pre_copy", "prepare", "copy_changes", "verify", "complete"]
-OFFLINE = ["precheck", "copy_whole", "verify", "complete"]
-"""The steps before the window, in their order."""
 
 _PATIENCE = 30.0
 
@@ -138,20 +74,27 @@ class Hang:
 
 
 class Script:
-    """What the steps of one migration do.
+    """What the steps of one migration do; each kind of migration has a subclass.
 
     Attributes:
+        kind: name of the kind of migration.
+        plan: the plan but for its cluster, as a user would type it.
+        usual: what each step answers unless the script says otherwise: a migration without trouble.
         calls: all calls so far.
         cancelled: the steps that were cancelled.
         hanging: the `Hang` that runs now.
 
     Args:
-        answers: by step, a result, an exception, a `Hang`, or a list of these for one attempt after the other; the last
-            one stays.
+        answers: by step, a result, a function of the step's begin, an exception, a `Hang`, or a list of these for
+            one attempt after the other; the last one stays.
     """
 
+    kind: ClassVar[str]
+    plan: ClassVar[dict[str, Any]]
+    usual: ClassVar[dict[str, Any]]
+
     def __init__(self, **answers: Any) -> None:
-        unknown = answers.keys() - ANSWERS.keys()
+        unknown = answers.keys() - self.usual.keys()
         assert not unknown, f"no such steps: {unknown}"
         self._answers = {step: list(_as_list(answer)) for step, answer in answers.items()}
         self.calls: list[Call] = []
@@ -170,7 +113,7 @@ class Script:
     async def play(self, call: Call) -> Any:
         """Record a call, and answer it."""
         self.calls.append(call)
-        answers = self._answers.get(call.step, [ANSWERS[call.step]])
+        answers = self._answers.get(call.step, [self.usual[call.step]])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Hang):
             self.hanging = answer
@@ -181,11 +124,20 @@ class Script:
                 raise
             finally:
                 self.hanging = None
-            return ANSWERS[call.step] if answer.answer is None else answer.answer
+            answer = self.usual[call.step] if answer.answer is None else answer.answer
+        if callable(answer):
+            # The server's clock, which is not the worker's.
+            return answer(activity.info().started_time)
         if isinstance(answer, BaseException):
             # One object for many attempts would gather their traces.
             raise answer.with_traceback(None)
         return answer
+
+
+def real_steps() -> list[Callable[..., Any]]:
+    """The activities of all migrations, without a runtime: good for their names and signatures only."""
+    kinds = (MetadataStoreActivities, BookieClusterActivities)
+    return [method for kind in kinds for method in activities_of(kind.__new__(kind))]
 
 
 class Doubles:
@@ -196,14 +148,12 @@ class Doubles:
 
     def activities(self) -> list[Callable[..., Any]]:
         """As many activities as the real ones, with their names and signatures."""
-        # Without a runtime: nothing of the original is called.
-        real = MetadataStoreActivities.__new__(MetadataStoreActivities)
-        return [self._doubled(method) for method in activities_of(real)]
+        return [self._doubled(method) for method in real_steps()]
 
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         # The wrapper takes over the activity's definition with all other attributes of the original.
         @functools.wraps(method)
-        async def double(plan: MetadataStorePlan, *args: Any) -> Any:
+        async def double(plan: MigrationPlan, *args: Any) -> Any:
             call = Call(method.__name__, args, activity.info().task_queue)
             return await self.scripts[plan.cluster].play(call)
 

@@ -28,13 +28,12 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from models.migration import SEARCH_ATTRIBUTES, TASK_QUEUE, Report, Status, Steering, Verb, Verdict
+from tests.workflows import metadata_store_steps
 from tests.workflows.doubles import OWN_QUEUE, Doubles, Script
 from worker import migrations
 
 IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
-
-PLAN: dict[str, Any] = {"source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
 
 _PATIENCE = 30.0
 
@@ -114,24 +113,26 @@ class Harness:
         clusters: names of clusters that no other migration of this server has.
     """
 
-    def __init__(self, env: WorkflowEnvironment, client: Client, doubles: Doubles) -> None:
+    def __init__(self, env: WorkflowEnvironment, doubles: Doubles) -> None:
         self.env = env
-        self.client = client
-        self._doubles = doubles
+        self.client = env.client
         self.clusters = (f"cluster-{number}" for number in itertools.count(1))
+        self._doubles = doubles
 
     async def start(self, script: Script | None = None, **fields: Any) -> Run:
-        """Start the migration of a cluster of its own; `fields` go into the plan as a user would type them."""
-        plan = {**PLAN, "cluster": next(self.clusters), **fields}
-        return await self.start_raw(plan, script)
+        """Start the migration of a cluster of its own; `fields` go into the plan as a user would type them.
 
-    async def start_raw(self, plan: dict[str, Any], script: Script | None = None) -> Run:
+        The script says which kind of migration it is, by default the metadata store's.
+        """
+        script = script or metadata_store_steps.Script()
+        return await self.start_raw({**script.plan, "cluster": next(self.clusters), **fields}, script)
+
+    async def start_raw(self, plan: dict[str, Any], script: Script) -> Run:
         """Start a migration with this JSON object as its input, right or wrong."""
-        script = script or Script()
-        cluster = str(plan.get("cluster"))
+        cluster, kind = str(plan.get("cluster")), migrations.KINDS[script.kind]
         self._doubles.scripts[cluster] = script
         handle = await self.client.start_workflow(
-            "MetadataStoreMigration", plan, id=f"metadata-store/{cluster}", task_queue=TASK_QUEUE
+            kind.workflow, plan, id=f"{kind.name}/{cluster}", task_queue=TASK_QUEUE
         )
         return Run(handle, script)
 
@@ -171,4 +172,4 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
             **common,
         )
         async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):
-            yield Harness(env, env.client, doubles)
+            yield Harness(env, doubles)

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 
-from activities.metadata_store import MetadataStoreActivities
 from models.metadata_store import ChangeCopy
 from models.migration import SEARCH_ATTRIBUTES, Blocker, FailureKind, Outcome, Report
-from tests.workflows.doubles import COPIED, LIVE, OFFLINE, OWN_QUEUE, READY, Doubles, Script
-from tests.workflows.harness import PLAN, Harness
-from worker.migrations import activities_of
+from tests.workflows.doubles import OWN_QUEUE
+from tests.workflows.harness import Harness
+from tests.workflows.metadata_store_steps import COPIED, LIVE, OFFLINE, PLAN, READY, Script
 
 BLOCKERS = (
     Blocker(code="TARGET_NOT_EMPTY", cause="the target holds records.", cure="empty it"),
     Blocker(code="FLAG_HELD", cause="somebody migrates.", cure="wait"),
 )
-
-
-def test_doubles_stand_for_all_steps() -> None:
-    """The doubles have the names and the signatures of all real steps."""
-    real, doubled = activities_of(MetadataStoreActivities.__new__(MetadataStoreActivities)), Doubles().activities()
-    assert [_definition(step).name for step in doubled] == [_definition(step).name for step in real]
-    assert [inspect.signature(step) for step in doubled] == [inspect.signature(step) for step in real]
 
 
 async def test_dry_run_gives_the_plan(stage: Harness) -> None:
@@ -155,7 +146,7 @@ async def test_transient_failures_are_retried(stage: Harness) -> None:
 )
 async def test_wrong_input_fails_at_once(stage: Harness, wrong: dict[str, Any], named: str) -> None:
     """A plan that does not fit fails the workflow at once, and the failure names the field."""
-    run = await stage.start_raw({**PLAN, "cluster": next(stage.clusters), **wrong})
+    run = await stage.start_raw({**PLAN, "cluster": next(stage.clusters), **wrong}, Script())
     failure = await run.typed_failure()
     assert failure.type == "ValidationError"
     assert named in failure.message
@@ -165,7 +156,3 @@ async def test_wrong_input_fails_at_once(stage: Harness, wrong: dict[str, Any], 
 def phases(report: Report) -> list[str]:
     """The phases that a migration went through."""
     return [entry.phase for entry in report.history]
-
-
-def _definition(step: Any) -> Any:
-    return step.__temporal_activity_definition

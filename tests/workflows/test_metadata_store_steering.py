@@ -12,8 +12,9 @@ from temporalio.exceptions import ApplicationError
 
 from models.metadata_store import Phase
 from models.migration import FailureKind, Outcome, Progress, Speed, Steering, StepNote, Verb
-from tests.workflows.doubles import LIVE, Hang, Script
+from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness, Run
+from tests.workflows.metadata_store_steps import LIVE, Script
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:

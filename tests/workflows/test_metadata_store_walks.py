@@ -14,8 +14,9 @@ from temporalio.exceptions import ApplicationError
 
 from models.metadata_store import FlagPhase, Restoration
 from models.migration import FailureKind, Outcome, Status, Verb
-from tests.workflows.doubles import ANSWERS, LIVE, OFFLINE, Hang, Script
+from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness, Run
+from tests.workflows.metadata_store_steps import ANSWERS, LIVE, OFFLINE, Script
 
 LET, CANCEL = "let", "cancel"
 """What comes besides the verbs: the step that runs ends; the workflow is cancelled."""

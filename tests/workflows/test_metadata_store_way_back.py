@@ -10,8 +10,9 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.metadata_store import FlagPhase, Phase, Restoration
 from models.migration import FailureKind, Outcome, Verb
-from tests.workflows.doubles import ANSWERS, LIVE, Hang, Script
+from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness, Run
+from tests.workflows.metadata_store_steps import ANSWERS, LIVE, Script
 
 UNDO = ["give_back", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)

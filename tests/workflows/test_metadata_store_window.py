@@ -8,8 +8,9 @@ import pytest
 
 from models.metadata_store import Census, CleanupStep, Phase
 from models.migration import FailureKind, Outcome, StepNote, Verb, WindowChange
-from tests.workflows.doubles import LIVE, Hang, Script
+from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness, Run
+from tests.workflows.metadata_store_steps import LIVE, Script
 
 IN_USE = Census(services=("broker-1 (a session in the source)",), unknown=())
 FREE = Census(services=(), unknown=("broker-2 did not answer",))
