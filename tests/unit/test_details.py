@@ -119,3 +119,19 @@ def test_each_outcome_has_its_mark(outcome: Outcome) -> None:
 def test_progress(progress: Progress, text: str) -> None:
     """Progress says what is known, and no more."""
     assert describe(progress) == text
+
+
+def test_alarms_come_first() -> None:
+    """What makes a migration dangerous stands in red above everything else but the headline."""
+    text = render(status().model_copy(update={"alarms": ["LAB ONLY: ids < old ones"]}), BEGIN)
+    assert text.splitlines()[2] == '🔴 <span style="color:red">**LAB ONLY: ids &lt; old ones**</span>'
+
+
+@pytest.mark.parametrize(("count", "more"), [(2, 0), (8, 0), (1208, 1200)])
+def test_failed_items_are_counted(count: int, more: int) -> None:
+    """Failed items are counted; the first eight are named."""
+    items = [f"ledger {number}: no replica\nanswers" for number in range(count)]
+    text = render(status().model_copy(update={"failed_items": items, "notes": []}), BEGIN)
+    _, _, listed = text.partition(f"**Failed** ({count:,})\n\n")
+    named = [f"- ledger {number}: no replica answers" for number in range(min(count, 8))]
+    assert listed.splitlines() == [*named, *([f"- … and {more:,} more"] if more else [])]
