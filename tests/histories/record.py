@@ -1,4 +1,4 @@
-"""Record the saved histories anew: `python -m tests.histories.record`.
+"""Record the saved histories anew: `python -m tests.histories.record [NAME]...`, by default all of them.
 
 Needed after a deliberate change of a workflow's order of steps; before that, think of the migrations that run.
 """
@@ -9,122 +9,38 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from temporalio.exceptions import ApplicationError
-
 from deploy.devstack.provision import provision
-from models.metadata_store import Census, FlagPhase, Phase, Restoration
-from models.migration import FailureKind, Speed, Verb
-from tests.workflows.doubles import Hang
+from models.bookie_cluster import KIND as BOOKIE_CLUSTER
+from models.metadata_store import KIND as METADATA_STORE
+from tests.histories import bookie_cluster, metadata_store
 from tests.workflows.harness import Harness, Run, harness
-from tests.workflows.metadata_store_steps import ANSWERS, READY, Script
 
 FOLDER = Path(__file__).parent
+
+SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
+    f"{kind}-{name}": scene
+    for kind, scenes in ((METADATA_STORE, metadata_store.SCENES), (BOOKIE_CLUSTER, bookie_cluster.SCENES))
+    for name, scene in scenes.items()
+}
+"""By the name of the saved history's file."""
 
 _MACHINES_OWN = ("stackTrace", "binaryChecksum")
 
 
-async def _live(stage: Harness) -> Run:
-    """Live, through the window and the cleanup."""
-    in_use = Census(services=("broker-1 (a session in the source)",), unknown=())
-    script = Script(take_census=[in_use, Census(services=(), unknown=())])
-    return await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT15M")
-
-
-async def _offline(stage: Harness) -> Run:
-    """Offline, without a window."""
-    return await stage.start(mode="offline", validation_window="PT0S")
-
-
-async def _dry_run(stage: Harness) -> Run:
-    """A dry run."""
-    return await stage.start(dry_run=True)
-
-
-async def _blockers(stage: Harness) -> Run:
-    """Ended by its precheck."""
-    blocker = {"code": "SOURCE_EMPTY", "cause": "the source holds no metadata.", "cure": "check the address"}
-    return await stage.start(Script(precheck=READY.model_validate({**READY.model_dump(), "blockers": (blocker,)})))
-
-
-async def _steered(stage: Harness) -> Run:
-    """Throttled, paused, resumed, and told to keep the source."""
-    hang = Hang()
-    run = await stage.start(Script(pre_copy=hang), cleanup="remove")
-    await hang.entered()
-    await run.update("set_throttle", Speed(megabytes_per_second=5))
-    await run.steer(Verb.PAUSE)
-    hang.release()
-    await run.until(lambda status: status.waiting is not None)
-    await run.signal(Verb.RESUME, "the load is low")
-    await run.until(lambda status: status.phase == Phase.VALIDATION and "still_on_source" in status.facts)
-    await run.signal(Verb.ROLLBACK, "too late")
-    await run.signal(Verb.PROCEED)
-    return run
-
-
-async def _rolled_back(stage: Harness) -> Run:
-    """Rolled back while writes were blocked."""
-    hang = Hang()
-    run = await stage.start(Script(copy_changes=hang))
-    await hang.entered()
-    await run.signal(Verb.ROLLBACK, "brokers report errors")
-    return run
-
-
-async def _cancelled(stage: Harness) -> Run:
-    """Cancelled while writes were blocked."""
-    hang = Hang()
-    run = await stage.start(Script(prepare=hang))
-    await hang.entered()
-    await run.handle.cancel()
-    return run
-
-
-async def _failed(stage: Harness) -> Run:
-    """Failed in its verification, with a way back that took two attempts."""
-    broken = ApplicationError("a record differs", type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
-    held = ApplicationError("the flag was moved", type=FailureKind.CONFLICT, non_retryable=True)
-    given_back = Restoration(committed=False, flag=FlagPhase.FAILED)
-    return await stage.start(Script(verify=broken, give_back=[held, given_back]))
-
-
-async def _deadline_after_commit(stage: Harness) -> Run:
-    """Past its deadline while the commit was in flight, and committed all the same."""
-    committed = Restoration(committed=True, flag=FlagPhase.COMPLETED)
-    return await stage.start(
-        Script(complete=[Hang(), ANSWERS["complete"]], give_back=committed),
-        blocked_deadline="PT0.5S",
-        validation_window="PT0S",
-    )
-
-
-SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
-    "live": _live,
-    "offline": _offline,
-    "dry-run": _dry_run,
-    "blockers": _blockers,
-    "steered": _steered,
-    "rolled-back": _rolled_back,
-    "cancelled": _cancelled,
-    "failed": _failed,
-    "deadline-after-commit": _deadline_after_commit,
-}
-
-
-async def record(folder: Path) -> list[Path]:
-    """Play all scenes on the test server and save their histories; returns the files."""
+async def record(folder: Path, names: Sequence[str]) -> list[Path]:
+    """Play scenes on the test server and save their histories; returns the files."""
     files: list[Path] = []
-    for name, scene in SCENES.items():
+    for name in names:
         # A server for each: its clock jumps by ten years when a migration has ended.
         async with harness(provision().test_server) as stage:
-            run = await scene(stage)
+            run = await SCENES[name](stage)
             await asyncio.gather(run.handle.result(), return_exceptions=True)
             history = json.loads((await run.handle.fetch_history()).to_json())
-        file = folder / f"metadata-store-{name}.json"
+        file = folder / f"{name}.json"
         file.write_text(json.dumps(without_machine(history), separators=(",", ":"), ensure_ascii=False) + "\n")
         files.append(file)
     return files
@@ -141,7 +57,7 @@ def without_machine(part: Any) -> Any:
 
 
 def _main() -> None:
-    files = asyncio.run(record(FOLDER))
+    files = asyncio.run(record(FOLDER, sys.argv[1:] or [*SCENES]))
     for file in files:
         sys.stdout.write(f"{file.relative_to(FOLDER.parent.parent)}  {file.stat().st_size:,} bytes\n")
     sys.stdout.flush()
