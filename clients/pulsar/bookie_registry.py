@@ -69,13 +69,19 @@ class BookieRegistryReader:
             StoreConflict: there are several (I12), or clusters of which none is.
         """
         clusters = self.clusters()
-        active = [entry for entry in clusters.values() if entry.cluster.status is ClusterStatus.ACTIVE]
-        if len(active) > 1 or (clusters and not active):
-            names = ", ".join(entry.cluster.name for entry in active) or "none"
-            raise StoreConflict(
-                f"{self.path} must hold exactly one ACTIVE cluster, and holds {names}; set the others to STANDBY"
-            )
-        return active[0] if active else None
+        while True:
+            active = [entry for entry in clusters.values() if entry.cluster.status is ClusterStatus.ACTIVE]
+            if len(active) == 1 or not clusters:
+                return active[0] if active else None
+            # Nodes are read one by one: what was read before and after somebody else's flip does not fit together.
+            again = self.clusters()
+            if again == clusters:
+                break
+            clusters = again
+        names = ", ".join(entry.cluster.name for entry in active) or "none"
+        raise StoreConflict(
+            f"{self.path} must hold exactly one ACTIVE cluster, and holds {names}; set the others to STANDBY"
+        )
 
     def switch_target(self) -> tuple[SwitchTarget, int] | None:
         """The last directive, with the version of its node."""
