@@ -17,6 +17,8 @@ from tests.stacks import MakeStack
 from tests.support.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture(scope="module")
 def cluster(make_stack: MakeStack) -> Generator[Place]:
