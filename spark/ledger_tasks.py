@@ -18,7 +18,7 @@ from spark.leash import Hold, Leash
 from spark.ledger_plan import Batch, LedgerPair
 
 
-class _Hands(NamedTuple):
+class Hands(NamedTuple):
     """What a task works with."""
 
     source: Cluster
@@ -29,7 +29,7 @@ class _Hands(NamedTuple):
 def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
     outcomes: list[CopyOutcome] = []
-    with _at_work(pair) as (source, target, leash):
+    with at_work(pair) as (source, target, leash):
         for batch in unit:
             # An attempt that was given up may wake up here, and recovery fences writers.
             leash.check(0)
@@ -43,14 +43,15 @@ def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
 def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Compare the closed ledgers of some batches in full; an outcome for each."""
     outcomes: list[CopyOutcome] = []
-    with _at_work(pair) as (source, target, leash):
+    with at_work(pair) as (source, target, leash):
         for batch in unit:
             outcomes += compare_batch(source, target, batch.ledger_ids, check=leash.check)
     return outcomes
 
 
 @contextmanager
-def _at_work(pair: LedgerPair) -> Generator[_Hands]:
+def at_work(pair: LedgerPair) -> Generator[Hands]:
+    """Connect to both clusters and to the claim, as each task does for itself."""
     with ExitStack() as stack:
         source, target = stack.enter_context(
             open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout)
@@ -59,7 +60,7 @@ def _at_work(pair: LedgerPair) -> Generator[_Hands]:
         stack.callback(store.close)
         claim = partial(_read_claim, store, pair.claim.encode())
         sleep = partial(rest, source.bookies.loop)
-        yield _Hands(source, target, Leash(claim, attempt=pair.attempt, lanes=pair.lanes, sleep=sleep))
+        yield Hands(source, target, Leash(claim, attempt=pair.attempt, lanes=pair.lanes, sleep=sleep))
 
 
 def _read_claim(store: StoreReader, path: bytes) -> Hold | None:
