@@ -224,7 +224,8 @@ class BookieClusterSwitch(ReversibleSwitch):
             if is_cancelled_exception(error):
                 raise
             self.tell(Trouble("cleanups", (f"cleanup: {error.cause or error}",), 1))
-        await self.release()
+        finally:
+            await self.release()
 
     async def _delete(self, order: CleanupOrder) -> None:
         self.targets = targets = await self.step(

@@ -65,6 +65,14 @@ class ReversibleSwitch(SteeredSwitch):
         self.forget_troubles()
         undo = self._undo_restart if self.plan.routing is Routing.RESTART else self._undo_attribution
         await self.phase(Phase.ROLLED_BACK, self.rules[Phase.ROLLED_BACK], undo, undoing=True)
+        try:
+            await self._settle_copies(came)
+        finally:
+            await self.release()
+        return False
+
+    async def _settle_copies(self, came: Reached) -> None:
+        """Brokers are on the source; what becomes of the target's ledgers depends on whether they are copies only."""
         if self.plan.routing is Routing.RESTART and came >= Reached.DIRECTED:
             self.note(
                 f"the ledgers in {self.plan.target.name} were left as they are; a new start of this switch uses them, "
@@ -74,8 +82,6 @@ class ReversibleSwitch(SteeredSwitch):
             await self._keep_copies_for_a_while()
         elif came >= Reached.COPIES:
             await self._remove_copies()
-        await self.release()
-        return False
 
     # Routing `restart` ----------------------------------------------------------------------------------------------
 

@@ -332,6 +332,26 @@ async def test_delay_is_ended(stage: Harness, verb: Verb, steps: list[str]) -> N
     assert any("the copies in new were left as they are" in note for note in report.notes) is (verb is Verb.PROCEED)
 
 
+async def test_delay_that_is_cancelled(stage: Harness) -> None:
+    """A cancellation while the copies are kept leaves them where they are; brokers are on the source already."""
+    run = await _rolled_back(stage)
+    await run.until(lambda status: "window" in status.deadlines)
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert run.script.steps[-3:] == ["set_target", "promote", "release"]
+
+
+async def test_cleanup_that_is_cancelled(stage: Harness) -> None:
+    """A cancellation in the cleanup ends it; what is deleted is gone, and the switch's own nodes leave the registry."""
+    hang = Hang()
+    script = Script(delete_ledgers=hang)
+    run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
+    await hang.entered()
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert script.steps[-2:] == ["delete_ledgers", "release"]
+
+
 async def test_delay_is_changed(stage: Harness) -> None:
     """The delay can be made shorter while it runs."""
     run = await _rolled_back(stage)
