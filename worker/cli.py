@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from models.migration import Verb
-from worker import starting
+from worker import bookies, starting
 from worker.exits import CommandFailed, ExitCode, leave, report, table
 from worker.options import read_settings
 from worker.steering import throttle_command, verb_command, window_command
@@ -56,6 +56,11 @@ for _verb in Verb:
     app.command(_verb.value)(verb_command(_verb))
 app.command("throttle")(throttle_command)
 app.command("window")(window_command)
+app.command("concurrency")(bookies.concurrency_command)
+app.command("read-mode")(bookies.read_mode_command)
+app.command("cleanup-targets")(bookies.cleanup_targets_command)
+app.command("clean-up")(bookies.clean_up_command)
+app.command("close-client")(bookies.close_client_command)
 app.command("report")(report_command)
 app.command("history")(history_command)
 app.command("replay")(replay_command)

@@ -26,9 +26,9 @@ def update_line(workflow_id: str, name: str, argument: Any) -> str:
     return shlex.join(["temporal", "workflow", "update", "execute", *words])
 
 
-def query_line(workflow_id: str) -> str:
-    """`temporal workflow query …` for the status."""
-    return shlex.join(["temporal", "workflow", "query", "--workflow-id", workflow_id, "--type", "status"])
+def query_line(workflow_id: str, name: str = "status") -> str:
+    """`temporal workflow query …`, by default for the status."""
+    return shlex.join(["temporal", "workflow", "query", "--workflow-id", workflow_id, "--type", name])
 
 
 def _json(value: Any) -> str:

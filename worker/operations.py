@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from temporalio.client import (
     Client,
+    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
@@ -113,6 +114,27 @@ async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel,
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         raise await _not_running(client, workflow_id) from error
+
+
+async def ask(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT:
+    """Send a query to a migration and return its answer.
+
+    Raises:
+        CommandFailed: there is no such migration, it does not know the query, or no worker answers.
+        RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        return await handle.query(name, result_type=answer, rpc_timeout=ANSWER_LIMIT)
+    except WorkflowQueryFailedError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{workflow_id} does not know {name}: {error}.") from error
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise not_found(client, workflow_id) from error
+        if error.status is RPCStatusCode.UNAVAILABLE:
+            raise
+        cause = f"no worker answers for {workflow_id} ({error.message})."
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker") from error
 
 
 async def follow(

@@ -40,7 +40,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
         output: Output = Form.TEXT,
     ) -> None:
         steering = Steering(verb=verb, reason=reason)
-        verdict = _tell(
+        verdict = give(
             workflow_id, "steer", steering, Verdict, lambda error: _refused(workflow_id, verb, output, error)
         )
         listed = ", ".join(verdict.legal) or "none"
@@ -56,8 +56,8 @@ def throttle_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Limit the bulk copy that runs, or lift the limit."""
-    wanted = _checked(Speed, {"megabytes_per_second": None if speed == "off" else speed})
-    taken = _tell(workflow_id, "set_throttle", wanted, Speed)
+    wanted = checked(Speed, {"megabytes_per_second": None if speed == "off" else speed})
+    taken = give(workflow_id, "set_throttle", wanted, Speed)
     answer(output, [f"throttle: {taken.megabytes_per_second or 'off'} MB/s"], taken)
 
 
@@ -67,18 +67,23 @@ def window_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Set the time that the open window has left: longer, shorter or zero."""
-    wanted = _checked(WindowChange, {"remaining": parse_duration(remaining)})
-    end = _tell(workflow_id, "change_window", wanted, datetime)
+    wanted = checked(WindowChange, {"remaining": parse_duration(remaining)})
+    end = give(workflow_id, "change_window", wanted, datetime)
     answer(output, [f"the window ends {end:%Y-%m-%d %H:%M:%S}Z"], {"window_ends": end.isoformat()})
 
 
-def _tell(
+def give(
     workflow_id: str,
     name: str,
     argument: BaseModel,
     answer_type: type[AnswerT],
     refused: Callable[[CommandFailed], Any] | None = None,
 ) -> AnswerT:
+    """Send an update, and print the line of Temporal's own CLI that it stands for.
+
+    Raises:
+        CommandFailed: it was refused, nobody took it, or it had no effect in time.
+    """
     hint(update_line(workflow_id, name, argument.model_dump(mode="json")))
     try:
         return against_temporal(lambda client: tell(client, workflow_id, name, argument, answer_type))
@@ -101,7 +106,12 @@ def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> 
     answer(form, [], verdict)
 
 
-def _checked(model: type[ModelT], values: dict[str, Any]) -> ModelT:
+def checked(model: type[ModelT], values: dict[str, Any]) -> ModelT:
+    """The argument of an update, from what was typed.
+
+    Raises:
+        CommandFailed: a value is wrong; the message names it.
+    """
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
