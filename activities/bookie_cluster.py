@@ -148,7 +148,14 @@ class BookieClusterActivities:
         self, plan: BookieClusterPlan, direction: Direction, step: Callable[[SwitchWork, StepControl], ResultT]
     ) -> ResultT:
         info = activity.info()
-        work = SwitchWork(self._runtime, plan, direction, info.workflow_id or "", info.workflow_run_id or "")
+        work = SwitchWork(
+            self._runtime,
+            plan,
+            direction,
+            info.workflow_id or "",
+            info.workflow_run_id or "",
+            step_id=info.activity_id,
+        )
         return await run_step(
             self._runtime.client, lambda control: step(work, control), labels={"kind": KIND, "cluster": plan.cluster}
         )

@@ -157,17 +157,25 @@ class _Deleting:
         self._attempt = attempt
 
     def run(self, records: Sequence[LedgerRecord], most: int) -> LedgersDeleted:
-        """Delete the first of these ledgers; one that has changed since it was judged stays."""
-        work, chosen = self._work, records[:most]
+        """Delete the first of these ledgers; one that has changed since it was judged stays.
+
+        Args:
+            records: what may be deleted.
+            most: how many this step may delete, those of its earlier attempts included.
+        """
+        work = self._work
         deleted = 0
         with work.zookeeper() as zookeeper, work.ledgers_to_change(self._cluster) as directory:
             progress = SwitchProgress(work, zookeeper, self._attempt)
+            before = progress.deleted()
+            chosen = records[: max(0, most - before)]
             for start in range(0, len(chosen), _CHUNK):
                 self._control.check()
-                progress.require()
-                deleted += _delete_some(directory, chosen[start : start + _CHUNK])
-                self._control.progress(deleted, len(chosen), "ledgers deleted")
-        return LedgersDeleted(deleted=deleted, left=len(records) - deleted)
+                chunk = chosen[start : start + _CHUNK]
+                progress.note_deleted(before + deleted + len(chunk))
+                deleted += _delete_some(directory, chunk)
+                self._control.progress(before + deleted, before + len(chosen), "ledgers deleted")
+        return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)
 
 
 def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerRecord]) -> int:

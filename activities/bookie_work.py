@@ -30,10 +30,18 @@ class SwitchWork:
         direction: forward, or back in a rollback.
         workflow_id: the migration.
         run_id: its run.
+        step_id: the same in each attempt at one step, and in no other step of the run; empty where there is no other.
     """
 
     def __init__(
-        self, runtime: Runtime, plan: BookieClusterPlan, direction: Direction, workflow_id: str, run_id: str
+        self,
+        runtime: Runtime,
+        plan: BookieClusterPlan,
+        direction: Direction,
+        workflow_id: str,
+        run_id: str,
+        *,
+        step_id: str = "",
     ) -> None:
         self.runtime = runtime
         self.plan = plan
@@ -41,6 +49,7 @@ class SwitchWork:
         self.ends = plan.ends(direction)
         self.workflow_id = workflow_id
         self.run_id = run_id
+        self.step_id = step_id
 
     @property
     def engine(self) -> SparkEngine:

@@ -23,7 +23,7 @@ NODE_BYTES = 200_000
 MOST_FAILURES = 20_000
 """Ledgers that `failed` names; more of them say nothing new."""
 
-_VERIFIED, _FAILED, _LINE = "verified", "failed", "line"
+_VERIFIED, _FAILED, _LINE, _DELETED = "verified", "failed", "line", "deleted"
 _LONGEST_REASON = 400
 
 
@@ -42,6 +42,7 @@ class SwitchProgress:
         self._switch_id = work.ends.switch_id
         self._workflow_id = work.workflow_id
         self._attempt = attempt
+        self._step = f"{work.run_id}/{work.step_id}" if work.step_id else ""
         self._top = self._registry.progress(self._switch_id)
         self._failures = 0
 
@@ -83,6 +84,22 @@ class SwitchProgress:
     def draw_line(self, highest: int) -> None:
         """Remember the highest id of the source at the moment when its brokers were directed away."""
         self._write(f"{self._top}/{_LINE}", json.dumps({"highest": highest}).encode())
+
+    def deleted(self) -> int:
+        """How many ledgers earlier attempts at this step may have deleted."""
+        node = self._zookeeper.get(f"{self._top}/{_DELETED}") if self._step else None
+        if node is None:
+            return 0
+        found: dict[str, Any] = json.loads(node[0])
+        return int(found["ledgers"]) if found["step"] == self._step else 0
+
+    def note_deleted(self, ledgers: int) -> None:
+        """Remember how many this step will have deleted, before it does so: a repetition must not exceed its limit.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+        """
+        self._write(f"{self._top}/{_DELETED}", json.dumps({"step": self._step, "ledgers": ledgers}).encode())
 
     def _append(self, name: str, items: Sequence[list[int] | list[Any]]) -> None:
         if not items:

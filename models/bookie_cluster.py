@@ -216,7 +216,8 @@ class IdCheck(Frozen):
     """The gate of I11: whether every new ledger of the target gets an id above all that are in use.
 
     Attributes:
-        highest: highest id in the source's root and in all managed ledgers.
+        highest: highest id that the source's generator gave out, that one of its ledgers has, or that Pulsar's metadata
+            name.
         next_id: the id that the target's generator hands out next.
         cure: number of the node HOB-n that would put it above; 0 where it is above.
     """
