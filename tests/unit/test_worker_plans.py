@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.bookie_cluster import BookieClusterPlan
 from models.metadata_store import MetadataStorePlan, Mode
 from models.migration import Steering, Verb
 from worker.exits import CommandFailed, ExitCode
@@ -80,6 +81,32 @@ def test_options_are_explained_by_the_plan() -> None:
     texts = field_help(MetadataStorePlan)
     assert set(REQUIRED) <= set(texts) <= set(MetadataStorePlan.model_fields)
     assert texts["full_verify"] == "compare both stores whole once more while writes are blocked."
+
+
+def test_fields_of_several_values() -> None:
+    """A field of several values is typed as NAME=URI; what follows the first `=` belongs to the address."""
+    typed = {"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod"}
+    clusters = {"source": "old=zk://zk-1:2181/ledgers", "target": "new=zk+null://zk-1:2181;zk-2:2181/a=b"}
+    plan = read_plan(BookieClusterPlan, None, {**typed, **clusters})
+    assert (plan.source.name, plan.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
+    assert (plan.target.name, plan.target.root.root) == ("new", "/a=b")
+    assert BookieClusterPlan.model_validate(plan_json(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("old", "target.metadataServiceUri: Field required"),
+        ("old=/ledgers", "target.metadataServiceUri: '/ledgers' is no metadataServiceUri"),
+        ("=zk://zk-1:2181/ledgers", "target.name: "),
+    ],
+)
+def test_a_wrong_value_of_several_is_named(typed: str, named: str) -> None:
+    """What is wrong with one of several values is told by its own name."""
+    source = {"name": "a", "metadataServiceUri": "zk://zk-1:2181/a"}
+    text = json.dumps({"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod", "source": source})
+    with pytest.raises(CommandFailed, match=re.escape(named)):
+        read_plan(BookieClusterPlan, text, {"target": typed})
 
 
 _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
