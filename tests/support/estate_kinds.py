@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from deploy.devstack.admin import topic_url
-from tests.support.estate_log import KEEPER, Broker, Log, pulsar, read_all
+from tests.support.estate_log import KEEPER, Broker, Log, compare, pulsar, read_all
 from tests.support.java_messages import Record, SchemaKind
 from tests.support.waiting import wait_for
 
@@ -189,7 +189,8 @@ class Compacted:
         rows = list(zip(self._keys, self._log.sent, strict=True))
         last = {key: place for place, (key, _) in enumerate(rows[: self._horizon])}
         kept = [payload for place, (key, payload) in enumerate(rows) if place >= self._horizon or last[key] == place]
-        assert read_all(broker, self._log.name, compacted=True) == [payload for payload in kept if payload]
+        found = read_all(broker, self._log.name, compacted=True)
+        compare("the compacted view", found, [payload for payload in kept if payload])
 
     def _put(self, broker: Broker, count: int) -> None:
         keys = [f"key-{(len(self._keys) + n) % self._KEYS}" for n in range(count)]

@@ -105,7 +105,7 @@ class Log:
 
     def verify(self, broker: Broker) -> None:
         """Compare all messages, and what each subscription would get now, with the account."""
-        _compare(f"{self.name}: its messages", read_all(broker, self.name), self.sent)
+        compare(f"{self.name}: its messages", read_all(broker, self.name), self.sent)
         for subscription, places in self.acknowledged.items():
             due = [payload for place, payload in enumerate(self.sent) if place not in places]
             if not due:
@@ -116,7 +116,7 @@ class Log:
             # The last message is due, and messages come in order: what has not come by then does not come.
             found = [message.data() for message in self._receive(consumer, subscription, due[-1])]
             consumer.close()
-            _compare(f"{self.name}: what {subscription} gets", found, due)
+            compare(f"{self.name}: what {subscription} gets", found, due)
 
     def _consumer(self, broker: Broker, subscription: str) -> Any:
         return broker.client.subscribe(
@@ -144,7 +144,8 @@ def read_all(broker: Broker, name: str, *, compacted: bool = False) -> list[byte
     return found
 
 
-def _compare(what: str, found: list[bytes], expected: list[bytes]) -> None:
+def compare(what: str, found: list[bytes], expected: list[bytes]) -> None:
+    """Raise AssertionError, with what is missing and what is too much, unless both are the same."""
     if found == expected:
         return
     missing, extra = _without(expected, found), _without(found, expected)
