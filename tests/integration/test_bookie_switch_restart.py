@@ -1,4 +1,4 @@
-"""A whole switch by restart, from its dry run to the old cluster's end, with everything that Pulsar keeps in ledgers.
+"""Switches by restart, with everything that Pulsar keeps in ledgers: there, back, and there again.
 
 The tests share one cluster and run in their order: each starts where the one before left the cluster.
 """
@@ -6,13 +6,15 @@ The tests share one cluster and run in their order: each starts where the one be
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from models.bookie_cluster import BookieClusterPlan, CleanupOrder, CleanupTargets
+from deploy.devstack.traffic import Traffic
+from models.bookie_cluster import BookieClusterPlan, CleanupOrder, CleanupTargets, Phase
 from models.migration import Outcome, Verb
 from tests.stacks import MakeStack
 from tests.support import stores
@@ -23,6 +25,7 @@ from tests.support.temporal import Run
 
 CLUSTER = "switch"
 LIMIT = 240.0
+A, B = ("bookie-1", "bookie-2"), ("second-bookie-1", "second-bookie-2")
 
 
 @dataclass
@@ -49,6 +52,15 @@ class Cluster:
             "cleanup": "remove",
         }
         return BookieClusterPlan.model_validate({**plan, **more})
+
+    @contextmanager
+    def without(self, bookies: tuple[str, ...]) -> Generator[None]:
+        """Stop bookies, and start them again at the end."""
+        for name in bookies:
+            self.stack[name].stop()
+        yield
+        for name in bookies:
+            self.stack[name].start()
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -101,34 +113,57 @@ def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
     assert not [path for path in changed if not path.startswith("/loadbalance/")]
 
 
-def test_switch_under_traffic(cluster: Cluster, site: Site) -> None:
-    """Brokers come back on the target, and the certificate says that every ledger was compared."""
+def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, site: Site) -> None:
+    """Brokers that were killed leave open ledgers; all is on the target, and the old bookies can be stopped."""
     cluster.run = site.operator.start(cluster.plan())
-    with Hands(cluster.stack, cluster.switch) as hands:
-        status = cluster.switch.wait_for_phase("ROLLBACK_WINDOW", LIMIT)
+    with Hands(cluster.stack, cluster.switch, kill=True) as hands:
+        status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
     assert [asked.partition(":")[0] for asked in hands.asked] == ["you", "you"]
     assert status.failed_items == []
-    assert status.facts["pause_seconds"] > 0
+    assert status.facts["tail_recovered_ledgers"] > 0
+    with cluster.without(A):
+        cluster.verify()
+        cluster.estate.add_more(*cluster.addresses)
+        cluster.verify()
 
 
-def test_the_estate_is_whole_without_the_old_cluster(cluster: Cluster) -> None:
-    """With the old bookies stopped every message, cursor and schema version is there, and new ones are taken."""
-    for name in ("bookie-1", "bookie-2"):
-        cluster.stack[name].stop()
-    cluster.verify()
-    cluster.estate.add_more(*cluster.addresses)
-    cluster.verify()
+def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, site: Site) -> None:
+    """Messages, acknowledgements and schemas of the window are on the source after a rollback, without the target."""
+    with Hands(cluster.stack, cluster.switch):
+        cluster.switch.signal(Verb.ROLLBACK, "the new disks are slow")
+        report = cluster.switch.result(LIMIT)
+    assert report.outcome is Outcome.ROLLED_BACK, report.summary
+    assert report.certificate["copied_back"] > 0
+    with cluster.without(B):
+        cluster.verify()
+        cluster.estate.add_more(*cluster.addresses)
+        cluster.verify()
 
 
-def test_cleanup_deletes_the_old_ledgers(cluster: Cluster, site: Site) -> None:
-    """The cleanup lists what it would delete, and deletes exactly that."""
-    for name in ("bookie-1", "bookie-2"):
-        cluster.stack[name].start()
+def test_ids_of_the_way_back_are_refused_too(cluster: Cluster, site: Site) -> None:
+    """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
+    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+
+    assert failure.type == "PrecheckFailed"
+    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "HOB-0000000003" in failure.message
+
+
+def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, site: Site) -> None:
+    """A switch with producers running ends on the target; the cleanup deletes what it listed, and nothing is lost."""
+    with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
+        traffic.wait_for_more(20)
+        cluster.run = site.operator.start(cluster.plan())
+        with Hands(cluster.stack, cluster.switch):
+            cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+        traffic.wait_for_more(20)
+        assert traffic.verify() > 0
     listed = cluster.switch.update("clean_up", CleanupOrder(src_cluster="a", dry_run=True), CleanupTargets)
     assert listed.ledgers > 0
     cluster.switch.signal(Verb.CLEANUP)
     report = cluster.switch.result(LIMIT)
 
-    assert report.outcome is Outcome.DONE
+    assert report.outcome is Outcome.DONE, report.failed_items
     assert report.figures["deleted_from_source"] == listed.ledgers
-    cluster.verify()
+    with cluster.without(A):
+        cluster.verify()
