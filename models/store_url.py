@@ -59,7 +59,8 @@ def parse_store_url(text: str) -> StoreUrl:
         return StoreUrl(scheme="oxia", hosts=(address,), root=namespace or "default")
     if "://" in text and not text.startswith("zk://"):
         raise ValueError(f"{text!r} names a store that is not supported; write {_FORMS}")
-    rest = text.removeprefix("zk://").removeprefix("zk:")
+    # One prefix only: a host may be called zk.
+    rest = text.removeprefix("zk://" if text.startswith("zk://") else "zk:")
     servers, slash, chroot = rest.partition("/")
     hosts = tuple(servers.split(","))
     if not all(_HOST_PORT.match(host) for host in hosts):

@@ -122,6 +122,7 @@ def test_trees_that_overlap(source: str, target: str, same: bool) -> None:
     [
         ("zk:a:2181", "zk:a:2181"),
         ("zk://a:2181", "zk:a:2181"),
+        ("zk://zk:2181/x", "zk:zk:2181/x"),
         ("a:2181", "zk:a:2181"),
         ("a:2181,b:2182/", "zk:a:2181,b:2182"),
         ("zk:a:2181,b:2182/x/y/", "zk:a:2181,b:2182/x/y"),
