@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from temporalio.exceptions import FailureError
 from bench.children import Child
 from bench.dataset import Dataset
 from bench.flag import FlagWatch
+from bench.machine import importable
 from bench.peer import Peer
 from bench.processes import Meter
 from bench.results import Side
@@ -22,7 +22,6 @@ from bench.servers import Stores
 from models.metadata_store import FlagPhase, MetadataStorePlan, Phase
 from models.migration import TASK_QUEUE, PhaseEntry, Report
 
-_ROOT = Path(__file__).resolve().parent.parent
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0
 _RUN_SECONDS = 1_800.0
@@ -84,7 +83,7 @@ class Bench:
         plan = MetadataStorePlan.model_validate(
             {"cluster": name, "source": stores.source, "target": stores.target, "validation_window": 0}
         )
-        settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **_importable()}
+        settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
         with (
             Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
             Child([sys.executable, "-m", "worker.cli", "worker"], logs / "worker.log", settings) as worker,
@@ -115,7 +114,7 @@ class Bench:
 def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:
     command = [sys.executable, "-m", "bench.ours", stores.source, stores.target, str(dataset.records)]
     figures: dict[str, float] = {}
-    with Child(command, logs / "jobs.log", _importable()) as ours:
+    with Child(command, logs / "jobs.log", importable()) as ours:
         ours.await_line("READY", _START_SECONDS)
         for job in ("copy", "compare"):
             with Meter({"client": ours.pid, **stores.pids}) as meter:
@@ -145,10 +144,6 @@ def _total_seconds(history: list[PhaseEntry]) -> float:
     ended = next(entry.ended for entry in history if entry.phase == Phase.COMPLETED)
     assert ended is not None, "the migration is done"
     return (ended - history[0].started).total_seconds()
-
-
-def _importable() -> dict[str, str]:
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def _innermost(failure: BaseException) -> str:

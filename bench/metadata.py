@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import shutil
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench import dataset
+from bench.machine import machine, positive
 from bench.measure import Bench
 from bench.peer import Peer
 from bench.results import Results, Run, Side, order
@@ -65,34 +63,22 @@ def _cache() -> Path:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.metadata", description=__doc__)
-    parser.add_argument("--runs", type=_positive, default=3, help="runs of each side and size, alternating (3)")
+    parser.add_argument("--runs", type=positive, default=3, help="runs of each side and size, alternating (3)")
     parser.add_argument(
         "--sizes", type=_sizes, default=[50, 500], help="megabytes of metadata, separated by commas (50,500)"
     )
-    parser.add_argument("--shards", type=_positive, default=1, help="shards of Oxia (1)")
+    parser.add_argument("--shards", type=positive, default=1, help="shards of Oxia (1)")
     parser.add_argument("--skip-peer", action="store_true", help="measure our side only")
     return parser.parse_args(arguments)
 
 
 def _sizes(text: str) -> list[int]:
-    return [_positive(part) for part in text.split(",")]
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
-    return int(text)
+    return [positive(part) for part in text.split(",")]
 
 
 def _machine(options: argparse.Namespace, tools: Toolchain) -> dict[str, Any]:
     return {
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "load_at_begin": os.getloadavg()[0],
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "java": tools.java_version,
+        **machine(tools),
         "spark_master": Settings().spark_master,
         "oxia_shards": options.shards,
         "runs": options.runs,

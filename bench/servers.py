@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,7 +36,76 @@ class Ports:
         self.zookeeper, self.oxia, self.oxia_metrics = sorted(taken)
 
 
-class Stores:
+class Servers:
+    """Servers in one folder, each with a log of its own; killed at the end of the `with`.
+
+    Args:
+        folder: for data and logs.
+        tools: the programs.
+    """
+
+    def __init__(self, folder: Path, tools: Toolchain) -> None:
+        self.folder, self.tools = folder, tools
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Names of the servers to their process ids."""
+        return {name: process.pid for name, process in self._servers.items()}
+
+    def start(self) -> None:
+        """Start them all, and return when they are ready."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def spawn(self, name: str, command: list[str], ready: Callable[[], bool]) -> Callable[[], None]:
+        """Start one; the result waits until it is ready, or raises `ServerFailed`."""
+        process = supervise.spawn(command, cwd=self.folder, log=self.folder / f"{name}.log", detach=False)
+        self._servers[name] = process
+        return lambda: self._await(name, ready)
+
+    def java(self, main: Sequence[str], *options: str) -> list[str]:
+        """The command line of a Java server, fully compiled as it runs, as in production."""
+        logging = f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}"
+        return [str(self.tools.java), *options, logging, "-cp", f"{self.tools.jars}/*", *main]
+
+    def zookeeper(self, data: Path, port: int, heap_mb: int) -> Callable[[], None]:
+        """Start a ZooKeeper, on what `data` holds."""
+        config = self.folder / "zoo.cfg"
+        config.write_text(configs.render(configs.zookeeper(data, port, {})))
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        command = self.java(main, f"-Xmx{heap_mb}m")
+        return self.spawn("zookeeper", command, lambda: probes.zookeeper_serves(port))
+
+    def _await(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not ready():
+            code = self._servers[name].poll()
+            if code is not None or time.monotonic() > deadline:
+                cause = f"was not ready after {_START_SECONDS:.0f} s" if code is None else f"ended with {code}"
+                raise ServerFailed(name, cause, code, supervise.tail(self.folder / f"{name}.log", 30))
+            time.sleep(_POLL_SECONDS)
+
+    def _stop(self) -> None:
+        for process in self._servers.values():
+            process.send_signal(signal.SIGKILL)
+        for process in self._servers.values():
+            process.wait(_STOP_SECONDS)
+
+
+class Stores(Servers):
     """A ZooKeeper that holds the dataset and has been read once, and an empty Oxia; killed at the end of the `with`.
 
     Args:
@@ -51,64 +120,28 @@ class Stores:
         self.source = f"zk:{configs.LOOPBACK}:{ports.zookeeper}"
         self.target = f"oxia://{configs.LOOPBACK}:{ports.oxia}/default"
         self.zookeeper_address = f"{configs.LOOPBACK}:{ports.zookeeper}"
-        self._dataset, self._folder, self._tools, self._ports, self._shards = dataset, folder, tools, ports, shards
-        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+        super().__init__(folder, tools)
+        self._dataset, self._ports, self._shards = dataset, ports, shards
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """`zookeeper` and `oxia` to their process ids."""
-        return {name: process.pid for name, process in self._servers.items()}
-
-    def __enter__(self) -> Self:
-        try:
-            zookeeper_ready = self._start_zookeeper()
-            oxia_ready = self._start_oxia()
-            self._await("zookeeper", zookeeper_ready)
-            self._await("oxia", oxia_ready)
-            self._warm()
-        except BaseException:
-            self._stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop()
-
-    def _start_zookeeper(self) -> Callable[[], bool]:
-        data = self._folder / "zookeeper"
+    def start(self) -> None:
+        """Start both, and read the dataset once."""
+        data = self.folder / "zookeeper"
         (data / "version-2").mkdir(parents=True)
         # A copy: the server replaces the snapshot by one of its own at its start.
         shutil.copyfile(self._dataset.snapshot, data / "version-2" / "snapshot.1")
-        config = self._folder / "zoo.cfg"
-        config.write_text(configs.render(configs.zookeeper(data, self._ports.zookeeper, {})))
         # In memory a znode takes some 500 bytes beside its value, and the collector needs room.
-        heap = 512 + 5 * self._dataset.mb
-        options = [f"-Xmx{heap}m", f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}"]
-        main = ["-cp", f"{self._tools.jars}/*", "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
-        self._spawn("zookeeper", [str(self._tools.java), *options, *main])
-        return lambda: probes.zookeeper_serves(self._ports.zookeeper)
+        zookeeper_ready = self.zookeeper(data, self._ports.zookeeper, 512 + 5 * self._dataset.mb)
+        oxia_ready = self._start_oxia()
+        zookeeper_ready()
+        oxia_ready()
+        self._warm()
 
-    def _start_oxia(self) -> Callable[[], bool]:
+    def _start_oxia(self) -> Callable[[], None]:
         address = f"{configs.LOOPBACK}:{self._ports.oxia}"
-        folders = [f"--data-dir={self._folder / 'oxia' / 'db'}", f"--wal-dir={self._folder / 'oxia' / 'wal'}"]
+        folders = [f"--data-dir={self.folder / 'oxia' / 'db'}", f"--wal-dir={self.folder / 'oxia' / 'wal'}"]
         options = ["-p", address, "-m", f"{configs.LOOPBACK}:{self._ports.oxia_metrics}", "-s", str(self._shards)]
-        self._spawn("oxia", [str(self._tools.oxia), "standalone", *options, "--wal-sync-data=true", *folders])
-        return lambda: probes.oxia_serves(address)
-
-    def _spawn(self, name: str, command: list[str]) -> None:
-        log = self._folder / f"{name}.log"
-        self._servers[name] = supervise.spawn(command, cwd=self._folder, log=log, detach=False)
-
-    def _await(self, name: str, ready: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not ready():
-            code = self._servers[name].poll()
-            if code is not None or time.monotonic() > deadline:
-                cause = f"was not ready after {_START_SECONDS:.0f} s" if code is None else f"ended with {code}"
-                raise ServerFailed(name, cause, code, supervise.tail(self._folder / f"{name}.log", 30))
-            time.sleep(_POLL_SECONDS)
+        command = [str(self.tools.oxia), "standalone", *options, "--wal-sync-data=true", *folders]
+        return self.spawn("oxia", command, lambda: probes.oxia_serves(address))
 
     def _warm(self) -> None:
         """Read everything once: the first read after a start is several times slower, whoever does it."""
@@ -119,9 +152,3 @@ class Stores:
                     continue
         finally:
             reader.close()
-
-    def _stop(self) -> None:
-        for process in self._servers.values():
-            process.send_signal(signal.SIGKILL)
-        for process in self._servers.values():
-            process.wait(_STOP_SECONDS)

@@ -1,0 +1,136 @@
+"""Our copy of ledgers in one process, as a Spark executor runs it: `python -m bench.bookie_ours SOURCE TARGET STORE`.
+
+SOURCE and TARGET are metadata service URIs, STORE is the metadata store that holds the claim. Prints READY, and then
+for each line of its standard input one line of JSON:
+
+`copy FIRST LEDGERS`: copy ledgers, without reading them back. `compare FIRST LEDGERS`: compare them in full.
+`jobs LANES FIRST LEDGERS`: copy and compare them by Spark jobs, with as many at once; the session starts before the
+time is taken.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from clients.access import Access
+from clients.bookkeeper.compare import compare_batch
+from clients.bookkeeper.copy import copy_batch
+from clients.bookkeeper.outcome import CopyOutcome, Verdict
+from models.ledger_store import parse_ledger_store_uri
+from models.store_url import parse_store_url
+from spark import ledger_jobs
+from spark.engine import SparkEngine
+from spark.ledger_plan import Batch, LedgerPair, batches
+from spark.ledger_tasks import Hands, at_work
+
+CLAIM = "/bench/claim"
+
+
+class OursFailed(Exception):
+    """Our copy is not what it has to be: then its speed is worth nothing."""
+
+
+class Copier:
+    """Carries out orders.
+
+    Args:
+        pair: both clusters.
+        hands: what one task works with.
+    """
+
+    def __init__(self, pair: LedgerPair, hands: Hands) -> None:
+        self._pair, self._hands = pair, hands
+        self._engine: SparkEngine | None = None
+        self._lanes = 0
+
+    def copy(self, first: int, ledgers: int) -> list[CopyOutcome]:
+        """Copy ledgers."""
+        source, target, leash = self._hands
+        return [
+            outcome
+            for batch in self._batches(first, ledgers)
+            for outcome in copy_batch(source, target, batch.ledger_ids, verify=False, check=leash.check)
+        ]
+
+    def compare(self, first: int, ledgers: int) -> list[CopyOutcome]:
+        """Compare ledgers."""
+        source, target, leash = self._hands
+        return [
+            outcome
+            for batch in self._batches(first, ledgers)
+            for outcome in compare_batch(source, target, batch.ledger_ids, check=leash.check)
+        ]
+
+    def jobs(self, first: int, ledgers: int) -> list[CopyOutcome]:
+        """Copy and compare ledgers by Spark jobs."""
+        assert self._engine is not None, "the session was started"
+        outcomes: list[CopyOutcome] = []
+
+        def note(more: list[CopyOutcome]) -> int:
+            outcomes.extend(more)
+            return self._lanes
+
+        ledger_jobs.copy(self._engine, self._pair, self._batches(first, ledgers), tag="bench", on_outcomes=note)
+        return outcomes
+
+    def start_session(self, lanes: int) -> None:
+        """Start a Spark session with so many lanes, in place of the one before."""
+        self.close()
+        self._lanes = lanes
+        self._engine = SparkEngine(f"local[{lanes}]")
+        self._engine.start()
+
+    def close(self) -> None:
+        """End the session."""
+        if self._engine:
+            self._engine.stop()
+            self._engine = None
+
+    def _batches(self, first: int, ledgers: int) -> list[Batch]:
+        found = self._hands.source.directory.read(range(first, first + ledgers))
+        return batches([record for record in found if record], recover=False)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve orders until the end of the standard input."""
+    source, target, store = arguments
+    pair = LedgerPair(
+        source=parse_ledger_store_uri(source).url,
+        target=parse_ledger_store_uri(target).url,
+        access=Access(),
+        tls=None,
+        read_timeout=30.0,
+        store=parse_store_url(store),
+        claim=CLAIM,
+    )
+    with at_work(pair) as hands:
+        copier = Copier(pair, hands)
+        try:
+            print("READY", flush=True)
+            for line in sys.stdin:
+                print(json.dumps(_carry_out(copier, line)), flush=True)
+        finally:
+            copier.close()
+
+
+def _carry_out(copier: Copier, line: str) -> dict[str, float]:
+    what, *numbers = line.split()
+    first, ledgers = (int(number) for number in numbers[-2:])
+    orders = {"copy": copier.copy, "compare": copier.compare, "jobs": copier.jobs}
+    wanted = Verdict.EQUAL if what == "compare" else Verdict.COPIED
+    if what == "jobs":
+        copier.start_session(int(numbers[0]))
+    begun = time.perf_counter()
+    outcomes = orders[what](first, ledgers)
+    seconds = time.perf_counter() - begun
+    wrong = [one for one in outcomes if one.verdict is not wanted]
+    if wrong or len(outcomes) != ledgers:
+        raise OursFailed(f"{len(outcomes)} of {ledgers} ledgers, of which not {wanted}: {wrong[:3]}")
+    return {"seconds": seconds, "entries": sum(one.entries for one in outcomes)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
