@@ -100,9 +100,11 @@ class Site:
         """The tail, without a broker."""
         return self.steps.run(copying.copy_tail, self.plan(**more), direction)
 
-    def delete(self, order: CleanupOrder = DELETE_ALL) -> LedgersDeleted:
+    def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
         """One step of a cleanup."""
-        return self.steps.run(lambda work, control: cleaning.delete_ledgers(work, control, order), self.plan())
+        work = self.work()
+        work.step_id = step_id
+        return cleaning.delete_ledgers(work, StepControl(), order)
 
     def source(self) -> Ledgers:
         """All ledgers of `a`."""
@@ -190,6 +192,14 @@ def delete_ledger(uri: str, ledger_id: int) -> None:
     """Delete a ledger, as Pulsar does with one that it needs no more."""
     with LedgerDirectoryWriter(parse_ledger_store_uri(uri).url, Access()) as directory:
         assert directory.delete([(ledger_id, None)]) == 1
+
+
+def _with_bookies(found: SwitchPrecheck, count: int) -> SwitchPrecheck | None:
+    return found if len(found.bookies) == count else None
+
+
+def _down(found: SwitchPrecheck) -> str:
+    return next((warning for warning in found.warnings if "are down" in warning), "")
 
 
 def codes(found: SwitchPrecheck) -> list[str]:
@@ -460,10 +470,31 @@ def test_way_back_copies_what_was_gained(site: Site) -> None:
     assert gained <= site.source().keys()
     site.steps.run(registry.set_target, site.plan(), BACK)
     site.steps.run(registry.release, site.plan())
+    site.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
     site.move_broker(site.stack.bookkeeper_uri)
     site.assert_all()
     site.send()
     site.assert_all()
+
+
+def test_precheck_looks_at_brokers_and_bookies(site: Site) -> None:
+    """Brokers that would skip what they cannot read are in the way, and so are bookies that are down."""
+    ids = {"advance_ids": True}
+    skips = site.precheck(**ids)
+    site.stack["second-bookie-1"].stop()
+    one = wait_for("one bookie to be gone", lambda: _with_bookies(site.precheck(**ids), 1), 30)
+    site.stack["second-bookie-2"].stop()
+    none = wait_for("both bookies to be gone", lambda: _with_bookies(site.precheck(**ids), 0), 30)
+    for number in (1, 2):
+        site.stack[f"second-bookie-{number}"].start()
+    site.stack["bookie-1"].stop()
+    warned = wait_for("the source's bookie to be missed", lambda: _down(site.precheck(**ids)), 30)
+    site.stack["bookie-1"].start()
+
+    assert codes(skips) == ["AUTO_SKIP"]
+    assert codes(one) == ["AUTO_SKIP", "ENSEMBLE_TOO_LARGE", "ENSEMBLE_TOO_LARGE"]
+    assert "NO_WRITABLE_BOOKIES" in codes(none)
+    assert "bookies of a are down" in warned
 
 
 def test_second_switch_finds_what_stands_there(site: Site) -> None:
@@ -479,6 +510,7 @@ def test_second_switch_finds_what_stands_there(site: Site) -> None:
     site.stop_broker()
     assert site.copy_tail().missing_count == 0
     site.steps.run(registry.set_target, site.plan())
+    site.stack.reconfigure("broker-1", autoSkipNonRecoverableData="false")
     site.move_broker(site.stack.second_bookkeeper_uri)
 
 
@@ -487,11 +519,15 @@ def test_cleanup_deletes_what_was_verified(site: Site) -> None:
     site.steps.run(registry.flip_statuses, site.plan())
     targets = site.steps.run(lambda work, _: cleaning.list_targets(work, DELETE_ALL), site.plan())
 
-    first = site.delete(CleanupOrder(src_cluster="a", max_deletions=2))
-    rest = site.delete()
+    few = CleanupOrder(src_cluster="a", max_deletions=2)
+
+    first = site.delete(few, "17")
+    repeated = site.delete(few, "17")
+    rest = site.delete(step_id="18")
 
     assert targets.ledgers == len(site.verified())
     assert (first.deleted, first.left) == (2, targets.ledgers - 2)
+    assert repeated == first, "a step that is repeated keeps to the limit of the whole step"
     assert (rest.deleted, rest.left) == (targets.ledgers - 2, 0)
     assert list(site.source()) == [site.clash]
     for name in ("bookie-1", "bookie-2"):
