@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import pydantic
 import typer
 
 from models.bookie_cluster import CleanupOrder, CleanupTargets, ClientClosing, Concurrency, ReadModeChange
@@ -64,15 +63,11 @@ def clean_up_command(
 def cleanup_targets_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
     """Show the ledgers of the old cluster that a cleanup would delete, as the switch last listed them."""
     hint(query_line(workflow_id, _QUERY))
-    found = against_temporal(lambda client: ask(client, workflow_id, _QUERY, _Listed))
-    if found.root is None:
+    found = against_temporal(lambda client: ask(client, workflow_id, _QUERY, CleanupTargets))
+    if found is None:
         answer(output, ["nothing is listed yet: the first listing is made in the rollback window"], {"listed": False})
     else:
-        answer(output, _lines(found.root, "would be deleted"), found.root)
-
-
-class _Listed(pydantic.RootModel[CleanupTargets | None]):
-    """The answer of the query."""
+        answer(output, _lines(found, "would be deleted"), found)
 
 
 def _lines(found: CleanupTargets, what: str) -> list[str]:

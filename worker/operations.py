@@ -116,8 +116,8 @@ async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel,
         raise await _not_running(client, workflow_id) from error
 
 
-async def ask(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT:
-    """Send a query to a migration and return its answer.
+async def ask(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT | None:
+    """Send a query to a migration and return its answer, which may be nothing.
 
     Raises:
         CommandFailed: there is no such migration, it does not know the query, or no worker answers.
