@@ -8,9 +8,10 @@ from functools import partial
 from typing import NamedTuple
 
 from clients.access import open_reader
+from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, rest
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy import copy_batch, recover_batch
+from clients.bookkeeper.copy import copy_batch
 from clients.bookkeeper.outcome import CopyOutcome
 from clients.store import Record, StoreReader
 from models.bookie_registry import SwitchClaim

@@ -18,19 +18,15 @@ from clients.bookkeeper.compare import Check, Content, ContentSum, compare_recor
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.outcome import CopyOutcome, Verdict
-from clients.bookkeeper.recovery import recover_ledger
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import (
     BookieNotWritable,
-    LedgerUnreadable,
     StoreConflict,
     StoreDenied,
     StoreError,
     StoreProtocolError,
     StoreUnreachable,
 )
-
-__all__ = ["CopyOutcome", "Verdict", "copy_batch", "recover_batch"]
 
 #: Rounds of writing, each to the bookies that are writable then.
 _ROUNDS = 4
@@ -80,28 +76,6 @@ def copy_batch(
         else:
             outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
     return outcomes + _Copy(source, target, left, verify=verify, check=check).run()
-
-
-def recover_batch(source: Cluster, ids: Sequence[int]) -> list[CopyOutcome]:
-    """Recover those of these ledgers that are open, which stops their writers; closed ones are left as they are.
-
-    Returns:
-        The ledgers that could not be recovered, `unreadable` or `gone`; no others.
-
-    Raises:
-        StoreError: a store failed, or no bookie answers.
-    """
-    failed: list[CopyOutcome] = []
-    for record in source.directory.read(ids):
-        if record is None or record.metadata.closed:
-            continue
-        try:
-            recover_ledger(source.directory, source.bookies, record.ledger_id)
-        except (LedgerUnreadable, StoreUnreachable, BookieNotWritable, StoreConflict) as cause:
-            # Its own trouble, unless the store or all bookies fail.
-            reason = cause if isinstance(cause, StoreUnreachable) else LedgerUnreadable(str(cause))
-            failed.append(unreadable(source, record.ledger_id, reason))
-    return failed
 
 
 class _Copy:

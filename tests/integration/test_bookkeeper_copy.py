@@ -11,9 +11,10 @@ from functools import partial
 import pytest
 
 from clients.access import Access
+from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, rest
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy import copy_batch, recover_batch
+from clients.bookkeeper.copy import copy_batch
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.outcome import CopyOutcome, Verdict
 from clients.bookkeeper.reader import LedgerReader
