@@ -25,12 +25,13 @@ from urllib.parse import quote
 import httpx
 
 from deploy.devstack import supervise
+from deploy.devstack.admin import Admin
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.errors import DevStackError
 from deploy.devstack.provision import provision
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
-from deploy.devstack.traffic import Admin, Churn, Traffic
+from deploy.devstack.traffic import Churn, Traffic
 from models.metadata_store import Phase
 from models.migration import Outcome, PhaseEntry, Report, Status
 from worker.exits import CommandFailed
@@ -57,6 +58,8 @@ TOPICS = 20
 BUSY_TOPICS = 6
 NEW_TOPICS = 20
 
+_SEND_EVERY = 0.05
+_ARRIVAL_LIMIT = 30.0
 _ANSWER_LIMIT = 60.0
 _WORKER_LIMIT = 90.0
 _MIGRATION_LIMIT = 300.0
@@ -116,20 +119,22 @@ class Demo:
     def run(self) -> int:
         """Tell the whole story; returns the exit code."""
         self._start_servers()
-        admin = Admin(self._stack.admin_urls[0], CLUSTER)
+        admin = Admin(self._stack.admin_urls[0], timeout=60)
         _title("A live cluster")
-        topics = admin.create(f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers())
+        topics = admin.create_all((f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers()), CLUSTER)
         _say(f"{TENANTS} tenants, {TENANTS * NAMESPACES} namespaces, {len(topics)} topics")
         log = self._folder / "traffic.log"
         churn = Churn(admin, "tenant-1/ns-1/during-")
-        with Traffic(self._stack.broker_url, topics[:: len(topics) // BUSY_TOPICS], log=log) as traffic, churn:
+        busy = topics[:: len(topics) // BUSY_TOPICS]
+        with Traffic(self._stack.broker_url, busy, interval=_SEND_EVERY, log=log) as traffic, churn:
             _say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run,")
             _say("and somebody creates topics, one after the other")
             self._rehearse()
-            before = admin.ledgers(topics)
+            before = admin.ledger_counts(topics)
             report, run_id = self._migrate(
                 traffic, lambda: self._after_commit(admin, [*topics, *churn.created], before)
             )
+            traffic.stop(_ARRIVAL_LIMIT)
         self._verify(report, traffic)
         self._verify_churn(admin, churn)
         return self._conclude(report, run_id)
@@ -211,8 +216,8 @@ class Demo:
 
     def _after_commit(self, admin: Admin, topics: list[str], before: Counter[int]) -> None:
         _title("After COMPLETED: brokers write to Oxia")
-        new = admin.create(f"tenant-0/ns-0/after-{number:02}" for number in range(NEW_TOPICS))
-        fresh, now = admin.ledgers(new), admin.ledgers([*topics, *new])
+        new = admin.create_all((f"tenant-0/ns-0/after-{number:02}" for number in range(NEW_TOPICS)), CLUSTER)
+        fresh, now = admin.ledger_counts(new), admin.ledger_counts([*topics, *new])
         reused = sorted(ledger for ledger, uses in now.items() if uses > 1)
         _say(f"ledger ids before: up to {max(before)}; of the {len(new)} new topics: {min(fresh)} to {max(fresh)}")
         self._check(f"{len(new)} topics were created", len(new) == NEW_TOPICS and len(fresh) >= NEW_TOPICS)
@@ -232,7 +237,7 @@ class Demo:
             f"{differences} differences",
             compared > 0 and differences == 0,
         )
-        self._check(f"all {traffic.acknowledged:,} acknowledged messages arrived, in order", not faults)
+        self._check(f"all {traffic.sent:,} acknowledged messages arrived, in order", not faults)
         self._check(f"no send failed; no producer waited longer than {longest:.2f} s for its next message", errors == 0)
         for fault in faults:
             _say(f"       {fault}")
@@ -298,7 +303,7 @@ def _start_words(plan: dict[str, Any]) -> list[str]:
 
 def _phase_line(entry: PhaseEntry, traffic: Traffic) -> str:
     seconds = entry.seconds(entry.started)
-    traffic_so_far = f"{traffic.acknowledged:>7,} messages"
+    traffic_so_far = f"{traffic.sent:>7,} messages"
     return f"  {entry.phase:<12} {entry.outcome:<5} {seconds:>6.1f} s   undo: {entry.undo:<10} {traffic_so_far}"
 
 

@@ -73,16 +73,14 @@ class Admin:
         """Full names of the topics of tenant/namespace."""
         return set(self._get(f"/persistent/{namespace}"))
 
-    def ledgers(self, name: str) -> list[int]:
+    def ledgers(self, name: str) -> set[int]:
         """Ids of the ledgers that hold a topic's messages and its cursors."""
-        stats = self._get(f"/persistent/{topic_path(name)}/internalStats")
-        cursors = [cursor["cursorLedger"] for cursor in stats["cursors"].values()]
-        return [int(ledger["ledgerId"]) for ledger in stats["ledgers"]] + [one for one in cursors if one >= 0]
+        return set(self._ledgers(name))
 
     def ledger_counts(self, names: Iterable[str]) -> Counter[int]:
         """Every ledger id that topics and their cursors use, and how often."""
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            return Counter(ledger for found in pool.map(self.ledgers, names) for ledger in found)
+            return Counter(ledger for found in pool.map(self._ledgers, names) for ledger in found)
 
     def backlog(self, name: str, subscription: str) -> int:
         """How many messages a subscription has not acknowledged, counted exactly."""
@@ -129,6 +127,11 @@ class Admin:
     def close(self) -> None:
         """Free the connections."""
         self._http.close()
+
+    def _ledgers(self, name: str) -> list[int]:
+        stats = self._get(f"/persistent/{topic_path(name)}/internalStats")
+        cursors = [cursor["cursorLedger"] for cursor in stats["cursors"].values()]
+        return [int(ledger["ledgerId"]) for ledger in stats["ledgers"]] + [one for one in cursors if one >= 0]
 
     def _subscription(self, name: str, subscription: str) -> dict[str, int]:
         stats = self._get(f"/persistent/{topic_path(name)}/stats?getPreciseBacklog=true")

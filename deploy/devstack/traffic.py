@@ -1,109 +1,156 @@
-"""Numbered messages through real topics: one producer and one consumer for each, and what came of them.
+"""Numbered messages through real topics: one producer and one consumer for each, and the account of what came of them.
 
 with Traffic("pulsar://127.0.0.1:6650", topics) as traffic:
+    traffic.wait_for_more(10)
     ...
-for lane in traffic.lanes:
-    assert not lane.faults()
+    traffic.verify()
 """
 
 from __future__ import annotations
 
 import importlib
+import struct
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from deploy.devstack.admin import Admin, topic_url
+
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
 
+_KEYS = 5
 _OPERATION_LIMIT = 30
-_SEND_LIMIT_MS = 30_000
-_RECEIVE_LIMIT_MS = 200
-_DRAIN_LIMIT = 30.0
+_RECEIVE_LIMIT_MS = 500
+_END_LIMIT = 40.0
 _RETRY_PAUSE = 0.2
-_ADMIN_LIMIT = 60.0
+_LOOK_EVERY = 0.04
 _CREATE_LIMIT = 10.0
+_HEAD = struct.Struct(">IQ")
+_BODY = struct.Struct(">IQI")
+_PADDING = b"x" * 100
+
+
+class TrafficFault(Exception):
+    """Messages are missing, late behind later ones, corrupt or not sent; the message says of which topic."""
+
+
+def quiet_client(service_url: str, log: Path | None = None) -> Any:
+    """A client that reports errors only, on the console or to a file, and gives up an operation after half a minute."""
+    level = pulsar.LoggerLevel.Error
+    logger = pulsar.FileLogger(level, str(log)) if log else pulsar.ConsoleLogger(level)
+    return pulsar.Client(service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
 
 
 class Lane:
     """One topic with its producer and its consumer.
 
-    A number is sent again until the broker has acknowledged it, so a number may arrive twice, but none may be missing
-    and none may arrive first out of order.
+    A message is sent again until the broker has acknowledged it, so it may arrive twice, but none may be missing and
+    none may first arrive behind a later one of its key.
 
     Attributes:
         topic: its full name.
-        acknowledged: how many messages the broker acknowledged; their numbers are 0, 1, 2, ...
-        received: numbers in the order in which the consumer got them.
+        acknowledged: by key, the numbers that the broker acknowledged: 0, 1, 2, ...
+        received: by key, the numbers that arrived, in the order of arrival, repetitions included.
+        corrupt: messages whose checksum does not fit.
         send_errors: what failed sends said.
+        receive_errors: what the consumer met, other than silence.
         longest_wait: the longest time between two acknowledged messages, in seconds.
     """
 
     def __init__(self, client: Any, topic: str, interval: float) -> None:
         self.topic = topic
-        self.acknowledged = 0
-        self.received: list[int] = []
+        self.acknowledged: dict[int, list[int]] = {key: [] for key in range(_KEYS)}
+        self.received: dict[int, list[int]] = {key: [] for key in range(_KEYS)}
+        self.corrupt = 0
         self.send_errors: list[str] = []
+        self.receive_errors: list[str] = []
         self.longest_wait = 0.0
         self._interval = interval
-        self._consumer = client.subscribe(
-            topic,
-            "traffic",
-            consumer_type=pulsar.ConsumerType.Exclusive,
-            initial_position=pulsar.InitialPosition.Earliest,
-        )
-        self._producer = client.create_producer(topic, send_timeout_millis=_SEND_LIMIT_MS, batching_enabled=False)
+        # The subscription stands before the first message.
+        self._consumer = client.subscribe(topic, "traffic", initial_position=pulsar.InitialPosition.Earliest)
+        self._producer = client.create_producer(topic, batching_enabled=False)
+
+    @property
+    def sent(self) -> int:
+        """How many messages were acknowledged."""
+        return sum(map(len, self.acknowledged.values()))
 
     def produce(self, stop: threading.Event) -> None:
-        """Send numbers until asked to stop."""
+        """Send until asked to stop."""
         last = time.monotonic()
         while not stop.is_set():
+            count = self.sent
+            key, number = count % _KEYS, count // _KEYS
             try:
-                self._producer.send(b"%d" % self.acknowledged)
+                self._producer.send(_body(key, number), partition_key=str(key))
             except pulsar.PulsarException as error:
-                self.send_errors.append(str(error))
+                self.send_errors.append(f"{key}/{number}: {error}")
                 stop.wait(_RETRY_PAUSE)
                 continue
             now = time.monotonic()
             self.longest_wait, last = max(self.longest_wait, now - last), now
-            self.acknowledged += 1
+            self.acknowledged[key].append(number)
             stop.wait(self._interval)
 
     def consume(self, stop: threading.Event) -> None:
-        """Receive until everything acknowledged was received after the stop, or for half a minute after it."""
-        stopped_at: float | None = None
-        while True:
-            if stop.is_set():
-                stopped_at = stopped_at or time.monotonic()
-                if self._drained() or time.monotonic() - stopped_at > _DRAIN_LIMIT:
-                    return
+        """Receive until asked to stop."""
+        while not stop.is_set():
             try:
                 message = self._consumer.receive(timeout_millis=_RECEIVE_LIMIT_MS)
-                self.received.append(int(message.data()))
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException as error:
+                self.receive_errors.append(str(error))
+                stop.wait(_RETRY_PAUSE)
+                continue
+            key, number, sound = _read(message.data())
+            self.corrupt += not sound
+            self.received.setdefault(key, []).append(number)
+            # What is not acknowledged, because the broker is away, comes again.
+            with suppress(pulsar.PulsarException):
                 self._consumer.acknowledge(message)
-            except pulsar.PulsarException:
-                # Nothing came in time, or the broker is away; what was not acknowledged comes again.
-                stop.wait(0.01)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Acknowledged messages that did not arrive: key and number."""
+        return [
+            (key, number)
+            for key, numbers in self.acknowledged.items()
+            for number in sorted(set(numbers) - set(self.received[key]))
+        ]
+
+    def disorder(self) -> list[tuple[int, int]]:
+        """Messages that first arrived behind a later one of their key; a repetition is no disorder."""
+        found: list[tuple[int, int]] = []
+        for key, numbers in self.received.items():
+            first = list(dict.fromkeys(numbers))
+            pairs = zip(first, accumulate(first, max), strict=True)
+            found += [(key, number) for number, highest in pairs if number < highest]
+        return found
 
     def faults(self) -> list[str]:
         """What is wrong once the traffic has ended; empty when every acknowledged message arrived, in order."""
-        first: list[int] = list(dict.fromkeys(self.received))
-        found: list[str] = []
-        if missing := set(range(self.acknowledged)) - set(first):
-            found.append(f"{self.topic}: {len(missing)} of {self.acknowledged} acknowledged messages are missing")
-        if first != sorted(first):
-            found.append(f"{self.topic}: messages arrived out of order")
-        return found
+        missing, disorder = self.missing(), self.disorder()
+        found = [f"{len(missing)} of {self.sent} acknowledged messages are missing: {missing[:5]}"] if missing else []
+        found += [f"{len(disorder)} messages arrived out of order: {disorder[:5]}"] if disorder else []
+        found += [f"{self.corrupt} messages are corrupt"] if self.corrupt else []
+        return [f"{self.topic}: {fault}" for fault in found]
 
-    def _drained(self) -> bool:
-        return bool(self.received) and self.received[-1] >= self.acknowledged - 1
+    def complaints(self) -> list[str]:
+        """What producer and consumer met, and whether anything was sent at all."""
+        found = [f"sending {error}" for error in self.send_errors]
+        found += [f"receiving: {error}" for error in self.receive_errors]
+        found += [] if self.sent else ["nothing was sent"]
+        return [f"{self.topic}: {complaint}" for complaint in found]
 
 
 class Traffic:
@@ -111,23 +158,24 @@ class Traffic:
 
     Args:
         service_url: `pulsar://host:port[,host:port...]`.
-        topics: full names; they are created where that is allowed.
+        topics: full or short names; they are created where that is allowed.
         interval: seconds between two messages of one topic.
-        log: where the client library writes its errors; nowhere by default.
+        log: where the client library writes its errors; on the console by default.
+
+    Attributes:
+        lanes: one for each topic.
     """
 
     def __init__(
-        self, service_url: str, topics: Iterable[str], *, interval: float = 0.05, log: Path | None = None
+        self, service_url: str, topics: Iterable[str], *, interval: float = 0.02, log: Path | None = None
     ) -> None:
-        level = pulsar.LoggerLevel.Error
-        logger = pulsar.FileLogger(level, str(log)) if log else pulsar.ConsoleLogger(level)
-        self._client = pulsar.Client(service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
-        self._topics = list(topics)
+        self.lanes: list[Lane] = []
+        self._client = quiet_client(service_url, log)
+        self._topics = [topic_url(topic) for topic in topics]
         self._interval = interval
-        self._halt, self._ended = threading.Event(), threading.Event()
+        self._silence, self._end = threading.Event(), threading.Event()
         self._producers: list[threading.Thread] = []
         self._consumers: list[threading.Thread] = []
-        self.lanes: list[Lane] = []
 
     def __enter__(self) -> Self:
         try:
@@ -136,88 +184,63 @@ class Traffic:
         except BaseException:
             self._client.close()
             raise
-        self._producers = [threading.Thread(target=lane.produce, args=(self._halt,)) for lane in self.lanes]
-        self._consumers = [threading.Thread(target=lane.consume, args=(self._ended,)) for lane in self.lanes]
-        for thread in (*self._consumers, *self._producers):
-            thread.start()
+        self._consumers = [_started(lane.consume, self._end) for lane in self.lanes]
+        self._producers = [_started(lane.produce, self._silence) for lane in self.lanes]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._halt.set()
-        for thread in self._producers:
-            thread.join()
-        self._ended.set()
-        for thread in self._consumers:
-            thread.join()
+        self._silence.set()
+        self._end.set()
+        for thread in (*self._producers, *self._consumers):
+            thread.join(_END_LIMIT)
         self._client.close()
 
     def _open(self, topic: str) -> Lane:
         return Lane(self._client, topic, self._interval)
 
     @property
-    def acknowledged(self) -> int:
-        """Messages that brokers have acknowledged, on all topics."""
-        return sum(lane.acknowledged for lane in self.lanes)
+    def sent(self) -> int:
+        """Messages that brokers have acknowledged so far, on all topics."""
+        return sum(lane.sent for lane in self.lanes)
+
+    def wait_for_more(self, messages: int, limit: float = 60) -> None:
+        """Wait until each topic has this many acknowledged messages more than now.
+
+        Raises:
+            TrafficFault: it has not after `limit` seconds.
+        """
+        goals = [(lane, lane.sent + messages) for lane in self.lanes]
+        if not _await(lambda: all(lane.sent >= goal for lane, goal in goals), limit):
+            late = {lane.topic: goal - lane.sent for lane, goal in goals if lane.sent < goal}
+            raise TrafficFault(f"after {limit:g} s these still lack messages: {late}; {self._complaints()}")
+
+    def stop(self, limit: float = 60) -> None:
+        """End the sending, and wait, `limit` seconds at most, until everything that was acknowledged has arrived."""
+        self._silence.set()
+        for thread in self._producers:
+            thread.join(_END_LIMIT)
+        _await(lambda: not any(lane.missing() for lane in self.lanes), limit)
 
     def faults(self) -> list[str]:
-        """What is wrong on any topic, once the traffic has ended."""
+        """What is wrong with messages on any topic, once the traffic was stopped."""
         return [fault for lane in self.lanes for fault in lane.faults()]
 
+    def verify(self, limit: float = 60) -> int:
+        """Stop, and settle the accounts; returns the number of messages.
 
-class Admin:
-    """A broker's admin interface, as far as traffic needs it.
+        Raises:
+            TrafficFault: a message is missing, late behind a later one of its key or corrupt, nothing was sent, or
+                somebody met an error.
+        """
+        self.stop(limit)
+        if wrong := [*self.faults(), *self._complaints()]:
+            raise TrafficFault("\n".join(wrong))
+        return self.sent
 
-    Args:
-        url: `http://host:port` of a broker.
-        cluster: the Pulsar cluster that new tenants may use.
-    """
-
-    def __init__(self, url: str, cluster: str) -> None:
-        self._http = httpx.Client(
-            base_url=f"{url}/admin/v2", timeout=_ADMIN_LIMIT, trust_env=False, follow_redirects=True
-        )
-        self._cluster = cluster
-
-    def create(self, names: Iterable[str]) -> list[str]:
-        """Create topics, given as tenant/namespace/topic, with their tenants and namespaces; returns full names."""
-        listed = list(names)
-        for tenant in sorted({name.split("/")[0] for name in listed}):
-            self._put(f"/tenants/{tenant}", {"allowedClusters": [self._cluster]})
-        for namespace in sorted({name.rpartition("/")[0] for name in listed}):
-            self._put(f"/namespaces/{namespace}", None)
-        with ThreadPoolExecutor(8) as pool:
-            return list(pool.map(self.create_topic, listed))
-
-    def create_topic(self, name: str, limit: float = _ADMIN_LIMIT) -> str:
-        """Create tenant/namespace/topic in a namespace that exists; returns the full name."""
-        self._put(f"/persistent/{name}", None, limit)
-        return f"persistent://{name}"
-
-    def topics(self, namespace: str) -> set[str]:
-        """Full names of the topics of tenant/namespace."""
-        answer = self._http.get(f"/persistent/{namespace}")
-        answer.raise_for_status()
-        return set(answer.json())
-
-    def ledgers(self, topics: Iterable[str]) -> Counter[int]:
-        """Every ledger id that topics and their cursors use, and how often."""
-        with ThreadPoolExecutor(8) as pool:
-            return Counter(ledger for found in pool.map(self._ledgers_of, topics) for ledger in found)
-
-    def _ledgers_of(self, topic: str) -> list[int]:
-        answer = self._http.get(f"/{topic.replace('://', '/')}/internalStats")
-        answer.raise_for_status()
-        stats: dict[str, Any] = answer.json()
-        cursors = [cursor["cursorLedger"] for cursor in stats["cursors"].values() if cursor["cursorLedger"] >= 0]
-        return [ledger["ledgerId"] for ledger in stats["ledgers"]] + cursors
-
-    def _put(self, path: str, body: dict[str, list[str]] | None, limit: float = _ADMIN_LIMIT) -> None:
-        answer = self._http.put(path, json=body, timeout=limit)
-        # 409: it is there already.
-        if answer.status_code != int(httpx.codes.CONFLICT):
-            answer.raise_for_status()
+    def _complaints(self) -> list[str]:
+        return [complaint for lane in self.lanes for complaint in lane.complaints()]
 
 
 class Churn:
@@ -253,7 +276,38 @@ class Churn:
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
+            name = f"{self._prefix}{len(self.created):04}"
             try:
-                self.created.append(self._admin.create_topic(f"{self._prefix}{len(self.created):04}", _CREATE_LIMIT))
+                answer = self._admin.create_topic(name, _CREATE_LIMIT)
             except httpx.HTTPError:
                 self.refused += 1
+                continue
+            # 409: an attempt whose answer was lost has created it.
+            if answer.is_success or answer.status_code == int(httpx.codes.CONFLICT):
+                self.created.append(topic_url(name))
+            else:
+                self.refused += 1
+
+
+def _started(work: Callable[[threading.Event], None], event: threading.Event) -> threading.Thread:
+    thread = threading.Thread(target=work, args=(event,), daemon=True)
+    thread.start()
+    return thread
+
+
+def _await(holds: Callable[[], bool], limit: float) -> bool:
+    deadline = time.monotonic() + limit
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_EVERY)
+    return True
+
+
+def _body(key: int, number: int) -> bytes:
+    return _BODY.pack(key, number, zlib.crc32(_HEAD.pack(key, number) + _PADDING)) + _PADDING
+
+
+def _read(body: bytes) -> tuple[int, int, bool]:
+    key, number, checksum = _BODY.unpack_from(body)
+    return key, number, checksum == zlib.crc32(_HEAD.pack(key, number) + body[_BODY.size :])

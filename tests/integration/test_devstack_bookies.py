@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from deploy.devstack.admin import Admin, topic_url
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
 from tests.stacks import MakeStack
-from tests.support.admin import Admin
 from tests.support.java_ledgers import JavaLedgers
-from tests.support.traffic import quiet_client, topic_url
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")

@@ -52,7 +52,7 @@ def test_a_lost_ledger_is_noticed(stack: Stack, estate: Estate, toolchain: Toolc
     admin.close()
     stack["broker-1"].stop()
     with JavaLedgers(toolchain, stack.folder) as java:
-        java.delete(stack.bookkeeper_uri, [ledgers[0]])
+        java.delete(stack.bookkeeper_uri, [min(ledgers)])
     stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
     stack["broker-1"].start()
     with pytest.raises(AssertionError, match="later-0"):

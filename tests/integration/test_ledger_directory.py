@@ -22,13 +22,13 @@ from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, L
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
 from clients.zookeeper import Coordination, CoordinationReader
+from deploy.devstack.admin import Admin, topic_url
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
 from models.store_url import StoreUrl, parse_store_url
 from tests.stacks import MakeStack
-from tests.support.admin import Admin
 from tests.support.java_ledgers import JavaLedgers, Ledger
-from tests.support.traffic import quiet_client, topic_url
 
 ACCESS = Access()
 MANY = 10_000

@@ -11,12 +11,12 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from models.metadata_store import MetadataStorePlan
 from models.migration import Outcome
 from tests.stacks import MakeStack
 from tests.support import stores
-from tests.support.admin import Admin
 from tests.support.site import Site
 
 CLUSTER = "cached"

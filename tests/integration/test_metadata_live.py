@@ -14,15 +14,15 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from deploy.devstack import configs
+from deploy.devstack.admin import Admin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import Traffic, quiet_client
 from models.metadata_store import MetadataStorePlan
 from models.migration import Outcome, SourceCleanup, Status, Verb
 from tests.stacks import MakeStack
 from tests.support import stores
-from tests.support.admin import Admin
 from tests.support.site import Site
 from tests.support.temporal import Run
-from tests.support.traffic import Traffic, quiet_client, topic_url
 from tests.support.waiting import wait_for
 
 CLUSTER = "live"
@@ -125,7 +125,8 @@ def test_live_migration_under_traffic(cluster: Cluster, site: Site, traffic: Tra
 def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     """Sixty topics are created after the commit without one error, and none of their ledgers had an id of before."""
     stack, admin = cluster.stack, cluster.admin
-    cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, traffic.accounts)
+    flows = [lane.topic for lane in traffic.lanes]
+    cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
     refused = {name: answer.text for name in NEW_TOPICS if not (answer := admin.create_topic(name)).is_success}
     assert refused == {}
     _produce(stack, admin, NEW_TOPICS)

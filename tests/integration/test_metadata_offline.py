@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from deploy.devstack.admin import Admin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import pulsar, quiet_client
 from models.metadata_store import MetadataStorePlan
 from models.migration import Outcome
 from tests.stacks import MakeStack
 from tests.support import stores
-from tests.support.admin import Admin
 from tests.support.site import Site
-from tests.support.traffic import pulsar, quiet_client, topic_url
 
 CLUSTER = "offline"
 SERVICES = ("broker-1", "bookie-1")

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
+from deploy.devstack.admin import Admin
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import Traffic
 from models.metadata_store import FlagPhase, MetadataStorePlan, Phase
 from models.migration import FailureKind, Outcome, Verb
 from tests.stacks import MakeStack
 from tests.support import stores
-from tests.support.admin import Admin
 from tests.support.site import Site
-from tests.support.traffic import Traffic
 from tests.support.waiting import wait_for
 
 CLUSTER = "back"

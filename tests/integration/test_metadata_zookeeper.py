@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
+from deploy.devstack.traffic import Traffic
 from models.metadata_store import MetadataStorePlan
 from models.migration import Outcome
 from tests.stacks import MakeStack
 from tests.support import stores
-from tests.support.admin import Admin
 from tests.support.site import Site
-from tests.support.traffic import Traffic
 
 CLUSTER = "zookeepers"
 

@@ -23,11 +23,11 @@ from clients.pulsar.attribution import restamp_cursor, restamp_schema
 from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.zookeeper import Coordination, ZooKeeperReader
+from deploy.devstack.admin import NAMESPACE, Admin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
 from models.store_url import parse_store_url
 from tests.stacks import MakeStack
-from tests.support.admin import NAMESPACE, Admin
-from tests.support.traffic import quiet_client, topic_url
 from tests.support.waiting import wait_for
 
 # The library has no types.

@@ -20,10 +20,10 @@ from typing import Protocol, Self
 
 from deploy.devstack.admin import Admin
 from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import quiet_client
 from tests.support.estate_kinds import Compacted, Delayed, Partitioned, Plain, Transactional, Typed
 from tests.support.estate_log import Broker
 from tests.support.java_messages import JavaMessages
-from tests.support.traffic import quiet_client
 
 ESTATE_SETTINGS = {
     "transactionCoordinatorEnabled": "true",
