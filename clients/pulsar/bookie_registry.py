@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -26,6 +27,11 @@ NodeT = TypeVar("NodeT")
 
 CAS_TRIES = 5
 """How often a compare-and-set is tried (PIP-477, "Phase 5: PROMOTE")."""
+
+
+def origin_of(workflow_id: str) -> str:
+    """How `switch-target` names a migration as its origin; brokers take it for none of them."""
+    return f"temporal:{workflow_id}/"
 
 
 class Entry(NamedTuple):
@@ -86,6 +92,13 @@ class BookieRegistryReader:
     def switch_target(self) -> tuple[SwitchTarget, int] | None:
         """The last directive, with the version of its node."""
         return self._get(f"{self.path}/{SWITCH_TARGET}", SwitchTarget.model_validate_json)
+
+    def committed(self, switch_id: str, workflow_id: str, target: str) -> bool:
+        """Whether a migration that still holds its claim has directed brokers to the target."""
+        claim, directive = self.claim(switch_id), self.switch_target()
+        if claim is None or directive is None or claim[0].workflow_id != workflow_id:
+            return False
+        return directive[0].target == target and directive[0].origin.startswith(origin_of(workflow_id))
 
     def read_mode(self) -> ReadMode | None:
         """The mode that was set; None where none was."""
@@ -197,10 +210,16 @@ class BookieRegistry(BookieRegistryReader):
             return found[0]
         epoch = found[0].epoch + 1 if found else 1
         directive = SwitchTarget(target=target, origin=origin, epoch=epoch, ts=time.time_ns() // 1_000_000)
-        if found:
-            self._zookeeper.set(path, found[0].changed(**directive.model_dump()), found[1])
-        else:
-            self._zookeeper.create(path, directive.encode(), parents=True)
+        try:
+            if found:
+                self._zookeeper.set(path, found[0].changed(**directive.model_dump()), found[1])
+            else:
+                self._zookeeper.create(path, directive.encode(), parents=True)
+        except StoreConflict:
+            standing = self.switch_target()
+            if standing is None or (standing[0].target, standing[0].origin) != (target, origin):
+                raise
+            return standing[0]
         return directive
 
     def flip(self, new: str, old: str) -> None:
@@ -247,6 +266,9 @@ class BookieRegistry(BookieRegistryReader):
         Raises:
             StoreConflict: another migration holds it.
         """
+        return self._settled(lambda: self._take_claim(switch_id, fresh))
+
+    def _take_claim(self, switch_id: str, fresh: SwitchClaim) -> SwitchClaim:
         path = f"{self.progress(switch_id)}/claim"
         found = self.claim(switch_id)
         if found is None:
@@ -267,12 +289,16 @@ class BookieRegistry(BookieRegistryReader):
         Raises:
             StoreConflict: another migration holds the switch.
         """
-        found = self.claim(switch_id)
-        if found is None:
-            return
-        self._must_hold(switch_id, found[0], workflow_id)
-        value = found[0].changed(throttle=throttle, concurrency=concurrency)
-        self._zookeeper.set(f"{self.progress(switch_id)}/claim", value, found[1])
+
+        def change() -> None:
+            found = self.claim(switch_id)
+            if found is None:
+                return
+            self._must_hold(switch_id, found[0], workflow_id)
+            value = found[0].changed(throttle=throttle, concurrency=concurrency)
+            self._zookeeper.set(f"{self.progress(switch_id)}/claim", value, found[1])
+
+        self._settled(change)
 
     def release(self, switch_id: str, workflow_id: str) -> None:
         """Remove a switch's progress, its claim last; harmless where there is none.
@@ -280,16 +306,32 @@ class BookieRegistry(BookieRegistryReader):
         Raises:
             StoreConflict: another migration holds the switch.
         """
+        self._settled(lambda: self._release(switch_id, workflow_id))
+
+    def _release(self, switch_id: str, workflow_id: str) -> None:
         found = self.claim(switch_id)
         if found is not None:
             self._must_hold(switch_id, found[0], workflow_id)
         top = self.progress(switch_id)
         for name in sorted(self._zookeeper.children(top), key=lambda name: name == "claim"):
             for inner in self._zookeeper.children(f"{top}/{name}"):
-                self._zookeeper.delete(f"{top}/{name}/{inner}", -1)
-            self._zookeeper.delete(f"{top}/{name}", -1)
-        if self._zookeeper.exists(top):
-            self._zookeeper.delete(top, -1)
+                self._forget(f"{top}/{name}/{inner}")
+            self._forget(f"{top}/{name}")
+        self._forget(top)
+
+    def _forget(self, path: str) -> None:
+        try:
+            self._zookeeper.delete(path, -1)
+        except StoreConflict:
+            if self._zookeeper.exists(path):
+                raise
+
+    def _settled(self, change: Callable[[], NodeT]) -> NodeT:
+        """Make a change that reads first, and again where another attempt changed the same in between."""
+        for _ in range(CAS_TRIES - 1):
+            with contextlib.suppress(StoreConflict):
+                return change()
+        return change()
 
     def _must_hold(self, switch_id: str, claim: SwitchClaim, workflow_id: str) -> None:
         if claim.workflow_id != workflow_id:
