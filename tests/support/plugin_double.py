@@ -90,6 +90,7 @@ class PluginDouble:
         self._registry = registry
         self._resources = ExitStack()
         self._zookeeper: Any = None
+        self._brokers: dict[str, httpx.Client] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as resources:
@@ -148,7 +149,7 @@ class PluginDouble:
         parts = _TOPIC.fullmatch(body["topic"])
         if parts is None:
             raise Broken(f"{body['topic']!r} is no full name of a topic")
-        if not _owns(broker, parts):
+        if not self._owns(broker, parts):
             return Reply(HTTPStatus.NOT_FOUND, {"reason": f"{broker.name} does not own {body['topic']}"})
         tenant, namespace, topic = parts.groups()
         names = f"{tenant}/{namespace}/persistent/{_encoded(topic)}/{_encoded(body['cursorName'])}"
@@ -170,12 +171,18 @@ class PluginDouble:
             return Reply(HTTPStatus.NO_CONTENT)
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"reason": "others kept changing the cursor"})
 
+    def _owns(self, broker: Server, topic: re.Match[str]) -> bool:
+        name = "/".join(quote(part, safe="") for part in topic.groups())
+        found = self._brokers[broker.name].get(f"/lookup/v2/topic/persistent/{name}").raise_for_status().json()
+        return found["httpUrl"] == f"http://{_HOST}:{broker.ports['http']}"
+
     def _must_be_registered(self, cluster: str) -> None:
         if not self._zookeeper.exists(f"{self._registry}/{cluster}"):
             raise Broken(f"no cluster {cluster!r} is registered")
 
     def _listen_for(self, broker: Server, resources: ExitStack) -> None:
         onward = resources.enter_context(httpx.Client(base_url=_real(broker), timeout=_LIMIT, trust_env=False))
+        self._brokers[broker.name] = onward
         listener = ThreadingHTTPServer((_HOST, broker.ports["http"]), _handler(self, broker, onward))
         listener.daemon_threads = True
         resources.callback(listener.server_close)
@@ -241,13 +248,6 @@ def _addresses(broker: Server) -> dict[str, str]:
 
 def _real(broker: Server) -> str:
     return f"http://{_BROKER_HOST}:{broker.ports['http']}"
-
-
-def _owns(broker: Server, topic: re.Match[str]) -> bool:
-    name = "/".join(quote(part, safe="") for part in topic.groups())
-    address = f"{_real(broker)}/lookup/v2/topic/persistent/{name}"
-    found = httpx.get(address, timeout=_LIMIT, trust_env=False).raise_for_status().json()
-    return found["httpUrl"] == f"http://{_HOST}:{broker.ports['http']}"
 
 
 def _json(content_type: str, body: bytes) -> Any:
