@@ -17,7 +17,7 @@ from clients.bookkeeper.idgen import high_path
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
 from clients.pulsar.references import Reference, ReferenceKind
-from models.bookie_cluster import IdCheck, LedgerSurvey, Routing, SwitchPrecheck
+from models.bookie_cluster import Direction, IdCheck, LedgerSurvey, Routing, SwitchPrecheck
 
 _NAMED = 100
 _PULSAR = b"pulsar"
@@ -34,6 +34,7 @@ class SwitchPrecheckRun:
         self._brokers: tuple[str, ...] = ()
         self._named: list[Reference] = []
         self._ids: IdCheck | None = None
+        self._committed = False
 
     def run(self) -> SwitchPrecheck:
         """Check everything that can be checked, whatever else fails."""
@@ -70,6 +71,7 @@ class SwitchPrecheckRun:
         return SwitchPrecheck(
             blockers=tuple(self._findings.blockers),
             warnings=tuple(self._findings.warnings),
+            committed=self._committed,
             steps=outline(self._work.plan, survey, self._ids) if survey else (),
             survey=survey,
             ids=self._ids,
@@ -86,6 +88,9 @@ class SwitchPrecheckRun:
         plan, findings = self._work.plan, self._findings
         with self._work.reading(plan.store) as zookeeper:
             registry = BookieRegistryReader(zookeeper, plan.registry_path)
+            self._committed = registry.committed(
+                plan.ends(Direction.FORWARD).switch_id, self._work.workflow_id, plan.target.name
+            )
             others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._work.workflow_id}
             try:
                 for cluster in (plan.source, plan.target):
@@ -113,7 +118,7 @@ class SwitchPrecheckRun:
             self._named = all_references(store)
 
     def _ask_brokers(self, writable: int | None) -> None:
-        self._brokers = check_brokers(self._work, self._findings, writable)
+        self._brokers = check_brokers(self._work, self._findings, writable, committed=self._committed)
 
     def _check_ids(self) -> None:
         plan, findings = self._work.plan, self._findings

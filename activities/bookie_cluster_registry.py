@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from activities.bookie_work import SwitchWork
 from activities.steps import StepControl
 from clients.errors import StoreConflict
+from clients.pulsar.bookie_registry import origin_of
 from models.bookie_cluster import Direction, Directive, Pace, Registration
 from models.bookie_registry import ClusterStatus, SwitchClaim
 
@@ -47,7 +48,7 @@ def _refuse_open_switch(work: SwitchWork, claims: dict[str, SwitchClaim]) -> Non
 def set_target(work: SwitchWork, control: StepControl) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger")."""
     del control
-    origin = f"temporal:{work.workflow_id}/{work.run_id}/{work.direction}"
+    origin = f"{origin_of(work.workflow_id)}{work.run_id}/{work.direction}"
     with work.registry() as registry:
         directive = registry.set_target(work.ends.target.name, origin)
     return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))

@@ -16,13 +16,14 @@ from models.bookie_cluster import Routing
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
 
 
-def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None) -> tuple[str, ...]:
+def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None, *, committed: bool) -> tuple[str, ...]:
     """Check every registered broker; returns their names with their versions.
 
     Args:
         work: the switch.
         findings: take what was found.
         bookies: writable bookies of the target; None if that is not known.
+        committed: brokers were directed to the target already, and may be there.
 
     Raises:
         StoreError: the brokers' metadata store cannot be read.
@@ -43,7 +44,7 @@ def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None) -> 
     with BrokerView(work.runtime.settings) as view:
         for broker in running:
             versions[broker.name] = view.version(broker)
-            _check_settings(work, view, broker, findings, bookies)
+            _check_settings(work, view, broker, findings, bookies, committed=committed)
         if plan.routing is Routing.ATTRIBUTION:
             _check_plugin(running, view.lacks_plugin, findings)
     _compare_versions(versions, findings)
@@ -51,7 +52,7 @@ def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None) -> 
 
 
 def _check_settings(
-    work: SwitchWork, view: BrokerView, broker: Service, findings: Findings, bookies: int | None
+    work: SwitchWork, view: BrokerView, broker: Service, findings: Findings, bookies: int | None, *, committed: bool
 ) -> None:
     source = work.plan.source
     seen = view.bookie_cluster(broker)
@@ -63,7 +64,8 @@ def _check_settings(
             "one; a broker that was killed vanishes when its session has expired",
         )
         return
-    if not seen.url.overlaps(source.root):
+    allowed = (source, work.plan.target) if committed else (source,)
+    if not any(seen.url.overlaps(cluster.root) for cluster in allowed):
         findings.block(
             "BROKERS_ELSEWHERE",
             f"{broker.name} uses {seen.text}, not the source {source.metadataServiceUri}",

@@ -242,10 +242,12 @@ class SwitchPrecheck(Frozen):
         brokers: registered brokers, with their versions.
         bookies: writable bookies of the target.
         free_bytes: space on them; `needed_bytes` is what the copy takes, replicas included.
+        committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
     """
 
     blockers: tuple[Blocker, ...]
     warnings: tuple[str, ...]
+    committed: bool = False
     steps: tuple[str, ...]
     survey: LedgerSurvey | None
     ids: IdCheck | None

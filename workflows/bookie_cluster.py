@@ -50,15 +50,18 @@ class BookieClusterSwitch(ReversibleSwitch):
             return await self._plan_only()
         async with self.way_back(self.roll_back):
             await self.phase(Phase.REGISTER, self.rules[Phase.REGISTER], self._register)
-            require_ready((await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)).blockers)
-            if plan.routing is Routing.RESTART:
-                await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build_all)
-                await self.phase(Phase.SWITCH, self.rules[Phase.SWITCH], self._cut_over)
-                await self.phase(Phase.PROMOTE, self.rules[Phase.PROMOTE], self._open_for_brokers)
+            facts = await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)
+            require_ready(facts.blockers)
+            restart = plan.routing is Routing.RESTART
+            if facts.committed:
+                self.reached = Reached.DIRECTED
+                self.note("an earlier run was ended from outside behind its commit; this one goes on there")
             else:
-                await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build)
-                await self.phase(Phase.SWITCH, self.rules[Phase.SWITCH], self._direct_writes)
-                await self.phase(Phase.PROMOTE, self.rules[Phase.PROMOTE], self._promote_copies)
+                await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build_all if restart else self._build)
+                cut_over = self._cut_over if restart else self._direct_writes
+                await self.phase(Phase.SWITCH, self.rules[Phase.SWITCH], cut_over)
+            promote = self._open_for_brokers if restart else self._promote_copies
+            await self.phase(Phase.PROMOTE, self.rules[Phase.PROMOTE], promote)
             await self.phase(Phase.ROLLBACK_WINDOW, self.rules[Phase.ROLLBACK_WINDOW], self._watch)
         order = self._cleanup_order()
         await self.phase(Phase.CLEANUP, self.rules[Phase.CLEANUP], lambda: self._clean(order))
