@@ -13,8 +13,9 @@ from _pytest.capture import CaptureManager
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.faults.rounds import Round, rounds
-from tests.faults.site import CLUSTER, FaultySite
+from tests.faults import metadata_rounds, switch_rounds
+from tests.faults.metadata_site import CLUSTER
+from tests.faults.site import FaultySite
 from tests.stacks import MakeStack
 from tests.support.gates import Gates
 from tests.support.proxy import Proxy
@@ -22,23 +23,29 @@ from tests.support.temporal import Operator
 
 _SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
 _DEFAULT_SEED = 454
+_ROUNDS = {"round_": metadata_rounds.ROUNDS, "switch_round": switch_rounds.ROUNDS}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of the faults tier."""
     group = parser.getgroup("faults")
-    group.addoption("--rounds", type=int, help="rounds of faults: the matrix first, then random ones; default: 8 fixed")
+    group.addoption(
+        "--rounds",
+        type=int,
+        help="rounds of faults over all migrations: the matrix first, then random ones; default: a fixed sample",
+    )
     group.addoption("--seed", type=int, default=_DEFAULT_SEED, help="decides instants and durations of faults")
     group.addoption("--replay", action="append", default=[], help="a round as its line names it: victim/step.edge/seed")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make one test of each round."""
-    if "round_" not in metafunc.fixturenames:
-        return
+    """Make one test of each round; a number of rounds is shared by all migrations."""
     options: Any = metafunc.config.option
-    chosen = [Round.parse(text) for text in options.replay] or rounds(options.rounds, options.seed)
-    metafunc.parametrize("round_", chosen, ids=str)
+    for place, (name, choice) in enumerate(_ROUNDS.items()):
+        if name in metafunc.fixturenames:
+            count = None if options.rounds is None else (options.rounds + place) // len(_ROUNDS)
+            chosen = choice.replay(options.replay) if options.replay else choice.rounds(count, options.seed)
+            metafunc.parametrize(name, chosen, ids=str)
 
 
 class StackPool:

@@ -1,19 +1,14 @@
-"""Where rounds of faults take place: Temporal and its workers, and the view of a cluster from outside."""
+"""Where rounds of faults take place: Temporal and its workers, what hits them, and how they come back."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import grpc
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -21,17 +16,16 @@ from temporalio.service import RPCError
 from deploy.devstack.errors import ServerFailed
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
-from models.metadata_store import Flag, FlagPhase, MetadataStorePlan
 from models.migration import Report
-from tests.support import stores
 from tests.support.faulty_worker import FaultyWorkerProcess
 from tests.support.gates import Gates
 from tests.support.proxy import Proxy
 from tests.support.temporal import Operator, Run
 from tests.support.waiting import wait_for
 
-CLUSTER = "faults"
-_LOOK_EVERY = 0.03
+End = Report | ApplicationError
+"""How a migration ends: with a report, or with a typed failure."""
+
 _RESTARTS = 6
 
 
@@ -62,109 +56,96 @@ class FaultySite:
         """End the worker."""
         self.worker.close()
 
+    def end_of(self, run: Run, limit: float) -> End:
+        """How a migration ends, while Temporal may go away and come back.
 
-def plan(stack: Stack, **more: object) -> MetadataStorePlan:
-    """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
-    limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
-    return MetadataStorePlan.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "concurrency": 4, **limits, **more}
-    )
+        Raises:
+            AssertionError: it did not end in time, or it ended without a report and without a typed failure; the
+                worker's log is in the message.
+        """
 
+        def seen() -> End | None:
+            try:
+                return run.result(10)
+            except WorkflowFailureError as error:
+                if isinstance(error.cause, ApplicationError) and error.cause.type:
+                    return error.cause
+                raise AssertionError(f"a failure without a type: {error.cause!r}") from error
+            except (RPCError, TimeoutError):
+                return None
 
-def end_of(run: Run, limit: float) -> Report | ApplicationError:
-    """How a migration ends, while Temporal may go away and come back.
-
-    Raises:
-        AssertionError: it did not end in time, or it ended without a report and without a typed failure.
-    """
-
-    def seen() -> Report | ApplicationError | None:
         try:
-            return run.result(10)
-        except WorkflowFailureError as error:
-            if isinstance(error.cause, ApplicationError) and error.cause.type:
-                return error.cause
-            raise AssertionError(f"a failure without a type: {error.cause!r}") from error
-        except (RPCError, TimeoutError):
-            return None
-
-    return wait_for("the end of the migration", seen, limit)
+            return wait_for("the end of the migration", seen, limit)
+        except AssertionError as error:
+            raise AssertionError(self.worker.story(str(error))) from error
 
 
-class FlagWatch:
-    """Looks at the migration flag all the time, and at both stores as soon as it says COMPLETED; a context manager.
+def end_state(end: End | None) -> str:
+    """How a migration ended, in a few words."""
+    match end:
+        case Report(outcome=outcome):
+            return str(outcome)
+        case ApplicationError(type=kind):
+            return f"failed: {kind}"
+        case _:
+            return "did not end"
 
-    Attributes:
-        seen: each phase of the flag, with the time at which it was moved there, in seconds by ZooKeeper's clock.
-        at_commit: both stores as they stood right after the commit.
+
+class Hits:
+    """Hits workers and servers, and brings them back; a context manager that waits for what it has begun.
+
+    Args:
+        site: whose worker and Temporal are hit.
     """
 
-    def __init__(self, stack: Stack) -> None:
-        self.seen: list[tuple[FlagPhase, float]] = []
-        self.at_commit: tuple[stores.Tree, stores.Records] | None = None
-        self._stack = stack
-        self._version = -1
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="flag", daemon=True)
+    def __init__(self, site: FaultySite) -> None:
+        self._site = site
+        self._returns: list[Return] = []
+        self._timers: list[threading.Timer] = []
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join(30)
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.join()
 
-    @property
-    def phase(self) -> FlagPhase:
-        """The last value."""
-        return self.seen[-1][0] if self.seen else FlagPhase.NOT_STARTED
+    def worker(self) -> None:
+        """Kill the worker, and start it again; a hold of its steps ends with it, and the next attempt finds none."""
+        self._site.worker.kill()
+        self._site.worker.restart()
 
-    def blocked(self) -> list[float]:
-        """How long writes were blocked, each time, in seconds."""
-        spans: list[float] = []
-        begun: float | None = None
-        for phase, at in self.seen:
-            if phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
-                begun = begun or at
-            elif begun is not None:
-                spans.append(at - begun)
-                begun = None
-        return [*spans, time.time() - begun] if begun is not None else spans
+    def zombie(self) -> FaultyWorkerProcess:
+        """Freeze the worker with its executors, and let another one take over; returns the frozen one."""
+        frozen, self._site.worker = self._site.worker, self._site.new_worker()
+        frozen.freeze()
+        self._site.worker.restart()
+        return frozen
 
-    def _watch(self) -> None:
-        with stores.kazoo(self._stack.zk_url) as client:
-            while not self._end.wait(_LOOK_EVERY):
-                # A server that is down says nothing; what counts is what it says when it is back.
-                with suppress(KazooException, KazooTimeoutError):
-                    self._look(client)
+    def kill(self, server: Server, seconds: float) -> None:
+        """Kill a server, and bring it back after a while."""
+        server.kill()
+        self._returns.append(Return(server, seconds))
 
-    def _look(self, client: Any) -> None:
-        try:
-            value, stat = client.get_async(stores.FLAG).get(timeout=2)
-        except NoNodeError:
-            return
-        if stat.version != self._version:
-            flag = Flag.model_validate_json(value)
-            self._version = stat.version
-            if flag.phase is self.phase:
-                return
-            self.seen.append((flag.phase, stat.mtime / 1000))
-            if flag.phase is FlagPhase.COMPLETED:
-                self.at_commit = self._read_both()
+    def freeze(self, server: Server, seconds: float) -> None:
+        """Freeze a server for a while."""
+        server.pause()
+        self.later(seconds, server.resume)
 
-    def _read_both(self) -> tuple[stores.Tree, stores.Records]:
-        """Both stores; a server that is frozen or down now answers later."""
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after a while."""
+        timer = threading.Timer(seconds, action)
+        timer.start()
+        self._timers.append(timer)
 
-        def seen() -> tuple[stores.Tree, stores.Records] | None:
-            with suppress(KazooException, KazooTimeoutError, grpc.RpcError):
-                target = stores.read_oxia(self._stack.oxia_url)
-                return stores.read_zookeeper(self._stack.zk_url), target
-            return None
+    def wait_all_back(self) -> None:
+        """Wait until every server that was killed is back.
 
-        return wait_for("both stores", seen, 60)
+        Raises:
+            ServerFailed: one did not come back in some attempts.
+        """
+        for back in self._returns:
+            back.wait()
 
 
 class Return:

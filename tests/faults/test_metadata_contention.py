@@ -10,8 +10,9 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from models.metadata_store import MetadataStorePlan
 from models.migration import FailureKind
 from tests.faults.conftest import StackPool
-from tests.faults.site import FaultySite, end_of, plan
-from tests.faults.trial import Trial
+from tests.faults.metadata_site import plan
+from tests.faults.metadata_trial import Trial
+from tests.faults.site import FaultySite
 from tests.support.gates import Edge, Gate
 from tests.support.temporal import Run
 
@@ -83,7 +84,7 @@ def test_two_at_once(site: FaultySite, stacks: StackPool) -> None:
     plans = [plan(stack), plan(stack, cluster="rival")]
     with Trial(site, stack) as trial:
         runs = start_all(site, plans)
-        ends = [end_of(run, _LIMIT) for run in runs]
+        ends = [site.end_of(run, _LIMIT) for run in runs]
         (loser,) = (number for number, end in enumerate(ends) if isinstance(end, ApplicationError))
         refused = ends[loser]
         assert isinstance(refused, ApplicationError)

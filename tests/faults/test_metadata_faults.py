@@ -10,14 +10,15 @@ import pytest
 from models.metadata_store import FlagPhase
 from models.migration import Outcome, Verb
 from tests.faults.conftest import StackPool
-from tests.faults.rounds import Round
-from tests.faults.site import FaultySite, plan
-from tests.faults.trial import Trial, line
+from tests.faults.metadata_rounds import MetadataRound
+from tests.faults.metadata_site import plan
+from tests.faults.metadata_trial import Trial, line
+from tests.faults.site import FaultySite, end_state
 from tests.support.gates import Edge, Gate
 
 
 @pytest.mark.timeout(600)
-def test_round(round_: Round, site: FaultySite, stacks: StackPool, tell: Callable[[str], None]) -> None:
+def test_round(round_: MetadataRound, site: FaultySite, stacks: StackPool, tell: Callable[[str], None]) -> None:
     """Whatever is hit, the migration completes or fails and can be started again; writes and messages go on."""
     stack = stacks.take()
     begun = time.monotonic()
@@ -74,7 +75,7 @@ def test_a_late_way_back_spares_the_next_run(site: FaultySite, stacks: StackPool
         site.gates.wait_reached(blocked)
         run.signal(Verb.ROLLBACK)
         trial.wait_end(run)
-        assert trial.end_state == Outcome.ROLLED_BACK
+        assert end_state(trial.end) == Outcome.ROLLED_BACK
         site.gates.forget(blocked)
         site.gates.hold(blocked)
         again = site.operator.start(plan(stack))

@@ -11,8 +11,9 @@ from deploy.devstack.stack import Stack
 from models.metadata_store import FlagPhase
 from models.migration import Verb
 from tests.faults.conftest import StackPool
-from tests.faults.site import FaultySite, plan
-from tests.faults.trial import Trial
+from tests.faults.metadata_site import plan
+from tests.faults.metadata_trial import Trial
+from tests.faults.site import FaultySite
 from tests.support.gates import Edge, Gate
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_for

@@ -8,7 +8,7 @@ from clients.access import Access, open_reader
 from clients.store import Record, Unreadable
 from deploy.devstack.stack import StackSpec
 from models.store_url import parse_store_url
-from tests.faults.trial import BALLAST, put_ballast
+from tests.faults.metadata_trial import BALLAST, put_ballast
 from tests.stacks import MakeStack
 from tests.support import stores
 from tests.support.proxy import Proxy

@@ -12,7 +12,7 @@ The stack's brokers need `broker_settings=ESTATE_SETTINGS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -62,11 +62,14 @@ class Estate:
         tools: Java and the jars.
         folder: where the Java client's log goes.
         delay: seconds after which delayed messages are due.
+        kinds: what to keep; everything by default.
     """
 
-    def __init__(self, tools: Toolchain, folder: Path, *, delay: float = 30.0) -> None:
+    def __init__(
+        self, tools: Toolchain, folder: Path, *, delay: float = 30.0, kinds: Sequence[Kind] | None = None
+    ) -> None:
         self._java = JavaMessages(tools, folder)
-        self._kinds: list[Kind] = [
+        self._kinds: Sequence[Kind] = kinds or [
             Plain(),
             Partitioned(),
             Typed("AVRO"),

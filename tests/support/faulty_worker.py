@@ -20,13 +20,12 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime
 
 from deploy.devstack import supervise
-from models.metadata_store import KIND
 from models.settings import Settings
 from tests.support.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.worker import WorkerProcess
 from worker import process
 
-_PREFIX = KIND.replace("-", "_") + "_"
+_PREFIXES = ("metadata_store_", "bookie_cluster_")
 _POLL = 0.02
 _HEARTBEAT_EVERY = 1.0
 
@@ -76,7 +75,8 @@ class _HeldActivity(temporalio.worker.ActivityInboundInterceptor):
         self._gates = gates
 
     async def execute_activity(self, input: temporalio.worker.ExecuteActivityInput) -> Any:  # noqa: A002 - likewise
-        step = activity.info().activity_type.removeprefix(_PREFIX)
+        name = activity.info().activity_type
+        step = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
         before, after = Gate(step, Edge.BEFORE), Gate(step, Edge.AFTER)
         held: list[Gate] = []
         try:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
-from temporalio.exceptions import ApplicationError
-
 from deploy.devstack.admin import Admin, topic_url
-from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import Traffic, quiet_client
 from models.metadata_store import FlagPhase
 from models.migration import Outcome, Report, Verb
-from tests.faults.rounds import BACK, Round, Victim
-from tests.faults.site import CLUSTER, FaultySite, FlagWatch, Return, end_of, plan
+from tests.faults.metadata_rounds import BACK, MetadataRound, Victim
+from tests.faults.metadata_site import CLUSTER, FlagWatch, plan
+from tests.faults.site import End, FaultySite, Hits, end_state
 from tests.support import stores
 from tests.support.faulty_worker import FaultyWorkerProcess
 from tests.support.gates import Edge, Gate
@@ -59,13 +56,14 @@ class Trial:
         self._site, self._stack = site, stack
         self._admins = [Admin(url) for url in stack.admin_urls]
         self._opened = ExitStack()
-        self._returns: list[Return] = []
-        self.end: Report | ApplicationError | None = None
+        self._hits = Hits(site)
+        self.end: End | None = None
 
     def __enter__(self) -> Self:
         site, stack = self._site, self._stack
         site.gates.clear()
         with self._opened as opened:
+            opened.enter_context(self._hits)
             for admin in self._admins:
                 opened.callback(admin.close)
             produce(stack, _DOOMED)
@@ -82,7 +80,7 @@ class Trial:
 
     # The fault ------------------------------------------------------------------------------------------------------
 
-    def run(self, fault: Round) -> None:
+    def run(self, fault: MetadataRound) -> None:
         """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
         site = self._site
         late = fault.victim in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
@@ -105,8 +103,7 @@ class Trial:
         if not late:
             site.gates.release(fault.gate)
         self.wait_end(run)
-        for back in self._returns:
-            back.wait()
+        self._hits.wait_all_back()
         if late:
             self._come_back_late(fault, frozen)
 
@@ -116,31 +113,23 @@ class Trial:
         Raises:
             AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
         """
-        try:
-            self.end = end_of(run, _END_LIMIT)
-        except AssertionError as error:
-            raise AssertionError(self._site.worker.story(str(error))) from error
+        self.end = self._site.end_of(run, _END_LIMIT)
 
-    def _hit(self, fault: Round) -> FaultyWorkerProcess | None:
+    def _hit(self, fault: MetadataRound) -> FaultyWorkerProcess | None:
         site, victim = self._site, fault.victim
         match victim:
             case Victim.WORKER:
-                site.worker.kill()
-                # Its hold ended with it; the next attempt finds none.
-                site.worker.restart()
+                self._hits.worker()
             case Victim.ZOMBIE:
-                frozen, site.worker = site.worker, site.new_worker()
-                frozen.freeze()
-                site.worker.restart()
-                return frozen
+                return self._hits.zombie()
             case Victim.LOST_ATTEMPT:
                 pass
             case Victim.TEMPORAL:
-                self._kill(site.stack["temporal"], fault.seconds_down)
+                self._hits.kill(site.stack["temporal"], fault.seconds_down)
             case Victim.FROZEN_OXIA:
-                self._freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
+                self._hits.freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
             case Victim.BROKER | Victim.ZOOKEEPER | Victim.OXIA:
-                self._kill(self._stack[_SERVERS[victim]], fault.seconds_down)
+                self._hits.kill(self._stack[_SERVERS[victim]], fault.seconds_down)
             case _:
                 self._hit_link(victim, fault.seconds_down)
         return None
@@ -155,24 +144,11 @@ class Trial:
                 link.silence()
             case _:
                 link.slow_down(_DELAY)
-        self._later(seconds, link.heal)
-
-    def _kill(self, server: Server, seconds: float) -> None:
-        server.kill()
-        self._returns.append(Return(server, seconds))
-
-    def _freeze(self, server: Server, seconds: float) -> None:
-        server.pause()
-        self._later(seconds, server.resume)
-
-    def _later(self, seconds: float, action: Callable[[], None]) -> None:
-        timer = threading.Timer(seconds, action)
-        timer.start()
-        self._opened.callback(timer.join)
+        self._hits.later(seconds, link.heal)
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
-    def _come_back_late(self, fault: Round, frozen: FaultyWorkerProcess | None) -> None:
+    def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
         """Let the attempt that was given up go on, after brokers have changed the target."""
         if self.completed:
             self._use_target()
@@ -207,17 +183,6 @@ class Trial:
     def completed(self) -> bool:
         """Whether the migration says that it committed."""
         return isinstance(self.end, Report) and self.end.outcome is Outcome.DONE
-
-    @property
-    def end_state(self) -> str:
-        """How it ended, in a few words."""
-        match self.end:
-            case Report(outcome=outcome):
-                return str(outcome)
-            case ApplicationError(type=kind):
-                return f"failed: {kind}"
-            case _:
-                return "did not end"
 
     def check(self) -> None:
         """Check everything that is promised of an end.
@@ -313,8 +278,8 @@ def put_ballast(stack: Stack) -> None:
             answer.get(timeout=20)
 
 
-def line(fault: Round, trial: Trial, begun: float) -> str:
+def line(fault: MetadataRound, trial: Trial, begun: float) -> str:
     """What a round was, in one line."""
     spans = trial.watch.blocked()
     blocked = f"{max(spans):.1f}" if spans else "-"
-    return f"{fault!s:<44} {trial.end_state:<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
+    return f"{fault!s:<44} {end_state(trial.end):<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
