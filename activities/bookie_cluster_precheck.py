@@ -71,7 +71,6 @@ class SwitchPrecheckRun:
         return SwitchPrecheck(
             blockers=tuple(self._findings.blockers),
             warnings=tuple(self._findings.warnings),
-            committed=self._committed,
             steps=outline(self._work.plan, survey, self._ids) if survey else (),
             survey=survey,
             ids=self._ids,

@@ -34,9 +34,10 @@ def register(work: SwitchWork, control: StepControl) -> Registration:
             added.append(source.name)
         if registry.register(target.name, target.metadataServiceUri, ClusterStatus.STANDBY):
             added.append(target.name)
+        committed = registry.committed(work.ends.switch_id, work.workflow_id, target.name)
         work.claimed()
         last = registry.switch_target()
-    return Registration(added=tuple(added), epoch=last[0].epoch if last else 0)
+    return Registration(added=tuple(added), epoch=last[0].epoch if last else 0, committed=committed)
 
 
 def _refuse_open_switch(work: SwitchWork, claims: dict[str, SwitchClaim]) -> None:

@@ -184,10 +184,17 @@ class BookieClusterPlan(MigrationPlan):
 
 
 class Registration(Frozen):
-    """Result of REGISTER: the clusters that were added to the registry, and the epoch of its last directive."""
+    """Result of REGISTER.
+
+    Attributes:
+        added: the clusters that were added to the registry.
+        epoch: of its last directive.
+        committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
+    """
 
     added: tuple[str, ...]
     epoch: int
+    committed: bool = False
 
 
 class LedgerSurvey(Frozen):
@@ -242,12 +249,10 @@ class SwitchPrecheck(Frozen):
         brokers: registered brokers, with their versions.
         bookies: writable bookies of the target.
         free_bytes: space on them; `needed_bytes` is what the copy takes, replicas included.
-        committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
     """
 
     blockers: tuple[Blocker, ...]
     warnings: tuple[str, ...]
-    committed: bool = False
     steps: tuple[str, ...]
     survey: LedgerSurvey | None
     ids: IdCheck | None

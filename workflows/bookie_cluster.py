@@ -53,9 +53,8 @@ class BookieClusterSwitch(ReversibleSwitch):
             facts = await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)
             require_ready(facts.blockers)
             restart = plan.routing is Routing.RESTART
-            if facts.committed:
+            if self.resumed:
                 self.reached = Reached.DIRECTED
-                self.note("an earlier run was ended from outside behind its commit; this one goes on there")
             else:
                 await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build_all if restart else self._build)
                 cut_over = self._cut_over if restart else self._direct_writes
@@ -83,6 +82,9 @@ class BookieClusterSwitch(ReversibleSwitch):
         names = f"{self.plan.source.name} and {self.plan.target.name}"
         registration = await self.step(Steps.register, self.plan, summary=f"{names} stand in the registry")
         self.facts.update(registered=list(registration.added), epoch=registration.epoch)
+        self.resumed = registration.committed
+        if self.resumed:
+            self.note("an earlier run was ended from outside behind its commit; this one goes on there")
 
     async def _precheck(self) -> SwitchPrecheck:
         if self.plan.skip_idgen_precheck:

@@ -56,10 +56,16 @@ class ReversibleSwitch(SteeredSwitch):
     def __init__(self, plan: BookieClusterPlan) -> None:
         super().__init__(plan)
         self.reached = Reached.NOTHING
+        self.resumed = False
         self.stopped: BrokersStopped | None = None
 
     async def roll_back(self, cause: str) -> bool:
         """Put brokers back on the source; never finds the switch committed."""
+        if self.resumed and self.reached is Reached.NOTHING:
+            if not self.lifecycle.rollback_wanted:
+                self.note("nothing was touched; start the switch again, and it goes on, or can be rolled back")
+                return False
+            self.reached = Reached.PROMOTED
         came = self.reached
         self.note(f"the way back begins: {cause}")
         self.forget_troubles()

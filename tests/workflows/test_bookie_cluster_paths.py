@@ -8,7 +8,7 @@ import pytest
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
-from models.bookie_cluster import CleanupOrder, Direction, LedgersDeleted, Phase
+from models.bookie_cluster import CleanupOrder, Direction, LedgersDeleted, Phase, Registration
 from models.migration import SEARCH_ATTRIBUTES, FailureKind, Outcome, Report, Verb
 from tests.workflows.bookie_cluster_steps import (
     ATTRIBUTION,
@@ -30,6 +30,7 @@ from tests.workflows.doubles import Hang
 from tests.workflows.harness import Harness
 
 FORWARD = Direction.FORWARD
+COMMITTED = Registration(added=(), epoch=7, committed=True)
 CONFLICT = ApplicationError("somebody wrote there", type=FailureKind.CONFLICT, non_retryable=True)
 
 
@@ -59,6 +60,29 @@ async def test_blockers(stage: Harness) -> None:
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert failure.message == '1 blocker(s):\n1. [IDS_BEHIND] new ids would collide. Cure: set "advance_ids"'
     assert run.script.steps == ["register", "precheck", "release"]
+
+
+@pytest.mark.parametrize("scripted", [Script, AttributionScript])
+async def test_resumed_behind_the_commit(stage: Harness, scripted: type[Script]) -> None:
+    """After a termination behind the commit a new start directs nobody again, and can still go back."""
+    script = scripted(register=COMMITTED)
+    run = await stage.start(script)
+    await run.until(lambda status: status.phase == Phase.ROLLBACK_WINDOW)
+    assert "set_target" not in script.steps
+    assert ("build" in script.steps) == (scripted is AttributionScript), "PROMOTE builds what came since"
+    await run.signal(Verb.ROLLBACK)
+    if scripted is AttributionScript:
+        await run.until(lambda status: status.phase == Phase.ROLLED_BACK and "window" in status.deadlines)
+        await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert "set_target" in script.steps
+
+
+async def test_resumed_and_blocked(stage: Harness) -> None:
+    """What blocks a resumed switch leaves its nodes in the registry, or the next start would not know of the commit."""
+    run = await stage.start(Script(register=COMMITTED, precheck=BLOCKED))
+    assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
+    assert run.script.steps == ["register", "precheck"]
 
 
 async def test_restart(stage: Harness) -> None:
