@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.bookie_work import SwitchWork
 from activities.ledger_copying import LedgerCopying
 from activities.steps import StepControl
-from activities.switch_ledgers import all_references, moving, progress_path, read_known, scan
+from activities.switch_ledgers import all_references, moving, needs_references, progress_path, read_known, scan
 from activities.switch_progress import SwitchProgress, read_line
 from activities.switch_tail import TailRun
 from clients.bookkeeper.idgen import raise_generator, read_generator
@@ -58,7 +58,8 @@ def build(work: SwitchWork, control: StepControl) -> CopySummary:
         with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
             everything, standing = scan(source), scan(target)
         _draw_line(work, progress, max(everything, default=-1), read_line(store, progress_path(work, work.direction)))
-        chosen = moving(work.plan, work.ends.source.name, everything, all_references(store))
+        named = all_references(store) if needs_references(work.plan) else []
+        chosen = moving(work.plan, work.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
         copying = LedgerCopying(work, control, pair, progress, verified)

@@ -63,6 +63,11 @@ def moving(
     )
 
 
+def needs_references(plan: BookieClusterPlan) -> bool:
+    """Whether `moving` asks what Pulsar's metadata refer to."""
+    return plan.routing is Routing.ATTRIBUTION or plan.ledgers is LedgerScope.REFERENCED
+
+
 def dangling(ledgers: Collection[int], named: Iterable[Reference]) -> list[Reference]:
     """Positions whose ledger is absent from a cluster, save for those whose entries are in tiered storage."""
     return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]

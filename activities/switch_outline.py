@@ -9,7 +9,7 @@ from models.bookie_cluster import BookieClusterPlan, BrokerControl, IdCheck, Led
 from models.migration import SourceCleanup
 
 # Seen with two bookies on one machine with two cores, which are the bound there: what a copy and its compare take.
-_BYTES_PER_SECOND, _LEDGERS_PER_SECOND = 20e6, 1_000.0
+_BYTES_PER_SECOND, _LEDGERS_PER_SECOND = 20e6, 700.0
 # Two jobs of Spark, the claim, and the steps of a workflow.
 _PAUSE_SECONDS, _RECOVERY_SECONDS = 2.0, 0.1
 # Both clusters are looked at twice.

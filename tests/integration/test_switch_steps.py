@@ -5,193 +5,40 @@ The tests share one cluster and run in their order: each starts where the one be
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
 from activities import bookie_cluster_cleanup as cleaning
 from activities import bookie_cluster_copy as copying
 from activities import bookie_cluster_registry as registry
-from activities.bookie_cluster_precheck import SwitchPrecheckRun
-from activities.bookie_work import SwitchWork
-from activities.services import brokers
 from activities.steps import StepControl
-from activities.switch_ledgers import Ledgers, progress_path, scan
-from activities.switch_progress import SwitchProgress, read_failed, read_verified
+from activities.switch_ledgers import progress_path
+from activities.switch_progress import SwitchProgress, read_failed
 from clients.access import Access
-from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
-from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
 from clients.zookeeper.coordination import CoordinationReader
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
-from models.bookie_cluster import (
-    BookieClusterPlan,
-    CleanupOrder,
-    CopySummary,
-    Direction,
-    LedgersDeleted,
-    SwitchPrecheck,
-    TailCopy,
-)
-from models.ledger_store import parse_ledger_store_uri
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster import CleanupOrder, SwitchPrecheck
 from tests.stacks import MakeStack
-from tests.support.bookies import Cluster, Written
+from tests.support.switch_site import (
+    BACK,
+    DELETE_ALL,
+    FORWARD,
+    TOPICS,
+    SwitchSite,
+    codes,
+    delete_ledger,
+    write_ledger,
+)
 from tests.support.switch_steps import Steps
 from tests.support.waiting import wait_for
 
-# The libraries have no types.
-pulsar: Any = importlib.import_module("pulsar")
-schema: Any = importlib.import_module("pulsar.schema")
-
-TOPICS = ("one", "two")
-MESSAGES = 50
 DATA = [b"some data"] * 3
 OTHER_DATA = [b"other data"] * 3
-FORWARD, BACK = Direction.FORWARD, Direction.BACK
-DELETE_ALL = CleanupOrder(src_cluster="a")
-
-
-@dataclass
-class Site:
-    """Two bookie clusters, a broker, and how many messages each topic has got.
-
-    Attributes:
-        clash: id of a ledger that both clusters have with different entries; 0 before that.
-        sent: messages of each topic.
-    """
-
-    stack: Stack
-    steps: Steps
-    clash: int = 0
-    sent: int = 0
-
-    def plan(self, **more: object) -> BookieClusterPlan:
-        """The switch from the first bookies, `a`, to the second ones, `b`."""
-        return BookieClusterPlan.model_validate(
-            {
-                "cluster": "steps",
-                "metadata_url": self.stack.zk_url,
-                "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
-                "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},
-                "routing": "restart",
-                **more,
-            }
-        )
-
-    def work(self, direction: Direction = FORWARD) -> SwitchWork:
-        """A step's view of the switch."""
-        return self.steps.work(self.plan(), direction)
-
-    def precheck(self, **more: object) -> SwitchPrecheck:
-        """PRECHECK of the plan with other fields."""
-        return self.steps.run(lambda work, control: SwitchPrecheckRun(work, control).run(), self.plan(**more))
-
-    def build(self) -> CopySummary:
-        """BUILD forward."""
-        return self.steps.run(copying.build, self.plan())
-
-    def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
-        """The tail, without a broker."""
-        return self.steps.run(copying.copy_tail, self.plan(**more), direction)
-
-    def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
-        """One step of a cleanup."""
-        work = self.work()
-        work.step_id = step_id
-        return cleaning.delete_ledgers(work, StepControl(), order)
-
-    def source(self) -> Ledgers:
-        """All ledgers of `a`."""
-        return ledgers(self.stack.bookkeeper_uri)
-
-    def target(self) -> Ledgers:
-        """All ledgers of `b`."""
-        return ledgers(self.stack.second_bookkeeper_uri)
-
-    def verified(self) -> dict[int, int]:
-        """What the progress of the way forward says."""
-        with self.work().broker_store() as store:
-            return read_verified(store, progress_path(self.work(), FORWARD))
-
-    def send(self) -> None:
-        """Write to all topics, with a schema, and acknowledge half of that."""
-        client = quiet_client(self.stack.broker_url)
-        for name in TOPICS:
-            form = schema.JsonSchema(_Thing)
-            consumer = client.subscribe(topic_url(name), "half", schema=form)
-            producer = client.create_producer(topic_url(name), schema=form, batching_enabled=False)
-            for number in range(MESSAGES):
-                producer.send(_Thing(number=self.sent + number))
-            for _ in range(MESSAGES // 2):
-                consumer.acknowledge(consumer.receive(10_000))
-        self.sent += MESSAGES
-        client.close()
-
-    def read(self) -> dict[str, list[int]]:
-        """All messages of all topics, in the order in which a new reader gets them."""
-        client = quiet_client(self.stack.broker_url)
-        found: dict[str, list[int]] = {}
-        for name in TOPICS:
-            reader = client.create_reader(topic_url(name), pulsar.MessageId.earliest, schema=schema.JsonSchema(_Thing))
-            numbers = found[name] = []
-            while reader.has_message_available():
-                numbers.append(reader.read_next(10_000).value().number)
-        client.close()
-        return found
-
-    def assert_all(self) -> None:
-        """A reader gets all messages of all topics, each once and in order."""
-        assert self.read() == {name: list(range(self.sent)) for name in TOPICS}
-
-    def registered(self) -> list[str]:
-        """The brokers that are registered."""
-        with self.work().broker_store() as store:
-            return [broker.name for broker in brokers(store)]
-
-    def move_broker(self, uri: str) -> None:
-        """Start the broker, which is down, on a bookie cluster."""
-        self.stack.use_bookies(uri)
-        self.stack["broker-1"].start()
-
-    def stop_broker(self) -> None:
-        """Stop the broker in good order."""
-        self.stack["broker-1"].stop()
-        wait_for("no broker to be registered", lambda: not self.registered(), 30)
-
-
-class _Thing(schema.Record):
-    number = schema.Integer()
-
-
-def ledgers(uri: str) -> Ledgers:
-    """All ledgers of a cluster."""
-    with LedgerDirectory(parse_ledger_store_uri(uri).url, Access()) as directory:
-        return scan(directory)
-
-
-def write_ledger(uri: str, data: list[bytes], ledger_id: int | None = None) -> int:
-    """Write a closed ledger that is not Pulsar's; returns its id."""
-    root = parse_ledger_store_uri(uri).url
-    with LedgerDirectoryWriter(root, Access()) as directory, Bookies(directory.bookies) as bookies:
-        cluster = Cluster(directory, bookies)
-        ledger = cluster.open([(0, bookies.writable())])
-        if ledger_id is not None:
-            directory.delete([(ledger.ledger_id, None)])
-            directory.create([(ledger_id, ledger.metadata)])
-            ledger = Written(ledger_id, ledger.metadata, [])
-        return cluster.close(ledger, data).ledger_id
-
-
-def delete_ledger(uri: str, ledger_id: int) -> None:
-    """Delete a ledger, as Pulsar does with one that it needs no more."""
-    with LedgerDirectoryWriter(parse_ledger_store_uri(uri).url, Access()) as directory:
-        assert directory.delete([(ledger_id, None)]) == 1
 
 
 def _with_bookies(found: SwitchPrecheck, count: int) -> SwitchPrecheck | None:
@@ -202,13 +49,8 @@ def _down(found: SwitchPrecheck) -> str:
     return next((warning for warning in found.warnings if "are down" in warning), "")
 
 
-def codes(found: SwitchPrecheck) -> list[str]:
-    """Codes of the blockers."""
-    return [blocker.code for blocker in found.blockers]
-
-
 @pytest.fixture(scope="module")
-def site(make_stack: MakeStack) -> Generator[Site]:
+def site(make_stack: MakeStack) -> Generator[SwitchSite]:
     """Two bookies in each cluster, one broker with topics of some ledgers, and Spark."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": "20",
@@ -219,12 +61,12 @@ def site(make_stack: MakeStack) -> Generator[Site]:
     }
     stack = make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, broker_settings=settings))
     with Steps(spark=True, spark_driver_memory="512m") as steps:
-        site = Site(stack, steps)
+        site = SwitchSite(stack, steps)
         site.send()
         yield site
 
 
-def test_precheck_finds_ids_behind_and_writes_nothing(site: Site) -> None:
+def test_precheck_finds_ids_behind_and_writes_nothing(site: SwitchSite) -> None:
     """PRECHECK counts what moves, names the node that cures ids that are behind, and creates neither it nor another."""
     found = site.precheck()
 
@@ -244,7 +86,7 @@ def test_precheck_finds_ids_behind_and_writes_nothing(site: Site) -> None:
         assert zookeeper.exists("/second-ledgers/idgen-long") is None
 
 
-def test_precheck_plans_the_cure(site: Site) -> None:
+def test_precheck_plans_the_cure(site: SwitchSite) -> None:
     """With `advance_ids` nothing is in the way, and the plan names the node; without a care for ids it warns in red."""
     cured, careless = site.precheck(advance_ids=True), site.precheck(skip_idgen_precheck=True)
 
@@ -253,7 +95,7 @@ def test_precheck_plans_the_cure(site: Site) -> None:
     assert any("LAB ONLY" in warning for warning in careless.warnings)
 
 
-def test_precheck_names_what_is_in_the_way(site: Site) -> None:
+def test_precheck_names_what_is_in_the_way(site: SwitchSite) -> None:
     """Each thing that would let the switch fail later on has a blocker of its own, and they come together."""
     a = {"name": "a", "metadataServiceUri": site.stack.bookkeeper_uri}
     b = {"name": "b", "metadataServiceUri": site.stack.second_bookkeeper_uri}
@@ -270,7 +112,7 @@ def test_precheck_names_what_is_in_the_way(site: Site) -> None:
     assert codes(site.precheck(target={"name": "b", "metadataServiceUri": long_form})) == ["LAYOUT_UNSUPPORTED"]
 
 
-def test_precheck_reads_the_registry(site: Site) -> None:
+def test_precheck_reads_the_registry(site: SwitchSite) -> None:
     """Once clusters are registered, their addresses, the ACTIVE one and an open switch are held against the plan."""
     site.steps.run(registry.register, site.plan())
     a = {"name": "a", "metadataServiceUri": site.stack.bookkeeper_uri}
@@ -282,7 +124,7 @@ def test_precheck_reads_the_registry(site: Site) -> None:
     assert codes(site.precheck(source=b, target=a, advance_ids=True)) == ["ANOTHER_ACTIVE", "BROKERS_ELSEWHERE"]
 
 
-def test_ids_are_advanced_once(site: Site) -> None:
+def test_ids_are_advanced_once(site: SwitchSite) -> None:
     """The target's generator is put above all ids in use, and is left alone when that is done again."""
     before = site.steps.run(copying.check_ids, site.plan())
     advanced = site.steps.run(copying.advance_ids, site.plan())
@@ -295,7 +137,7 @@ def test_ids_are_advanced_once(site: Site) -> None:
     assert site.steps.run(copying.advance_ids, site.plan()) == advanced
 
 
-def test_build_copies_closed_ledgers(site: Site) -> None:
+def test_build_copies_closed_ledgers(site: SwitchSite) -> None:
     """BUILD copies every closed ledger while the broker serves, and names one whose id another ledger has."""
     site.clash = write_ledger(site.stack.bookkeeper_uri, DATA)
     write_ledger(site.stack.second_bookkeeper_uri, OTHER_DATA, site.clash)
@@ -316,7 +158,7 @@ def test_build_copies_closed_ledgers(site: Site) -> None:
         assert list(read_failed(store, progress_path(site.work(), FORWARD))) == [site.clash]
 
 
-def test_build_again_copies_nothing(site: Site) -> None:
+def test_build_again_copies_nothing(site: SwitchSite) -> None:
     """A second BUILD knows what was verified, and looks again at what failed."""
     known = len(site.verified())
     again = site.build()
@@ -324,7 +166,7 @@ def test_build_again_copies_nothing(site: Site) -> None:
     assert (again.copied, again.equal, again.known, again.failed_count) == (0, 0, known, 1)
 
 
-def test_copy_with_another_znode_is_compared_again(site: Site) -> None:
+def test_copy_with_another_znode_is_compared_again(site: SwitchSite) -> None:
     """A copy whose znode has changed is not believed: it is compared in full once more."""
     with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
         number = next(iter(site.verified()))
@@ -337,7 +179,7 @@ def test_copy_with_another_znode_is_compared_again(site: Site) -> None:
     assert (again.copied, again.equal) == (0, 1)
 
 
-def test_earlier_attempt_cannot_write(site: Site) -> None:
+def test_earlier_attempt_cannot_write(site: SwitchSite) -> None:
     """What an attempt that was superseded has found is not remembered."""
     work = site.work()
     _, first = work.claimed()
@@ -352,7 +194,7 @@ def test_earlier_attempt_cannot_write(site: Site) -> None:
     assert site.verified()[7_000_002] == 1
 
 
-def test_copies_are_removed(site: Site) -> None:
+def test_copies_are_removed(site: SwitchSite) -> None:
     """A rollback before the switch removes the copies and nothing else, whatever state they are in."""
     with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
         # As a copy that was interrupted leaves it.
@@ -371,7 +213,7 @@ def test_copies_are_removed(site: Site) -> None:
     assert site.build().copied > 0
 
 
-def test_tail_waits_for_brokers_and_holds_everything(site: Site) -> None:
+def test_tail_waits_for_brokers_and_holds_everything(site: SwitchSite) -> None:
     """The tail waits while a broker is registered; after its crash, open ledgers are closed and everything is there."""
     site.send()
     control = StepControl()
@@ -394,7 +236,7 @@ def test_tail_waits_for_brokers_and_holds_everything(site: Site) -> None:
         assert record.metadata.same_content(target[number].metadata) == (number != site.clash)
 
 
-def test_tail_again_follows_deletions(site: Site) -> None:
+def test_tail_again_follows_deletions(site: SwitchSite) -> None:
     """A copy whose source was deleted is removed, one that is referred to is kept, and full_verify reads all again."""
     orphan = write_ledger(site.stack.bookkeeper_uri, DATA)
     first = site.copy_tail()
@@ -408,7 +250,7 @@ def test_tail_again_follows_deletions(site: Site) -> None:
     assert orphan not in site.target()
 
 
-def test_tail_names_what_is_missing(site: Site) -> None:
+def test_tail_names_what_is_missing(site: SwitchSite) -> None:
     """A position whose ledger cannot be copied is named; one that dangles at the source already is not."""
     schemas = sorted(number for number, record in site.source().items() if record.metadata.component == "schema")
     with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
@@ -425,7 +267,7 @@ def test_tail_names_what_is_missing(site: Site) -> None:
     assert site.copy_tail().missing_count == 0
 
 
-def test_nothing_is_deleted_before_the_target_is_active(site: Site) -> None:
+def test_nothing_is_deleted_before_the_target_is_active(site: SwitchSite) -> None:
     """A cleanup is refused while the source is ACTIVE, or for another cluster; copies stay once brokers use them."""
     site.steps.run(registry.set_target, site.plan())
 
@@ -437,7 +279,7 @@ def test_nothing_is_deleted_before_the_target_is_active(site: Site) -> None:
         site.steps.run(cleaning.remove_copies, site.plan())
 
 
-def test_census_tells_gain_and_strays(site: Site) -> None:
+def test_census_tells_gain_and_strays(site: SwitchSite) -> None:
     """In the window, all messages are there on the new bookies; what they gained is counted, and strays are named."""
     site.move_broker(site.stack.second_bookkeeper_uri)
     site.assert_all()
@@ -455,7 +297,7 @@ def test_census_tells_gain_and_strays(site: Site) -> None:
     delete_ledger(site.stack.bookkeeper_uri, stray)
 
 
-def test_way_back_copies_what_was_gained(site: Site) -> None:
+def test_way_back_copies_what_was_gained(site: SwitchSite) -> None:
     """A rollback copies back what the new bookies gained and no more, and the old ones' ids go on above theirs."""
     site.stop_broker()
     gained = site.target().keys() - site.source().keys()
@@ -477,7 +319,7 @@ def test_way_back_copies_what_was_gained(site: Site) -> None:
     site.assert_all()
 
 
-def test_precheck_looks_at_brokers_and_bookies(site: Site) -> None:
+def test_precheck_looks_at_brokers_and_bookies(site: SwitchSite) -> None:
     """Brokers that would skip what they cannot read are in the way, and so are bookies that are down."""
     ids = {"advance_ids": True}
     skips = site.precheck(**ids)
@@ -497,7 +339,7 @@ def test_precheck_looks_at_brokers_and_bookies(site: Site) -> None:
     assert "bookies of a are down" in warned
 
 
-def test_second_switch_finds_what_stands_there(site: Site) -> None:
+def test_second_switch_finds_what_stands_there(site: SwitchSite) -> None:
     """A switch after a rollback compares what the first one copied, instead of copying it again."""
     site.steps.run(registry.register, site.plan())
     stands = {number for number, record in site.source().items() if record.metadata.closed} & site.target().keys()
@@ -514,7 +356,7 @@ def test_second_switch_finds_what_stands_there(site: Site) -> None:
     site.move_broker(site.stack.second_bookkeeper_uri)
 
 
-def test_cleanup_deletes_what_was_verified(site: Site) -> None:
+def test_cleanup_deletes_what_was_verified(site: SwitchSite) -> None:
     """After the flip the verified ledgers go, so many at a time as are allowed, and the broker serves all messages."""
     site.steps.run(registry.flip_statuses, site.plan())
     targets = site.steps.run(lambda work, _: cleaning.list_targets(work, DELETE_ALL), site.plan())
@@ -535,7 +377,7 @@ def test_cleanup_deletes_what_was_verified(site: Site) -> None:
     site.assert_all()
 
 
-def test_force_deletes_what_nobody_needs(site: Site) -> None:
+def test_force_deletes_what_nobody_needs(site: SwitchSite) -> None:
     """By force, a ledger that nothing refers to and that was never verified goes too."""
     assert site.delete(CleanupOrder(src_cluster="a", force=True)).deleted == 1
     assert not site.source()
