@@ -27,8 +27,6 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
     errors.StoreDenied: (FailureKind.DENIED, False),
     errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
     errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
-    errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
-    errors.LedgerUnreadable: (FailureKind.UNREACHABLE, True),
     errors.LedgerUnreadable: (FailureKind.UNREACHABLE, False),
     errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
 }
