@@ -14,7 +14,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.zookeeper.coordination import Coordination, CoordinationReader
-from models.bookie_cluster import BookieCluster, BookieClusterPlan, Direction
+from models.bookie_cluster import BookieCluster, BookieClusterPlan, Direction, Routing
 from models.bookie_registry import SwitchClaim
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
@@ -72,6 +72,8 @@ class SwitchWork:
             read_timeout=self.plan.old_ledger_read_timeout.total_seconds(),
             store=self.plan.store,
             claim=f"{self.plan.registry_path}/orchestrator/{self.ends.switch_id}/claim",
+            # What is not copied stays attributed to the source then, and nothing waits for a cluster that is gone.
+            source_may_be_down=self.plan.routing is Routing.ATTRIBUTION,
         )
 
     def claimed(self) -> tuple[LedgerPair, SwitchClaim]:

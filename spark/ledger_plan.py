@@ -32,6 +32,7 @@ class LedgerPair:
         claim: path of the node in it that says which attempt may write, and how fast (`SwitchClaim`).
         attempt: number of this attempt; a task that finds another one in the claim stops.
         lanes: how many tasks run at once; they share the throttle.
+        source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
     """
 
     source: StoreUrl
@@ -43,6 +44,7 @@ class LedgerPair:
     claim: str
     attempt: int = 0
     lanes: int = 1
+    source_may_be_down: bool = False
 
 
 class Batch(NamedTuple):

@@ -55,7 +55,14 @@ def at_work(pair: LedgerPair) -> Generator[Hands]:
     """Connect to both clusters and to the claim, as each task does for itself."""
     with ExitStack() as stack:
         source, target = stack.enter_context(
-            open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout)
+            open_clusters(
+                pair.source,
+                pair.target,
+                pair.access,
+                pair.tls,
+                pair.read_timeout,
+                source_may_be_down=pair.source_may_be_down,
+            )
         )
         store = open_reader(pair.store, pair.access)
         stack.callback(store.close)

@@ -22,15 +22,23 @@ class Cluster(NamedTuple):
     Attributes:
         directory: ledgers' metadata. Of a cluster that is only read, nothing is ever changed.
         bookies: connections to the bookies.
+        may_be_down: whether ledgers count as unreadable, one by one, when no bookie answers; else the work fails.
     """
 
     directory: LedgerDirectoryWriter
     bookies: Bookies
+    may_be_down: bool = False
 
 
 @contextmanager
 def open_clusters(
-    source: StoreUrl, target: StoreUrl, access: Access, tls: BookieTls | None, read_timeout: float
+    source: StoreUrl,
+    target: StoreUrl,
+    access: Access,
+    tls: BookieTls | None,
+    read_timeout: float,
+    *,
+    source_may_be_down: bool = False,
 ) -> Generator[tuple[Cluster, Cluster]]:
     """Two clusters whose connections are waited for together, so that reads here and writes there overlap.
 
@@ -40,11 +48,13 @@ def open_clusters(
         access: credentials and timeout for both ZooKeepers.
         tls: how TLS to bookies is done; None for none.
         read_timeout: seconds until the next replica is asked for an entry.
+        source_may_be_down: see `Cluster`.
     """
     with ExitStack() as stack:
         loop = stack.enter_context(closing(EventLoop()))
+        first = stack.enter_context(open_cluster(source, access, tls, read_timeout, loop))
         yield (
-            stack.enter_context(open_cluster(source, access, tls, read_timeout, loop)),
+            first._replace(may_be_down=source_may_be_down),
             stack.enter_context(open_cluster(target, access, tls, read_timeout, loop)),
         )
 

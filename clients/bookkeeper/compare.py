@@ -179,13 +179,13 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
     """The outcome of a ledger that cannot be read at the source.
 
     Raises:
-        StoreError: it is not this ledger's trouble: the store fails, or no bookie answers.
+        StoreError: it is not this ledger's trouble: the store fails, or no bookie answers (see `Cluster`).
     """
     if source.directory.read([ledger_id]) == [None]:
         return CopyOutcome(ledger_id, Verdict.GONE)
     if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):
         raise cause
-    if isinstance(cause, StoreUnreachable):
+    if isinstance(cause, StoreUnreachable) and not source.may_be_down:
         bookies = source.directory.bookies()
         if all(source.bookies.trouble(bookie_id) for bookie_id in bookies):
             raise cause

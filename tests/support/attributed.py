@@ -29,8 +29,8 @@ OLD, NEW = "old", "new"
 _PROPERTIES = 3
 
 
-class Place:
-    """A registered switch with routing `attribution`, whose steps are called one by one; a context manager.
+class Attributed:
+    """A cluster whose brokers are asked through the plugin's double; a context manager.
 
     Args:
         stack: with bookies, second bookies and brokers.
@@ -47,34 +47,22 @@ class Place:
                 "routing": Routing.ATTRIBUTION,
             }
         )
-        self.steps = Steps(spark=True)
         self.double = PluginDouble(stack)
         self.zookeeper: Any = None
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as resources:
-            resources.enter_context(self.steps)
-            self.zookeeper = resources.enter_context(stores.kazoo(self.stack.zk_url))
-            resources.enter_context(self.double)
-            self.steps.run(registry.register, self.plan)
+            self._begin(resources)
             self._resources = resources.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
 
-    def direct(self, direction: Direction = Direction.FORWARD) -> None:
-        """Direct brokers to the target of a direction."""
-        self.steps.run(registry.set_target, self.plan, direction)
-
-    def build(self) -> CopySummary:
-        """Copy what is closed, and compare it."""
-        return self.steps.run(build, self.plan)
-
-    def promote(self, direction: Direction = Direction.FORWARD) -> Promotion:
-        """Promote, or set back."""
-        return self.steps.run(promote, self.plan, direction)
+    def _begin(self, resources: ExitStack) -> None:
+        self.zookeeper = resources.enter_context(stores.kazoo(self.stack.zk_url))
+        resources.enter_context(self.double)
 
     def put_schema(self, topic: str, fields: int) -> None:
         """Have a broker store a schema of so many fields, which may follow one of fewer."""
@@ -110,6 +98,35 @@ class Place:
     def set_node(self, path: str, value: bytes) -> None:
         """Write a node, whatever its version."""
         self.zookeeper.set(path, value)
+
+
+class Place(Attributed):
+    """A registered switch with routing `attribution`, whose steps are called one by one; a context manager.
+
+    Args:
+        stack: with bookies, second bookies and brokers.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        self.steps = Steps(spark=True)
+
+    def _begin(self, resources: ExitStack) -> None:
+        resources.enter_context(self.steps)
+        super()._begin(resources)
+        self.steps.run(registry.register, self.plan)
+
+    def direct(self, direction: Direction = Direction.FORWARD) -> None:
+        """Direct brokers to the target of a direction."""
+        self.steps.run(registry.set_target, self.plan, direction)
+
+    def build(self) -> CopySummary:
+        """Copy what is closed, and compare it."""
+        return self.steps.run(build, self.plan)
+
+    def promote(self, direction: Direction = Direction.FORWARD) -> Promotion:
+        """Promote, or set back."""
+        return self.steps.run(promote, self.plan, direction)
 
 
 def stamps(locator: bytes) -> list[str | None]:
