@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 ROUNDS ?= 20
 SEED ?=
 
-.PHONY: help setup provision demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata clean
+.PHONY: help setup provision demo demo-bookie-switch demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -24,10 +24,13 @@ provision: setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
 
 demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
-	@$(BIN)/python -m deploy.demo
+	@$(BIN)/python -m deploy.demos.metadata_store
 
-demo-down: setup ## Stop what `make demo` left running
-	@$(BIN)/python -m deploy.demo down
+demo-bookie-switch: provision ## Switch a live cluster to other bookies, under traffic, and verify it
+	@$(BIN)/python -m deploy.demos.bookie_switch
+
+demo-down: setup ## Stop what a demo left running
+	@$(BIN)/python -m deploy.demos.metadata_store down
 
 test: setup ## All checks and all tests, tier by tier, each with its time
 	@$(BIN)/python -m tests.tiers
@@ -46,6 +49,9 @@ histories: provision ## Record the saved histories anew, after a deliberate chan
 
 bench-metadata: provision ## The metadata store migration against Pulsar's own coordinator
 	@$(BIN)/python -m bench.metadata
+
+bench-bookie: provision ## The bookie cluster switch against BookKeeper's own Java client
+	@$(BIN)/python -m bench.bookie
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url \

@@ -1,0 +1,1 @@
+"""Demonstrations: a whole migration of a live cluster on this machine, verified."""

@@ -1,0 +1,285 @@
+"""What every demonstration needs: servers, a worker, the `temporal` CLI in plain sight, checks and a verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from deploy.devstack import supervise
+from deploy.devstack.cache import cache_folder
+from deploy.devstack.errors import DevStackError
+from deploy.devstack.provision import provision
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.supervise import ProcessId, ProcessRecord
+from models.migration import Outcome, PhaseEntry, Report, Status
+from worker.exits import CommandFailed
+from worker.operations import against_temporal
+from worker.view import View, look
+from workflows.details import describe
+
+_ANSWER_LIMIT = 60.0
+_WORKER_LIMIT = 90.0
+_MIGRATION_LIMIT = 300.0
+_LOOK_EVERY = 0.3
+_WIDTH = 108
+_LONGEST_LINE = 480
+
+
+class DemoFailed(Exception):
+    """The demonstration cannot go on; the message says why and where to look."""
+
+
+def run_demo(demo: Callable[[], int], arguments: list[str]) -> int:
+    """Run a demonstration, or with `down` end what one left running; returns the exit code."""
+    try:
+        if arguments == ["down"]:
+            take_down()
+            return 0
+        if arguments:
+            raise DemoFailed("the only argument is `down`")
+        return demo()
+    except (DemoFailed, DevStackError, CommandFailed, httpx.HTTPError) as error:
+        sys.stderr.write(f"demo: {error}\n(make demo-down ends what still runs)\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("\ndemo: interrupted\n")
+        take_down()
+        return 130
+
+
+def take_down() -> None:
+    """End the worker and the servers of an earlier demonstration, and remove their folder."""
+    folder = _folder()
+    if not folder.exists():
+        return
+    worker = ProcessRecord(folder / "worker.json").read()
+    if worker is not None:
+        worker.send(signal.SIGTERM)
+        if not supervise.wait_gone(worker, None, 25):
+            worker.send(signal.SIGKILL)
+    if (folder / "stack" / "state.json").exists():
+        Stack.open(folder / "stack").down(graceful=False)
+    shutil.rmtree(folder)
+    say("took down the servers and the worker of the demo")
+
+
+class Stage:
+    """The servers of one demonstration, its worker and its migration.
+
+    Args:
+        spec: the servers.
+        workflow: the workflow's type.
+        workflow_id: its id.
+        settings: the worker's settings, by the folder of the stack.
+    """
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        workflow: str,
+        workflow_id: str,
+        settings: Callable[[Path], dict[str, str]] = lambda _: {},
+    ) -> None:
+        take_down()
+        self._begun = time.monotonic()
+        self.folder = _folder()
+        self.stack = Stack(spec, self.folder / "stack", provision(), detach=True)
+        self.workflow_id = workflow_id
+        self._workflow = workflow
+        self._settings = settings
+        self._failed: list[str] = []
+
+    def start_servers(self) -> None:
+        """Start all of them, and the worker as soon as Temporal is there."""
+        title("Servers")
+        os.environ["TEMPORAL_ADDRESS"] = self.stack.temporal_address
+
+        def progress(line: str) -> None:
+            say(line)
+            if line.startswith("temporal:"):
+                self._start_worker()
+
+        self.stack.up(progress)
+        ready = self.folder / "worker.ready"
+        worker = ProcessRecord(self.folder / "worker.json").read()
+        _until(lambda: ready.exists() or not (worker and worker.alive), _WORKER_LIMIT)
+        if not ready.exists():
+            raise DemoFailed(f"the worker did not get ready; see {self.folder / 'worker.log'}")
+        say(ready.read_text().strip())
+
+    def rehearse(self, plan: dict[str, Any]) -> None:
+        """Start a dry run, and show its plan."""
+        title("Dry run: the plan, and nothing is written")
+        self.start({**plan, "dry_run": True})
+        planned = self.report()
+        if planned.outcome is not Outcome.PLANNED or not planned.summary.startswith("ready"):
+            raise DemoFailed(f"the dry run says: {planned.summary}")
+
+    def start(self, plan: dict[str, Any]) -> None:
+        """Start the migration."""
+        words = ["workflow", "start", "--type", self._workflow, "--task-queue", "pulsar-migrate"]
+        words += ["--workflow-id", self.workflow_id, "--fail-existing"]
+        self.temporal(*words, "--input", json.dumps(plan, separators=(",", ":")))
+
+    def signal(self, name: str, reason: str) -> None:
+        """Send a verb."""
+        words = ["workflow", "signal", "--workflow-id", self.workflow_id, "--name", name]
+        self.temporal(*words, "--input", json.dumps(reason))
+
+    def update(self, name: str, argument: dict[str, Any]) -> None:
+        """Send an update."""
+        words = ["workflow", "update", "execute", "--workflow-id", self.workflow_id, "--name", name]
+        self.temporal(*words, "--input", json.dumps(argument, separators=(",", ":")))
+
+    def follow(self, window: str, beside: Callable[[], str]) -> None:
+        """Print each phase as it ends and each change of progress, until the window is open.
+
+        Args:
+            window: the phase in which it waits.
+            beside: what else to say of a phase that has ended.
+        """
+        begun, printed, last = time.monotonic(), 0, ""
+        while True:
+            status = self.look().status
+            if status is None:
+                raise DemoFailed(f"the worker does not answer; see {self.folder / 'worker.log'}")
+            for entry in status.history[printed:]:
+                if entry.ended is None:
+                    break
+                printed += 1
+                say(_phase_line(entry, beside()))
+            running = _running_line(status)
+            if running != last:
+                last = running
+                if running:
+                    say(f"  … {running}")
+            if status.phase == window and status.waiting:
+                return
+            if status.outcome is not Outcome.RUNNING or time.monotonic() - begun > _MIGRATION_LIMIT:
+                raise DemoFailed(f"the migration is {status.outcome} in {status.phase}: {'; '.join(status.notes)}")
+            time.sleep(_LOOK_EVERY)
+
+    def look(self) -> View:
+        """How the migration stands."""
+        return against_temporal(lambda client: look(client, self.workflow_id))
+
+    def report(self) -> Report:
+        """The report of the migration that has ended."""
+        self.temporal("workflow", "result", "--workflow-id", self.workflow_id)
+        view = self.look()
+        if view.report is None:
+            raise DemoFailed(f"the migration failed: {view.failure.message if view.failure else view.execution}")
+        return view.report
+
+    def check(self, text: str, held: object) -> None:
+        """Say whether something held; what did not makes the verdict."""
+        say(f"{'ok    ' if held else 'FAILED'} {text}")
+        if not held:
+            self._failed.append(text)
+
+    def conclude(self, what: str) -> int:
+        """Say where to look around, and the verdict; returns the exit code."""
+        named = quote(self.workflow_id, safe="")
+        title("Look around")
+        workflow = f"{self.stack.temporal_ui}/namespaces/default/workflows/{named}/{self.look().run_id}"
+        say(f"Web UI        {workflow}/history")
+        say(f"metrics       http://{os.environ['PULSAR_MIGRATE_METRICS_ADDRESS']}/metrics")
+        say(f"worker's log  {self.folder / 'worker.log'}")
+        say(f"your shell    export TEMPORAL_ADDRESS={self.stack.temporal_address}")
+        say(f"              temporal is {self.stack.state.toolchain.temporal}")
+        say("take it down  make demo-down")
+        verdict = f"FAILED: {len(self._failed)} checks" if self._failed else "verified"
+        say(f"\n{verdict}: {what}; {time.monotonic() - self._begun:.0f} s in all")
+        return 1 if self._failed else 0
+
+    def temporal(self, *words: str) -> None:
+        """Run a `temporal` command in plain sight."""
+        say(_shell("temporal", *words))
+        command = [str(self.stack.state.toolchain.temporal), *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_LIMIT, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise DemoFailed(f"{shlex.join(command)} gave no answer in {_ANSWER_LIMIT:.0f} s") from error
+        if done.returncode:
+            raise DemoFailed(f"{shlex.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
+        for line in done.stdout.rstrip().splitlines():
+            say(f"  {line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}…'}")
+
+    def _start_worker(self) -> None:
+        os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{_free_port()}"
+        os.environ.update(self._settings(self.stack.folder))
+        command = [sys.executable, "-m", "worker.cli", "worker", "--ready-file", str(self.folder / "worker.ready")]
+        root = Path(__file__).parents[2]
+        child = supervise.spawn(command, cwd=root, log=self.folder / "worker.log", detach=True)
+        found = supervise.inspect(child.pid)
+        if found is None:
+            raise DemoFailed(f"the worker ended at once; see {self.folder / 'worker.log'}")
+        ProcessRecord(self.folder / "worker.json").write(ProcessId(pid=child.pid, started=found[1]))
+
+
+def title(text: str) -> None:
+    """Begin a part."""
+    say(f"\n== {text} ==")
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _phase_line(entry: PhaseEntry, beside: str) -> str:
+    seconds = entry.seconds(entry.started)
+    return f"  {entry.phase:<15} {entry.outcome:<5} {seconds:>6.1f} s   undo: {entry.undo:<10} {beside}"
+
+
+def _running_line(status: Status) -> str:
+    parts = [describe(status.progress)] if status.progress else []
+    parts += [f"waits for {status.waiting.why}"] if status.waiting else []
+    return f"{status.phase}: {'; '.join(parts)}" if parts else ""
+
+
+def _shell(*words: str) -> str:
+    """A command as one types it, folded where it is long; options stay beside their values."""
+    pairs: list[str] = []
+    for word in words:
+        if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
+            pairs[-1] += f" {shlex.quote(word)}"
+        else:
+            pairs.append(shlex.quote(word))
+    lines = ["$"]
+    for pair in pairs:
+        if len(lines[-1]) + len(pair) + 3 > _WIDTH:
+            lines[-1] += " \\"
+            lines.append("   ")
+        lines[-1] += f" {pair}"
+    return "\n".join(lines)
+
+
+def _until(holds: Callable[[], bool], limit: float) -> None:
+    deadline = time.monotonic() + limit
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _folder() -> Path:
+    return cache_folder() / "demo"
