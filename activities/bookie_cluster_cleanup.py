@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.bookie_cluster_attribution import promote
+from activities.bookie_cluster_attribution import reconcile
 from activities.bookie_work import SwitchWork
 from activities.broker_view import BrokerView, SeenCluster
 from activities.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
@@ -37,12 +37,10 @@ def take_census(work: SwitchWork, control: StepControl) -> SwitchCensus:
     schemas with the next schema of a topic.
 
     Raises:
-        StoreError: one of the stores cannot be read.
+        StoreError: one of the stores cannot be read, or attributions not be set again.
     """
-    restamped = 0
-    if work.plan.routing is Routing.ATTRIBUTION:
-        promotion = promote(work, control)
-        restamped = promotion.schemas + promotion.cursors
+    control.check()
+    restamped = reconcile(work) if work.plan.routing is Routing.ATTRIBUTION else 0
     seen = _brokers(work)
     facts = _facts(work, seen)
     astray, new = strays(facts), gained(facts)
