@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import activity
@@ -33,6 +34,9 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
 _CANCEL_PATIENCE = 20.0
 _UNEXPECTED_TRIES = 5
 _FIRST_NOTE, _SHORTEST_PAUSE = 1.0, 4.0
+# A step that keeps failing leaves the reason standing, where each attempt would end with another note.
+_LATEST_FIRST = 60
+_SIGNAL_LIMIT = timedelta(seconds=5)
 
 
 class Cancelled(Exception):
@@ -144,9 +148,11 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
         await _let_end(task)
         raise
     try:
-        return task.result()
+        result = task.result()
     except errors.StoreError as error:
         kind, again = _FAILURES[type(error)]
+        if again:
+            await notes.tell_trouble(control.note, str(error))
         raise ApplicationError(str(error), type=kind, non_retryable=not again) from error
     except Exception as error:
         if isinstance(error, ApplicationError):
@@ -158,6 +164,8 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
         raise ApplicationError(
             f"{type(error).__name__}: {text}", type=FailureKind.UNEXPECTED, non_retryable=last
         ) from None
+    await notes.tell_end_of_trouble(control.note)
+    return result
 
 
 async def _let_end(task: asyncio.Future[ResultT]) -> None:
@@ -188,20 +196,39 @@ class _Gauges:
 
 
 class _Notes:
-    """Sends notes to the workflow, ever more seldom, so that a long step does not fill the history."""
+    """Sends notes to the workflow, ever more seldom, so that a long step does not fill the history.
+
+    What made an attempt fail is what the step waits for until a later attempt has something else to tell.
+    """
 
     def __init__(self, client: Client) -> None:
         info = activity.info()
         self._handle = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        self._attempt = info.attempt
         self._begun = time.monotonic()
-        self._next = self._begun + _FIRST_NOTE
+        self._next = self._begun + _FIRST_NOTE * min(self._attempt, _LATEST_FIRST)
         self._told = StepNote()
 
     async def tell(self, note: StepNote) -> None:
         now = time.monotonic()
         if note == self._told or now < self._next:
             return
-        self._told, self._next = note, now + max(_SHORTEST_PAUSE, (now - self._begun) / 10)
+        self._next = now + max(_SHORTEST_PAUSE, (now - self._begun) / 10)
+        await self._send(note)
+
+    async def tell_trouble(self, note: StepNote, why: str) -> None:
+        """Tell why the step is tried again, unless an earlier attempt has told it lately, and this one nothing else."""
+        power_of_two = self._attempt & (self._attempt - 1) == 0
+        if power_of_two or self._told != StepNote():
+            await self._send(StepNote(progress=note.progress, waiting_for=f"the next attempt of a step: {why}"))
+
+    async def tell_end_of_trouble(self, note: StepNote) -> None:
+        """Take back what an earlier attempt has told."""
+        if self._attempt > 1 and self._told == StepNote():
+            await self._send(StepNote(progress=note.progress))
+
+    async def _send(self, note: StepNote) -> None:
+        self._told = note
         # Notes are for people; the work does not depend on them.
         with contextlib.suppress(RPCError):
-            await self._handle.signal("step_note", note)
+            await self._handle.signal("step_note", note, rpc_timeout=_SIGNAL_LIMIT)
