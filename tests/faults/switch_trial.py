@@ -67,22 +67,33 @@ class Trial:
     # The fault ------------------------------------------------------------------------------------------------------
 
     def run(self, fault: SwitchRound) -> None:
-        """Switch, hit the victim at its moment, and wait until the switch has ended and all servers are back."""
-        gates = self._site.gates
+        """Switch, hit the victim at its moment, and wait until the switch has ended and all servers are back.
+
+        Raises:
+            AssertionError: something did not come in time; what the switch did until then is in the message.
+        """
         run = self._site.operator.start(self._ground.plan(**self._changes(fault)))
         with Hands(self._stack, run, kill=fault.victim == Victim.CRASHED_BROKERS):
-            self._come_to_gate(fault, run)
-            if fault.into_step:
-                gates.release(fault.gate)
-                threading.Event().wait(fault.into_step)
-            frozen = self._hit(fault)
-            if not fault.victim.late:
-                gates.release(fault.gate)
-            self._until_told(fault, run)
-            self.end = self._site.end_of(run, _END_LIMIT)
+            try:
+                frozen = self._hit_in_time(fault, run)
+                self.end = self._site.end_of(run, _END_LIMIT)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{run.story()}") from error
         self._hits.wait_all_back()
         if fault.victim.late:
             self._come_back_late(fault, frozen)
+
+    def _hit_in_time(self, fault: SwitchRound, run: Run) -> FaultyWorkerProcess | None:
+        gates = self._site.gates
+        self._come_to_gate(fault, run)
+        if fault.into_step:
+            gates.release(fault.gate)
+            threading.Event().wait(fault.into_step)
+        frozen = self._hit(fault)
+        if not fault.victim.late:
+            gates.release(fault.gate)
+        self._until_told(fault, run)
+        return frozen
 
     def _changes(self, fault: SwitchRound) -> dict[str, object]:
         changes: dict[str, object] = {}
@@ -224,14 +235,12 @@ class Trial:
 
     def _check_ids(self) -> None:
         """New ledgers come where brokers are directed, with ids above all that were ever seen."""
-        self._watch.ledgers()
-        known = max(self._ground.identities)
-        _, other = self._watch.ledgers()
+        now, other = self._watch.ledgers()
+        before, known = set(now), max(self._ground.identities)
         self._ground.add_more()
         now, still = self._watch.ledgers()
-        fresh = set(now) - set(range(known + 1))
-        assert len(fresh) > 1
-        assert set(now) <= set(self._ground.identities)
+        assert sum(number > known for number in now) > 1
+        assert all(number > known for number in set(now) - before)
         assert set(still) == set(other), "a ledger was made where no broker may write"
 
     def _registry(self) -> Registry:

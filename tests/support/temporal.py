@@ -99,6 +99,15 @@ class Run:
         """The answer of the query `status`."""
         return self.query("status", Status)
 
+    def story(self) -> str:
+        """What has happened so far, for messages of failed tests."""
+        try:
+            status = self.status()
+        except (RPCError, TimeoutError) as error:
+            return f"no status: {error}"
+        why = f"; waits for {status.waiting.why}" if status.waiting else ""
+        return f"{_story(status)}{why}"
+
     def wait_until(self, what: str, holds: Callable[[Status], bool], limit: float = LIMIT) -> Status:
         """Ask for the status until it is as wanted.
 
