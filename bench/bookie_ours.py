@@ -23,7 +23,7 @@ from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
 from spark import ledger_jobs
 from spark.engine import SparkEngine
-from spark.ledger_plan import Batch, LedgerPair, batches
+from spark.ledger_plan import BATCH_LEDGERS, LedgerPair, batches
 from spark.ledger_tasks import Hands, at_work
 
 CLAIM = "/bench/claim"
@@ -51,8 +51,8 @@ class Copier:
         source, target, leash = self._hands
         return [
             outcome
-            for batch in self._batches(first, ledgers)
-            for outcome in copy_batch(source, target, batch.ledger_ids, verify=False, check=leash.check)
+            for ids in _packed(first, ledgers)
+            for outcome in copy_batch(source, target, ids, verify=False, check=leash.check)
         ]
 
     def compare(self, first: int, ledgers: int) -> list[CopyOutcome]:
@@ -60,8 +60,8 @@ class Copier:
         source, target, leash = self._hands
         return [
             outcome
-            for batch in self._batches(first, ledgers)
-            for outcome in compare_batch(source, target, batch.ledger_ids, check=leash.check)
+            for ids in _packed(first, ledgers)
+            for outcome in compare_batch(source, target, ids, check=leash.check)
         ]
 
     def jobs(self, first: int, ledgers: int) -> list[CopyOutcome]:
@@ -73,7 +73,9 @@ class Copier:
             outcomes.extend(more)
             return self._lanes
 
-        ledger_jobs.copy(self._engine, self._pair, self._batches(first, ledgers), tag="bench", on_outcomes=note)
+        found = self._hands.source.directory.read(range(first, first + ledgers))
+        packed = batches([record for record in found if record], recover=False)
+        ledger_jobs.copy(self._engine, self._pair, packed, tag="bench", on_outcomes=note)
         return outcomes
 
     def start_session(self, lanes: int) -> None:
@@ -89,9 +91,11 @@ class Copier:
             self._engine.stop()
             self._engine = None
 
-    def _batches(self, first: int, ledgers: int) -> list[Batch]:
-        found = self._hands.source.directory.read(range(first, first + ledgers))
-        return batches([record for record in found if record], recover=False)
+
+def _packed(first: int, ledgers: int) -> list[range]:
+    """Ids in batches, as the plan of a job makes them of small ledgers."""
+    end = first + ledgers
+    return [range(start, min(end, start + BATCH_LEDGERS)) for start in range(first, end, BATCH_LEDGERS)]
 
 
 def main(arguments: Sequence[str]) -> None:
