@@ -47,10 +47,19 @@ def _refuse_open_switch(work: SwitchWork, claims: dict[str, SwitchClaim]) -> Non
 
 
 def set_target(work: SwitchWork, control: StepControl) -> Directive:
-    """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger")."""
+    """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
+
+    Raises:
+        StoreConflict: this run has turned back meanwhile, and this is a late attempt; or somebody else gave a directive
+            at the same moment.
+    """
     del control
-    origin = f"{origin_of(work.workflow_id)}{work.run_id}/{work.direction}"
+    run = f"{origin_of(work.workflow_id)}{work.run_id}"
+    origin = f"{run}/{work.direction}"
     with work.registry() as registry:
+        last = registry.switch_target()
+        if last and work.direction is Direction.FORWARD and last[0].origin == f"{run}/{Direction.BACK}":
+            raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
         directive = registry.set_target(work.ends.target.name, origin)
     return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))
 

@@ -351,7 +351,7 @@ class Promotion(Frozen):
         cursors: cursors rewritten by their topic's owner.
         already: positions that carried the attribution before.
         rollovers: cursors whose ledger changed before the owner was asked (`promotedViaRolloverFallback`).
-        deferred: cursors whose ledger is open; they stay where they are until it is rolled over.
+        deferred: positions whose ledger is open, or not known to be equal on both sides; they stay where they are.
         contested: locators that others kept changing; the next round takes them.
         failed: what could not be promoted, and why; at most 100 are named.
     """

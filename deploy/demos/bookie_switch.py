@@ -32,6 +32,9 @@ SPEC = StackSpec(
         # Topics of several ledgers out of few messages.
         "managedLedgerMaxEntriesPerLedger": "200",
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        # Ledgers whose messages are all consumed would be deleted otherwise.
+        "defaultRetentionTimeInMinutes": "60",
+        "defaultRetentionSizeInMB": "100",
     },
 )
 OLD_BOOKIES = ("bookie-1", "bookie-2")
