@@ -78,7 +78,10 @@ class Trial:
                 frozen = self._hit_in_time(fault, run)
                 self.end = self._site.end_of(run, _END_LIMIT)
             except AssertionError as error:
-                raise AssertionError(f"{error}\n{run.story()}") from error
+                story = run.story()
+                # The next round starts a switch of the same name.
+                run.terminate()
+                raise AssertionError(f"{error}\n{story}") from error
         self._hits.wait_all_back()
         if fault.victim.late:
             self._come_back_late(fault, frozen)
@@ -161,9 +164,8 @@ class Trial:
             self._stack["broker-1"].stop()
         if not fault.victim.until_told:
             return
+        run.wait_until("a reason to wait that tells of bookies", _waits_for("bookie"), _TOLD_LIMIT)
         bookie = self._bookie(fault)
-        address = bookie.address.rpartition(":")[2]
-        run.wait_until(f"a reason to wait that names the bookie at {address}", _waits_for(address), _TOLD_LIMIT)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
             self.end = self._site.end_of(run, _END_LIMIT)
