@@ -35,7 +35,7 @@ def register(work: SwitchWork, control: StepControl) -> Registration:
         if registry.register(target.name, target.metadataServiceUri, ClusterStatus.STANDBY):
             added.append(target.name)
         committed = registry.committed(work.ends.switch_id, work.workflow_id, target.name)
-        work.claimed()
+        work.claim(registry)
         last = registry.switch_target()
     return Registration(added=tuple(added), epoch=last[0].epoch if last else 0, committed=committed)
 
@@ -50,13 +50,14 @@ def set_target(work: SwitchWork, control: StepControl) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
 
     Raises:
-        StoreConflict: this run has turned back meanwhile, and this is a late attempt; or somebody else gave a directive
-            at the same moment.
+        StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
+            directive at the same moment.
     """
     del control
     run = f"{origin_of(work.workflow_id)}{work.run_id}"
     origin = f"{run}/{work.direction}"
     with work.registry() as registry:
+        work.require_run(registry)
         last = registry.switch_target()
         if last and work.direction is Direction.FORWARD and last[0].origin == f"{run}/{Direction.BACK}":
             raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
@@ -68,6 +69,7 @@ def flip_statuses(work: SwitchWork, control: StepControl) -> None:
     """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
     del control
     with work.registry() as registry:
+        work.require_run(registry)
         registry.flip(new=work.plan.target.name, old=work.plan.source.name)
 
 

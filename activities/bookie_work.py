@@ -80,19 +80,39 @@ class SwitchWork:
         """Claim this direction for a new attempt; tasks of every earlier attempt stop.
 
         Raises:
-            StoreConflict: another migration holds the switch.
+            StoreConflict: another migration holds the switch; or this run of it has ended, or a newer one has begun,
+                and this is a late attempt.
         """
         with self.registry() as registry:
-            claim = registry.take_claim(
-                self.ends.switch_id,
-                SwitchClaim(
-                    workflow_id=self.workflow_id,
-                    run_id=self.run_id,
-                    throttle=self.plan.throttle,
-                    concurrency=self.plan.migration_concurrency,
-                ),
-            )
+            self.require_run(registry)
+            claim = self.claim(registry)
         return replace(self.pair, attempt=claim.attempt), claim
+
+    def claim(self, registry: BookieRegistry) -> SwitchClaim:
+        """Claim this direction for a new attempt of this run, whoever held it before in this migration's name.
+
+        Raises:
+            StoreConflict: another migration holds the switch.
+        """
+        return registry.take_claim(
+            self.ends.switch_id,
+            SwitchClaim(
+                workflow_id=self.workflow_id,
+                run_id=self.run_id,
+                throttle=self.plan.throttle,
+                concurrency=self.plan.migration_concurrency,
+            ),
+        )
+
+    def require_run(self, registry: BookieRegistry) -> None:
+        """The claim of the way there stands from REGISTER to the end of a run: without it an attempt comes too late.
+
+        Raises:
+            StoreConflict: this run has ended, or a newer one has begun.
+        """
+        found = registry.claim(self.plan.ends(Direction.FORWARD).switch_id)
+        if found is None or (found[0].workflow_id, found[0].run_id) != (self.workflow_id, self.run_id):
+            raise StoreConflict("this run of the switch has ended, or a newer one has begun; a late attempt stops")
 
     def require_claim(self, attempt: int) -> SwitchClaim:
         """The claim, as it says now how fast to go.
