@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -110,6 +111,7 @@ class Place(Attributed):
     def __init__(self, stack: Stack) -> None:
         super().__init__(stack)
         self.steps = Steps(spark=True)
+        self._runs = itertools.count(1)
 
     def _begin(self, resources: ExitStack) -> None:
         resources.enter_context(self.steps)
@@ -117,8 +119,12 @@ class Place(Attributed):
         self.steps.run(registry.register, self.plan)
 
     def direct(self, direction: Direction = Direction.FORWARD) -> None:
-        """Direct brokers to the target of a direction."""
-        self.steps.run(registry.set_target, self.plan, direction)
+        """Direct brokers to the target of a direction, in a run of its own: a run that turned back does not go on."""
+        run_id = f"run-{next(self._runs)}"
+        self.steps.run(registry.register, self.plan, run_id=run_id)
+        self.steps.run(registry.set_target, self.plan, direction, run_id=run_id)
+        # All other steps are of the first run.
+        self.steps.run(registry.register, self.plan)
 
     def build(self) -> CopySummary:
         """Copy what is closed, and compare it."""
