@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.bookie_pause import measure_pause
 from bench.bookie_results import KINDS, BookieResults, Kind
 from bench.bookie_runs import CopyBench
 from bench.bookie_servers import Clusters
@@ -27,6 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
     results = BookieResults(machine(tools) | {"passes": options.passes}, _WARM_UP)
     for kind in options.kinds:
         _run_kind(kind, tools, options.passes, results)
+    if not options.skip_pause:
+        results.pause = _measure_pause(tools)
     print(results.table())
     _OUT.mkdir(exist_ok=True)
     for name, content in (("bookie.json", results.summary()), ("bookie-details.json", results.details())):
@@ -52,10 +55,18 @@ def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults)
                     _tell(f"{lanes} jobs at once: {results.scaling[lanes]:,.0f} entries/s")
 
 
+def _measure_pause(tools: Toolchain) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
+        figures = measure_pause(tools, Path(scratch), cache_folder() / "bench")
+    _tell(f"a whole switch: {figures['pause_seconds']:.2f} s between the broker's end and the commit")
+    return figures
+
+
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.bookie", description=__doc__)
     parser.add_argument("--passes", type=positive, default=3, help="passes that count, after three to warm up (3)")
     parser.add_argument("--kinds", type=_kinds, default=KINDS, help="some of 1KB,64KB,small_ledgers (all)")
+    parser.add_argument("--skip-pause", action="store_true", help="do not measure the pause of a whole switch")
     return parser.parse_args(arguments)
 
 

@@ -76,14 +76,14 @@ class BookieResults:
         warm_up: passes of each copier that do not count.
         passes: all of them.
         scaling: entries per second of the Spark jobs, which read back and compare too, by jobs at once.
-        pause_seconds: of a whole switch; None where it was not measured.
+        pause: figures of a whole switch; empty where it was not measured.
     """
 
     machine: dict[str, Any]
     warm_up: int
     passes: list[Pass] = field(default_factory=list[Pass])
     scaling: dict[int, float] = field(default_factory=dict[int, float])
-    pause_seconds: float | None = None
+    pause: dict[str, float] = field(default_factory=dict[str, float])
 
     def throughput(self, kind: Kind, copier: Copier) -> float:
         """Median of entries (of small ledgers: of ledgers) per second."""
@@ -111,7 +111,7 @@ class BookieResults:
                 if kind.size
             },
         }
-        return summary if self.pause_seconds is None else {**summary, "pause_seconds": self.pause_seconds}
+        return {**summary, "pause_seconds": self.pause["pause_seconds"]} if self.pause else summary
 
     def details(self) -> dict[str, Any]:
         """The content of `bench/out/bookie-details.json`: every single pass."""
@@ -121,6 +121,7 @@ class BookieResults:
             "peer": {kind.name: self.peer(kind).value for kind in self._kinds()},
             "scaling_entries_per_second": self.scaling,
             "passes": [vars(one) for one in self.passes],
+            "pause": self.pause,
         }
 
     def table(self) -> str:
@@ -128,7 +129,16 @@ class BookieResults:
         parts = [self._kind_table(kind) for kind in self._kinds()]
         if self.scaling:
             parts.append(self._scaling_table())
+        if self.pause:
+            parts.append(self._pause_line())
         return "\n\n".join(parts)
+
+    def _pause_line(self) -> str:
+        return (
+            f"A whole switch: {self.pause['pause_seconds']:.2f} s between the broker's end and the commit, in which "
+            f"{self.pause['tail_recovered_ledgers']:.0f} open ledgers were recovered and all compared; the broker was "
+            f"away for {self.pause['brokers_away_seconds']:.2f} s in all."
+        )
 
     def _kinds(self) -> list[Kind]:
         return [kind for kind in KINDS if any(one.kind == kind.name for one in self.passes)]

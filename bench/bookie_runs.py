@@ -24,7 +24,7 @@ from models.store_url import parse_store_url
 
 _START_SECONDS = 180.0
 _RUN_SECONDS = 1_800.0
-_PEER = Path(__file__).with_name("BookiePeer.java")
+PEER = Path(__file__).with_name("BookiePeer.java")
 _PEER_OPTIONS = ("-Xmx1g",)
 
 
@@ -40,7 +40,7 @@ class CopyBench:
 
     def __init__(self, clusters: Clusters, kind: Kind, logs: Path, cache: Path) -> None:
         self._clusters, self._kind, self._logs = clusters, kind, logs
-        self._program = JavaProgram(_PEER, clusters.tools, cache)
+        self._program = JavaProgram(PEER, clusters.tools, cache)
         self._store = f"zk:{clusters.zookeeper_address}"
         self._children: dict[Copier, Child] = {}
         self._stack = ExitStack()

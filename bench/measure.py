@@ -20,7 +20,7 @@ from bench.processes import Meter
 from bench.results import Side
 from bench.servers import Stores
 from models.metadata_store import FlagPhase, MetadataStorePlan, Phase
-from models.migration import TASK_QUEUE, PhaseEntry, Report
+from models.migration import TASK_QUEUE, MigrationPlan, PhaseEntry, Report
 
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0
@@ -92,7 +92,7 @@ class Bench:
             participant.await_line("READY", _START_SECONDS)
             worker.await_line("worker ready", _START_SECONDS)
             with Meter({"client": worker.pid, **stores.pids}) as meter:
-                report = asyncio.run(self._migrate(plan))
+                report = asyncio.run(execute(self.temporal, "MetadataStoreMigration", plan, plan.workflow_id))
             flag.await_completed(_END_SECONDS)
             figures = _blocked(flag, participant)
         figures["total_seconds"] = _total_seconds(report.history)
@@ -100,15 +100,27 @@ class Bench:
         reported = {key: value for key, value in report.figures.items() if isinstance(value, (int, float))}
         return figures | _cpu("total", meter) | {f"reported_{key}": value for key, value in reported.items()}
 
-    async def _migrate(self, plan: MetadataStorePlan) -> Report:
-        client = await Client.connect(self.temporal, data_converter=pydantic_data_converter)
-        try:
-            async with asyncio.timeout(_RUN_SECONDS):
-                return await client.execute_workflow(
-                    "MetadataStoreMigration", plan, id=plan.workflow_id, task_queue=TASK_QUEUE, result_type=Report
-                )
-        except WorkflowFailureError as failure:
-            raise MigrationFailed(_innermost(failure)) from failure
+
+async def execute(temporal: str, workflow: str, plan: MigrationPlan, workflow_id: str) -> Report:
+    """Run a migration to its end.
+
+    Args:
+        temporal: `host:port` of the server.
+        workflow: the workflow's type.
+        plan: its input.
+        workflow_id: its id.
+
+    Raises:
+        MigrationFailed: it failed.
+    """
+    client = await Client.connect(temporal, data_converter=pydantic_data_converter)
+    try:
+        async with asyncio.timeout(_RUN_SECONDS):
+            return await client.execute_workflow(
+                workflow, plan, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
+            )
+    except WorkflowFailureError as failure:
+        raise MigrationFailed(_innermost(failure)) from failure
 
 
 def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:

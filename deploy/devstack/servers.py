@@ -36,10 +36,11 @@ _OPEN_PACKAGES = [
     "java.base/sun.nio.ch",
     "java.management/sun.management",
 ]
-_METADATA_DRIVERS = [
+METADATA_DRIVERS = [
     "-Dbookkeeper.metadata.bookie.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver",
     "-Dbookkeeper.metadata.client.drivers=org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver",
 ]
+"""Java options with which BookKeeper's own programs and clients understand `metadata-store:` addresses."""
 # Writing an archive takes a JVM half a minute on a busy machine.
 _RECORDING_LIMIT = 300.0
 _JUTE = "-Djute.maxbuffer=4194304"
@@ -181,7 +182,7 @@ def _setup(state: StackState) -> ServerPlan:
 
 def _second_setup(state: StackState) -> ServerPlan:
     # It loads what a bookie does, so a bookie's archive fits.
-    shell = [*_java("bookie", state, 128, 64, *_METADATA_DRIVERS), "org.apache.bookkeeper.bookie.BookieShell"]
+    shell = [*_java("bookie", state, 128, 64, *METADATA_DRIVERS), "org.apache.bookkeeper.bookie.BookieShell"]
     return ServerPlan(
         name=SECOND_SETUP,
         command=[*shell, "-conf", "bookkeeper.conf", "initnewcluster"],
@@ -205,7 +206,7 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, setup: str
     return ServerPlan(
         name=name,
         command=[
-            *_java("bookie", state, 192, 192, *_METADATA_DRIVERS),
+            *_java("bookie", state, 192, 192, *METADATA_DRIVERS),
             "org.apache.bookkeeper.server.Main",
             "--conf",
             "bookkeeper.conf",
