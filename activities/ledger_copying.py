@@ -19,6 +19,9 @@ from spark.ledger_plan import LedgerPair, batches
 NAMED = 100
 """How many of a long list a result names."""
 
+#: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
+_PATIENCE, _AGAIN = 60.0, 2.0
+
 #: What Pulsar writes into a ledger's metadata about the one that uses it.
 _OWNERS = ("pulsar/managed-ledger", "pulsar/compactedTopic", "pulsar/schemaId")
 _CURSOR = "pulsar/cursor"
@@ -47,7 +50,7 @@ class LedgerCopying:
         guard: Callable[[], None] = lambda: None,
     ) -> None:
         self._engine = work.engine
-        self._target = work.ends.target.name
+        self._source, self._target = work.ends.source.name, work.ends.target.name
         self._control = control
         self._pair = pair
         self._progress = progress
@@ -59,20 +62,32 @@ class LedgerCopying:
         self._copied = self._equal = self._recovered = self._gone = 0
         self._entries = self._entry_bytes = self._compared = 0
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
+        self._passing: set[int] = set()
         self.failed: dict[int, str] = {}
 
     def copy(self, records: Iterable[LedgerRecord]) -> None:
         """Copy ledgers and compare each in full; those that are open are recovered first.
+
+        A bookie of the source that is away for a while, for its restart for example, is waited for.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
             StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
         """
         self._expect(records)
-        unsealed = [record for record in self._records.values() if not record.metadata.closed]
-        sealed = (record for record in self._records.values() if record.metadata.closed)
-        parts = [*batches(unsealed, recover=True), *batches(sealed, recover=False)]
-        ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
+        self._copy(self._records.values())
+        end = time.monotonic() + _PATIENCE
+        while self._passing and time.monotonic() < end:
+            self._control.waiting_for(
+                f"bookies of {self._source} that do not answer: {len(self._passing):,} ledgers are tried again, "
+                f"{name(first := min(self._passing))}: {self.failed[first]}"
+            )
+            self._control.pause(_AGAIN)
+            again = [self._records[number] for number in self._passing]
+            self._forget_passing()
+            self._copy(again)
+        self._progress.add_failed({number: self.failed[number] for number in self._passing})
+        self._passing.clear()
 
     def compare(self, records: Iterable[LedgerRecord]) -> None:
         """Compare ledgers in full once more; those that differ count as failed.
@@ -101,6 +116,22 @@ class LedgerCopying:
             seconds=round(time.monotonic() - self._begun, 3),
         )
 
+    def _copy(self, records: Iterable[LedgerRecord]) -> None:
+        unsealed: list[LedgerRecord] = []
+        sealed: list[LedgerRecord] = []
+        for record in records:
+            (sealed if record.metadata.closed else unsealed).append(record)
+        parts = [*batches(unsealed, recover=True), *batches(sealed, recover=False)]
+        ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
+
+    def _forget_passing(self) -> None:
+        """Take back that ledgers failed whose bookies were away."""
+        for number in self._passing:
+            del self.failed[number]
+        self._ledgers -= len(self._passing)
+        self._bytes -= sum(self._records[number].metadata.length for number in self._passing)
+        self._passing.clear()
+
     def _expect(self, records: Iterable[LedgerRecord]) -> None:
         self._records = {record.ledger_id: record for record in records}
         self._total_bytes += sum(record.metadata.length for record in self._records.values())
@@ -108,6 +139,7 @@ class LedgerCopying:
         self._tell()
 
     def _take_copied(self, outcomes: list[CopyOutcome]) -> int:
+        self._passing.update(outcome.ledger_id for outcome in outcomes if outcome.passing)
         concurrency = self._remember(outcomes)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
@@ -133,7 +165,7 @@ class LedgerCopying:
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = {outcome.ledger_id: self._why(outcome) for outcome in outcomes if outcome.failed}
         self._progress.add_verified(good)
-        self._progress.add_failed(failed)
+        self._progress.add_failed({number: why for number, why in failed.items() if number not in self._passing})
         self._verified.copies.update(good)
         for number in failed:
             self._verified.copies.pop(number, None)

@@ -189,7 +189,8 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
         bookies = source.directory.bookies()
         if all(source.bookies.trouble(bookie_id) for bookie_id in bookies):
             raise cause
-    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause))
+    passing = isinstance(cause, StoreUnreachable) and not source.may_be_down
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause), passing=passing)
 
 
 def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:

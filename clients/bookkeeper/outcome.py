@@ -35,6 +35,7 @@ class CopyOutcome(NamedTuple):
         bytes: of their header, digest and data, each entry counted once.
         detail: why, where the verdict is a failure; else empty.
         mzxid: zxid of the last change of the target's metadata when both sides were compared; 0 if they were not.
+        passing: too few bookies of the source answered, which may pass.
     """
 
     ledger_id: int
@@ -43,6 +44,7 @@ class CopyOutcome(NamedTuple):
     bytes: int = 0
     detail: str = ""
     mzxid: int = 0
+    passing: bool = False
 
     @property
     def good(self) -> bool:
