@@ -14,6 +14,7 @@ from activities.switch_findings import Findings
 from models.bookie_cluster import Routing
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
+_CURSOR_COMPRESSION = "managedCursorInfoCompressionType"
 
 
 def check_brokers(work: SwitchWork, findings: Findings, bookies: int | None, *, committed: bool) -> tuple[str, ...]:
@@ -82,6 +83,12 @@ def _check_settings(
             f"{broker.name} has autoSkipNonRecoverableData=true: it would skip messages that it cannot read at once, "
             "and for good",
             "set it to false in every broker.conf until the window is over",
+        )
+    compression = str(settings.get(_CURSOR_COMPRESSION, "")).upper()
+    if work.plan.routing is Routing.RESTART and compression not in ("", "NONE"):
+        findings.warn(
+            f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: Pulsar 5.0.0-M1 cannot load a topic again after a "
+            "restart if one of its cursors is compressed and has properties; try it with one topic first"
         )
     wanted = str(settings.get(_ENSEMBLE, ""))
     if bookies and wanted.isdigit() and int(wanted) > bookies:
