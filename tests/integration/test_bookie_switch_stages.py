@@ -34,6 +34,7 @@ from models.bookie_cluster import (
 from models.bookie_registry import ReadMode
 from models.migration import Outcome, Speed, Status, Steering, Verb
 from tests.stacks import MakeStack
+from tests.support import stores
 from tests.support.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.java_ledgers import JavaLedgers
 from tests.support.site import Site
@@ -113,13 +114,16 @@ def stack(make_stack: MakeStack) -> Stack:
 @pytest.fixture(scope="module")
 def scene(stack: Stack) -> Generator[Scene]:
     """Schemas of several versions, and a cursor with a closed ledger, which a crash of its broker leaves."""
-    with Scene(stack) as scene:
+    scene, broker = Scene(stack), stack["broker-1"]
+    with stores.kazoo(stack.zk_url) as scene.zookeeper:
         for topic, versions in SCHEMAS.items():
             for number in range(1, versions + 1):
                 scene.put_schema(topic, number)
-        scene.set_node("/schemas/public/default/orders", restamp_schema(scene.locator("orders"), None, OLD) or b"")
         acknowledge_some(scene)
-        scene.crash_brokers(lambda: name_the_old(scene))
+        broker.kill()
+    with scene:
+        name_the_old(scene)
+        broker.start()
         scene.admin("GET", "/persistent/public/default/held/internalStats")
         yield scene
         assert scene.double.violations == []
@@ -146,7 +150,8 @@ def acknowledge_some(scene: Scene) -> None:
 
 
 def name_the_old(scene: Scene) -> None:
-    """Give the cursor its attribution, as brokers with the plugin do."""
+    """Give `orders` and the cursor their attribution, as brokers with the plugin do."""
+    scene.set_node("/schemas/public/default/orders", restamp_schema(scene.locator("orders"), None, OLD) or b"")
     node = scene.zookeeper.get(CURSOR)[0]
     scene.set_node(CURSOR, restamp_cursor(node, cursor_ledger(node), OLD) or b"")
 
