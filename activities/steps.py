@@ -164,7 +164,7 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
         raise ApplicationError(
             f"{type(error).__name__}: {text}", type=FailureKind.UNEXPECTED, non_retryable=last
         ) from None
-    await notes.tell_end_of_trouble(control.note)
+    await notes.tell_end(control.note)
     return result
 
 
@@ -222,9 +222,10 @@ class _Notes:
         if power_of_two or self._told != StepNote():
             await self._send(StepNote(progress=note.progress, waiting_for=f"the next attempt of a step: {why}"))
 
-    async def tell_end_of_trouble(self, note: StepNote) -> None:
-        """Take back what an earlier attempt has told."""
-        if self._attempt > 1 and self._told == StepNote():
+    async def tell_end(self, note: StepNote) -> None:
+        """Take back what this attempt, or an earlier one, waited for."""
+        silent = self._told == StepNote()
+        if self._told.waiting_for or (silent and self._attempt > 1):
             await self._send(StepNote(progress=note.progress))
 
     async def _send(self, note: StepNote) -> None:
