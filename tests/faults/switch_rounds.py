@@ -45,6 +45,11 @@ class Victim(StrEnum):
         return self in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
 
     @property
+    def after_crash(self) -> bool:
+        """Whether brokers are killed; a bookie that is missed then is needed to close their ledgers."""
+        return self in (Victim.CRASHED_BROKERS, Victim.GONE_SOURCE)
+
+    @property
     def until_told(self) -> bool:
         """Whether the trouble lasts until the status tells of it."""
         return self in (Victim.GONE_SOURCE, Victim.GONE_TARGET, Victim.FULL_TARGET, Victim.FULL_ROLLBACK)

@@ -73,7 +73,7 @@ class Trial:
             AssertionError: something did not come in time; what the switch did until then is in the message.
         """
         run = self._site.operator.start(self._ground.plan(**self._changes(fault)))
-        with Hands(self._stack, run, kill=fault.victim == Victim.CRASHED_BROKERS):
+        with Hands(self._stack, run, kill=fault.victim.after_crash):
             try:
                 frozen = self._hit_in_time(fault, run)
                 self.end = self._site.end_of(run, _END_LIMIT)
