@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Self
+
+from temporalio.service import RPCError
 
 from deploy.devstack.server import Server
 from deploy.devstack.traffic import Traffic
@@ -79,8 +81,9 @@ class Trial:
                 self.end = self._site.end_of(run, _END_LIMIT)
             except AssertionError as error:
                 story = run.story()
-                # The next round starts a switch of the same name.
-                run.terminate()
+                # The next round starts a switch of the same name; this one may have ended too early.
+                with suppress(RPCError):
+                    run.terminate()
                 raise AssertionError(f"{error}\n{story}") from error
         self._hits.wait_all_back()
         if fault.victim.late:
