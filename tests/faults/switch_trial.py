@@ -147,7 +147,10 @@ class Trial:
             case Victim.FULL_TARGET | Victim.FULL_ROLLBACK:
                 self._stack.reconfigure(self._bookie(fault).name, **_FULL)
             case Victim.RUDE_BROKER:
-                self._stack["broker-1"].start()
+                broker = self._stack["broker-1"]
+                # Its registration goes before its process does.
+                wait_for("the broker's end", lambda: not broker.alive, _SERVICE_LIMIT)
+                broker.start()
             case _:
                 # Crashed brokers are killed by the operator's hands, and a lost attempt falls silent at its gate.
                 pass
