@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 
 import pytest
 
@@ -15,7 +16,8 @@ from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, rest
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy import copy_batch
-from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.outcome import CopyOutcome, Verdict
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
@@ -36,6 +38,8 @@ from tests.support.java_ledgers import JavaLedgers, Ledger, LedgerRead
 PAIR = Ledger(ensemble=2, write=2, ack=2, entries=20, custom={"component": b"\x00\xffschema", "a": b""})
 LARGE = Ledger(ensemble=2, write=2, ack=2, entries=6_000, sizes=(2_000,), seed=11)
 CLAIM = "/claims/copy"
+#: Ids that the generator will not come to.
+IDS = count(1 << 33)
 
 
 @dataclass
@@ -126,13 +130,43 @@ def once(action: Callable[[], object]) -> Callable[[int], None]:
     return check
 
 
-def spoil(cluster: Cluster, ledger_id: int, entry: int, *, spare: Sequence[str] = ()) -> None:
-    """Change the last byte of an entry on its bookies, save for some."""
-    found = metadata(cluster, ledger_id)
-    body = LedgerReader(cluster.bookies).read_entry(ledger_id, found, entry)
-    writer = LedgerWriter(cluster.bookies, leave_out=spare)
-    writer.add(ledger_id, found, entry, [body[:-1] + bytes([body[-1] ^ 1])])
-    writer.flush()
+def damaged(
+    cluster: Cluster, ledger: Ledger, bad: Mapping[str, Collection[int]], *, ledger_id: int | None = None
+) -> int:
+    """Make a closed ledger on two bookies, of which some have bad copies of some entries; returns its id.
+
+    Written so from the start: of an entry that is written again, a bookie may give the old copy or the new one.
+    """
+    ensemble = tuple(cluster.bookies.writable()[:2])
+    begun = LedgerMetadata(
+        ensemble_size=2,
+        write_quorum=2,
+        ack_quorum=2,
+        state=LedgerState.OPEN,
+        length=0,
+        last_entry=-1,
+        segments=(Segment(0, ensemble),),
+        digest=DigestType.CRC32C,
+        custom=tuple(ledger.custom.items()),
+    )
+    chosen = next(IDS) if ledger_id is None else ledger_id
+    assert cluster.directory.create([(chosen, begun)]) == [True]
+    bodies: list[bytes] = []
+    length = 0
+    for entry, data in enumerate(ledger.payloads()):
+        length += len(data)
+        bodies.append(pack_entry(chosen, entry, data, length=length))
+    for bookie in ensemble:
+        writer = LedgerWriter(cluster.bookies, leave_out=set(ensemble) - {bookie})
+        worse = [
+            body[:-1] + bytes([body[-1] ^ 1]) if entry in bad.get(bookie, ()) else body
+            for entry, body in enumerate(bodies)
+        ]
+        writer.add(chosen, begun, 0, worse)
+        writer.flush()
+    closed = replace(begun, state=LedgerState.CLOSED, length=length, last_entry=len(bodies) - 1)
+    cluster.directory.update([(chosen, closed, 0)])
+    return chosen
 
 
 SHAPES = [
@@ -233,9 +267,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(site: Site, clusters: tuple
 
 def test_a_corrupt_replica_is_passed_over(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
     """Where one replica of an entry is corrupt the other one is copied."""
-    (ledger_id,) = site.create(PAIR)
-    spoil(clusters[0], ledger_id, 4, spare=["bookie-1"])
-    spoil(clusters[0], ledger_id, 5, spare=["bookie-2"])
+    ledger_id = damaged(clusters[0], PAIR, {"bookie-1": [4], "bookie-2": [5, 19]})
     assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.COPIED}
     site.assert_copied([ledger_id], PAIR)
 
@@ -243,37 +275,37 @@ def test_a_corrupt_replica_is_passed_over(site: Site, clusters: tuple[Cluster, C
 @pytest.mark.parametrize("ledger", [PAIR, LARGE], ids=["small", "large"])
 def test_a_ledger_that_cannot_be_read_is_named(site: Site, clusters: tuple[Cluster, Cluster], ledger: Ledger) -> None:
     """A ledger with an entry that is corrupt everywhere leaves nothing in the target, and others are copied."""
-    bad, good = site.create(ledger, count=2)
-    spoil(clusters[0], bad, ledger.entries - 2)
+    (good,) = site.create(ledger)
+    lost = ledger.entries - 2
+    bad = damaged(clusters[0], ledger, {"bookie-1": [lost], "bookie-2": [lost]})
     outcomes = copy_batch(*clusters, [bad, good])
     assert verdicts(outcomes) == {bad: Verdict.UNREADABLE, good: Verdict.COPIED}
     (detail,) = [one.detail for one in outcomes if one.failed]
-    assert f"entry {ledger.entries - 2} of ledger {bad}" in detail
+    assert f"entry {lost} of ledger {bad}" in detail
     assert "CRC32C digest differs" in detail
     assert clusters[1].directory.read([bad]) == [None]
     assert verdicts(compare_batch(*clusters, [bad, good])) == {bad: Verdict.DIFFERENT, good: Verdict.EQUAL}
 
 
-def test_a_changed_copy_is_found(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
-    """A copy whose bytes were lost after it was closed is unreadable when it is compared again."""
+def test_a_copy_that_cannot_be_read_is_found(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+    """A closed copy whose bytes are lost is told from an equal one, and left as it is."""
     (ledger_id,) = site.create(PAIR)
-    copy_batch(*clusters, [ledger_id])
-    spoil(clusters[1], ledger_id, 7)
-    (found,) = compare_batch(*clusters, [ledger_id])
-    assert (found.verdict, "in the target: entry 7" in found.detail) == (Verdict.UNREADABLE, True)
-    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.UNREADABLE}
+    damaged(clusters[1], PAIR, {"second-bookie-1": [7], "second-bookie-2": [7]}, ledger_id=ledger_id)
+    before = clusters[1].directory.read([ledger_id])
+    for outcomes in (compare_batch(*clusters, [ledger_id]), copy_batch(*clusters, [ledger_id])):
+        (found,) = outcomes
+        assert (found.verdict, "in the target: entry 7" in found.detail) == (Verdict.UNREADABLE, True)
+    assert clusters[1].directory.read([ledger_id]) == before
 
 
 def test_ledgers_deleted_meanwhile_are_gone(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
-    """Deleted before the copy, or during it so that its entries are lost: it is no failure, and leaves no copy."""
-    before, during = site.create(LARGE, count=2)
+    """Deleted before the copy, or during it and its entries lost: it is no failure, and leaves no copy."""
+    (before,) = site.create(PAIR)
     site.java.delete(site.source_uri, [before])
-
-    def lose() -> None:
-        spoil(clusters[0], during, LARGE.entries - 1)
-        site.java.delete(site.source_uri, [during])
-
-    outcomes = copy_batch(*clusters, [before, during], check=once(lose))
+    last = LARGE.entries - 1
+    during = damaged(clusters[0], LARGE, {"bookie-1": [last], "bookie-2": [last]})
+    delete = once(lambda: site.java.delete(site.source_uri, [during]))
+    outcomes = copy_batch(*clusters, [before, during], check=delete)
     assert verdicts(outcomes) == {before: Verdict.GONE, during: Verdict.GONE}
     assert clusters[1].directory.read([before, during]) == [None, None]
 
