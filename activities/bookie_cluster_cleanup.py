@@ -12,7 +12,7 @@ from activities.ledger_copying import NAMED, name, usage
 from activities.services import brokers
 from activities.steps import StepControl
 from activities.switch_ledgers import all_references, progress_path, scan
-from activities.switch_progress import SwitchProgress, read_line, read_verified
+from activities.switch_progress import SwitchProgress, read_failed, read_line, read_verified
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, StoreUnreachable
 from models.bookie_cluster import (
@@ -106,6 +106,7 @@ def _facts(work: SwitchWork, seen: Sequence[tuple[str, SeenCluster]]) -> Facts:
     progress = progress_path(work, Direction.FORWARD)
     with work.broker_store() as store:
         copies, line, named = read_verified(store, progress), read_line(store, progress), all_references(store)
+        failed = read_failed(store, progress)
         with work.ledgers(plan.source) as source, work.ledgers(plan.target) as target:
             old, new = scan(source), scan(target)
         # Read again: what became referred to while the ledgers were read must count too.
@@ -115,7 +116,7 @@ def _facts(work: SwitchWork, seen: Sequence[tuple[str, SeenCluster]]) -> Facts:
         for broker, cluster in seen
         if cluster.url is None or cluster.url.overlaps(plan.source.root)
     )
-    return Facts(plan, old, new, named, copies, line, users)
+    return Facts(plan, old, new, named, copies, line, users, failed.keys())
 
 
 def _brokers(work: SwitchWork) -> list[tuple[str, SeenCluster]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from activities.switch_ledgers import HIDDEN, Ledgers
@@ -26,6 +26,7 @@ class Facts(NamedTuple):
         copies: ledgers that were compared in full after their copy, with the zxid of the target's znode then.
         line: highest id of the source when brokers were directed away; None before that.
         users: brokers that use the source, or may use it, each with a reason.
+        failed: ledgers that could not be copied, or whose id another ledger has in the target.
     """
 
     plan: BookieClusterPlan
@@ -35,6 +36,7 @@ class Facts(NamedTuple):
     copies: Mapping[int, int]
     line: int | None
     users: tuple[str, ...]
+    failed: Collection[int] = ()
 
 
 class Judgement(NamedTuple):
@@ -159,6 +161,9 @@ def _stands(facts: Facts, record: LedgerRecord) -> bool:
 def _is_copy(facts: Facts, standing: LedgerRecord, record: LedgerRecord | None) -> bool:
     if facts.copies.get(standing.ledger_id) == standing.mzxid:
         return True
+    # The same metadata may belong to another ledger, which the comparison of the entries has shown.
+    if standing.ledger_id in facts.failed:
+        return False
     return record is not None and _same_or_unfinished(standing, record)
 
 

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from deploy.devstack.admin import topic_url
 from deploy.devstack.stack import Stack, StackSpec
@@ -43,6 +45,8 @@ from tests.support.worker import WorkerProcess
 pulsar: Any = importlib.import_module("pulsar")
 
 MESSAGES, IN_LEDGER = 25, 10
+OVERHEAD = 36
+"""Bytes of an entry's header and digest."""
 LIMIT = 240.0
 SLOW = 0.001
 """Megabytes per second: at this pace a few topics take many seconds."""
@@ -241,8 +245,8 @@ def test_rollback_at_the_decision(place: Place) -> None:
     with place.ledgers("a") as a, place.ledgers("b") as b:
         lost, taken = full_ledgers(b, "lost")[0], full_ledgers(b, "taken")[0]
         corrupt(b, lost, 3, lost.metadata.replicas(3))
-        a.directory.create([(taken.ledger_id, full_ledgers(a, "half")[1].metadata)])
-        other = standing(a, taken.ledger_id)
+        other = put_another(a, taken)
+        before = standing(a, taken.ledger_id)
         place.lost, place.taken = lost.ledger_id, taken.ledger_id
 
         run = place.operator.start(place.plan("b", "a", BrokerControl.WEBHOOK, throttle=SLOW))
@@ -260,10 +264,20 @@ def test_rollback_at_the_decision(place: Place) -> None:
         assert report.outcome is Outcome.ROLLED_BACK, report.summary
         assert report.figures["copies_removed"] > 0
         assert standing(a, lost.ledger_id) is None
-        assert standing(a, taken.ledger_id) == other
+        assert standing(a, taken.ledger_id) == before
+        assert a.read(other) == other.bodies
         assert [standing(a, one.ledger_id) for one in full_ledgers(b, "whole")] == [None, None]
     assert place.stack["broker-1"].pid == broker
     assert place.webhook.asked == []
+
+
+def put_another(cluster: Cluster, ledger: Written) -> Written:
+    """Write a ledger under the id of another cluster's, which differs from that in the bytes of its entries alone."""
+    bookies = tuple(cluster.directory.bookies())
+    empty = replace(ledger.metadata, state=LedgerState.OPEN, last_entry=-1, length=0, segments=(Segment(0, bookies),))
+    assert cluster.directory.create([(ledger.ledger_id, empty)]) == [True]
+    datas = [bytes(len(body) - OVERHEAD) for body in ledger.bodies]
+    return cluster.close(Written(ledger.ledger_id, empty, []), datas)
 
 
 def change_the_pace(run: Run) -> None:

@@ -160,6 +160,12 @@ class TestCopies:
         assert found.delete == []
         assert found.kept == {"are not copies of this switch": 3}
 
+    def test_ledger_that_was_found_different_stays(self) -> None:
+        """A ledger of the target whose entries differ is no copy, although its metadata are the same."""
+        known = facts(RESTART, [ledger(1), ledger(2)], [ledger(1), ledger(2)])
+
+        assert deleted(judge_copies(known._replace(failed=[2]))) == [1]
+
     def test_referred_to_there(self) -> None:
         """A copy that is attributed to the target is kept."""
         known = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1])
