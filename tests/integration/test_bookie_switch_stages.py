@@ -34,7 +34,6 @@ from models.bookie_cluster import (
 from models.bookie_registry import ReadMode
 from models.migration import Outcome, Speed, Status, Steering, Verb
 from tests.stacks import MakeStack
-from tests.support import stores
 from tests.support.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.java_ledgers import JavaLedgers
 from tests.support.site import Site
@@ -44,6 +43,7 @@ from tests.support.waiting import wait_for
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
 
+SECOND = ("second-bookie-1", "second-bookie-2")
 REGISTRY = "/admin/bookie-clusters"
 SCHEMAS = {"orders": 3, "plain": 2}
 """Topics with a schema, and how many versions it has; `orders` names the old cluster, `plain` names none."""
@@ -114,16 +114,12 @@ def stack(make_stack: MakeStack) -> Stack:
 @pytest.fixture(scope="module")
 def scene(stack: Stack) -> Generator[Scene]:
     """Schemas of several versions, and a cursor with a closed ledger, which a crash of its broker leaves."""
-    scene, broker = Scene(stack), stack["broker-1"]
-    with stores.kazoo(stack.zk_url) as scene.zookeeper:
+    with Scene(stack) as scene:
         for topic, versions in SCHEMAS.items():
             for number in range(1, versions + 1):
                 scene.put_schema(topic, number)
         acknowledge_some(scene)
-        broker.kill()
-    with scene:
-        name_the_old(scene)
-        broker.start()
+        scene.crash_brokers(lambda: name_the_old(scene))
         scene.admin("GET", "/persistent/public/default/held/internalStats")
         yield scene
         assert scene.double.violations == []
@@ -326,16 +322,43 @@ def rollback_in_cleanup(scene: Scene, run: Run) -> str:
         zookeeper.resume()
 
 
+def leave_the_new(scene: Scene, **more: object) -> BookieClusterPlan:
+    """The plan of a switch of its own, with source and target swapped."""
+    return scene.switch(source=scene.plan.target, target=scene.plan.source, cleanup="leave", **more)
+
+
+def test_p5_scenario_a_old_cluster_down_from_the_start(scene: Scene, site: Site, java: JavaLedgers) -> None:
+    """P5: a switch that finds no bookie of the old cluster names every ledger, promotes none, and can be undone."""
+    ids, before = scene.moved(), scene.held()
+    for name in SECOND:
+        scene.stack[name].kill()
+    run = site.operator.start(leave_the_new(scene))
+    status = wait_for_census(run)
+
+    assert scene.registry("switch-target")["target"] == OLD
+    assert {f"ledger {one}" for one in ids} <= {item.partition(":")[0] for item in status.failed_items}
+    assert scene.held() == before
+    assert errors(java, scene.stack.bookkeeper_uri, ids) == {GONE}
+    run.signal(Verb.ROLLBACK, "bookies of the old cluster can be started")
+    run.wait_until("the deletion window", lambda status: bool(status.waiting and "deletion" in status.waiting.why))
+    run.signal(Verb.CLEANUP)
+    report = run.result(LIMIT)
+    assert report.outcome is Outcome.ROLLED_BACK, report.summary
+    assert scene.registry("switch-target")["target"] == NEW
+    assert scene.held() == before
+    for name in SECOND:
+        scene.stack[name].start()
+
+
 def test_p5_scenario_a_old_cluster_down(scene: Scene, site: Site, java: JavaLedgers) -> None:
-    """P5: when no bookie of the old cluster is left, what was copied is promoted, and the rest is named and stays.
+    """P5: when the last bookie of the old cluster dies in BUILD, what was copied is promoted; the rest is named.
 
     The cluster goes back to the one where it came from, by a switch with source and target swapped.
     """
     scene.put_schema("early", 1)
     ids = [*scene.moved(), *ledgers(scene.locator("early"))]
     expected = contents(java, scene.stack.second_bookkeeper_uri, ids)
-    plan = scene.switch(source=scene.plan.target, target=scene.plan.source, throttle=SLOW, cleanup="leave")
-    run = site.operator.start(plan)
+    run = site.operator.start(leave_the_new(scene, throttle=SLOW))
     run.wait_until("the copy", lambda status: status.phase == Phase.BUILD and status.progress is not None)
     run.update("set_concurrency", Concurrency(batches=2), Concurrency)
     run.steer(Verb.PAUSE)
@@ -343,7 +366,7 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, site: Site, java: JavaLedg
     run.wait_until("the pause", lambda status: bool(status.waiting and status.waiting.why.startswith("paused")))
     scene.put_schema("late", 1)
     (late,) = ledgers(scene.locator("late"))
-    for name in ("second-bookie-1", "second-bookie-2"):
+    for name in SECOND:
         scene.stack[name].kill()
 
     run.steer(Verb.RESUME)
@@ -360,5 +383,5 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, site: Site, java: JavaLedg
     assert report.outcome is Outcome.DONE_WITH_FAILURES, report.summary
     assert any(f"ledger {late}" in item for item in report.failed_items)
     assert scene.statuses() == {OLD: "ACTIVE", NEW: "DEPRECATED"}
-    scene.stack["second-bookie-1"].start()
+    scene.stack[SECOND[0]].start()
     contents(java, scene.stack.second_bookkeeper_uri, [late])
