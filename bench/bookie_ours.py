@@ -1,4 +1,4 @@
-"""Our copy of ledgers in one process, as a Spark executor runs it: `python -m bench.bookie_ours SOURCE TARGET STORE`.
+"""Our copy of ledgers in processes, as a Spark executor runs it: `python -m bench.bookie_ours SOURCE TARGET STORE`.
 
 SOURCE and TARGET are metadata service URIs, STORE is the metadata store that holds the claim. Prints READY, and then
 for each line of its standard input one line of JSON:
@@ -11,9 +11,12 @@ time is taken.
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from clients.access import Access
 from clients.bookkeeper.compare import compare_batch
@@ -33,6 +36,19 @@ class OursFailed(Exception):
     """Our copy is not what it has to be: then its speed is worth nothing."""
 
 
+_HANDS = ExitStack()
+_held: list[Hands] = []
+
+
+def _take_hands(pair: LedgerPair) -> None:
+    _held.append(_HANDS.enter_context(at_work(pair)))
+
+
+def _copy_part(ids: range) -> list[CopyOutcome]:
+    source, target, leash = _held[0]
+    return copy_batch(source, target, ids, verify=False, check=leash.check)
+
+
 class Copier:
     """Carries out orders.
 
@@ -45,15 +61,14 @@ class Copier:
         self._pair, self._hands = pair, hands
         self._engine: SparkEngine | None = None
         self._lanes = 0
+        # As a Spark executor: one process for each core, up and connected.
+        context = multiprocessing.get_context("spawn")
+        self._processes = context.Pool(os.cpu_count(), initializer=_take_hands, initargs=(pair,))
 
     def copy(self, first: int, ledgers: int) -> list[CopyOutcome]:
-        """Copy ledgers."""
-        source, target, leash = self._hands
-        return [
-            outcome
-            for ids in _packed(first, ledgers)
-            for outcome in copy_batch(source, target, ids, verify=False, check=leash.check)
-        ]
+        """Copy ledgers, batch by batch."""
+        parts = self._processes.map(_copy_part, _packed(first, ledgers), chunksize=1)
+        return [outcome for part in parts for outcome in part]
 
     def compare(self, first: int, ledgers: int) -> list[CopyOutcome]:
         """Compare ledgers."""
@@ -91,6 +106,12 @@ class Copier:
             self._engine.stop()
             self._engine = None
 
+    def end(self) -> None:
+        """End the session and the processes."""
+        self.close()
+        self._processes.terminate()
+        self._processes.join()
+
 
 def _packed(first: int, ledgers: int) -> list[range]:
     """Ids in batches, as the plan of a job makes them of small ledgers."""
@@ -117,7 +138,7 @@ def main(arguments: Sequence[str]) -> None:
             for line in sys.stdin:
                 print(json.dumps(_carry_out(copier, line)), flush=True)
         finally:
-            copier.close()
+            copier.end()
 
 
 def _carry_out(copier: Copier, line: str) -> dict[str, float]:
