@@ -259,9 +259,7 @@ class BookieConnection:
         if number not in self._batches:
             raise StoreProtocolError(f"batch {number}, which was not asked for")
         answer = (
-            Refused(code, wire_v2.meaning(code))
-            if code
-            else wire_v2.split_bodies(bytes(frame), wire_v2.BATCH_ANSWER.size)
+            Refused(code, wire_v2.meaning(code)) if code else wire_v2.split_bodies(frame, wire_v2.BATCH_ANSWER.size)
         )
         _, on_answer = self._batches.pop(number)
         on_answer(answer)

@@ -90,14 +90,14 @@ def operation(word: int) -> int:
     return word >> 16 & 0xFF
 
 
-def split_bodies(frame: bytes, position: int) -> list[bytes]:
+def split_bodies(frame: memoryview, position: int) -> list[bytes]:
     """The bodies of an answer to a batch read, each of which stands after its length."""
     bodies: list[bytes] = []
     end = len(frame)
     while position < end:
         start = position + LENGTH
         position = start + int.from_bytes(frame[position:start])
-        bodies.append(frame[start:position])
+        bodies.append(bytes(frame[start:position]))
     if position != end:
         raise StoreProtocolError("the last entry of an answer is cut")
     return bodies
