@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ from models.bookie_cluster import (
 from models.bookie_registry import ReadMode
 from models.migration import Outcome, Status, Verb
 from tests.stacks import MakeStack
-from tests.support.bookies import Cluster, Written
+from tests.support.bookies import Cluster, Written, pack
 from tests.support.broker_webhook import TOKEN, BrokerWebhook
 from tests.support.temporal import Operator, Run
 from tests.support.worker import WorkerProcess
@@ -175,11 +175,22 @@ def written(cluster: Cluster, record: LedgerRecord) -> Written:
     return Written(record.ledger_id, record.metadata, cluster.read(bare))
 
 
-def corrupt(cluster: Cluster, ledger: Written, entry: int, bookies: Iterable[str]) -> None:
-    """Give bookies a copy of an entry in which one bit is wrong."""
-    body = ledger.bodies[entry]
-    for bookie in bookies:
-        cluster.put(ledger, entry, body[:-1] + bytes([body[-1] ^ 1]), bookie)
+def write_damaged(cluster: Cluster, bad: Sequence[str]) -> Written:
+    """Write a closed ledger of whose entry 3 these bookies have a copy in which one bit is wrong.
+
+    It is written so from the start: of an entry that is written again, a bookie may give the old copy.
+    """
+    bookies = sorted(cluster.directory.bookies())
+    ledger = cluster.open([(0, bookies)])
+    datas = list(map(text, range(IN_LEDGER)))
+    bodies = pack(ledger, datas)
+    for entry, body in enumerate(bodies):
+        for bookie in bookies:
+            wrong = entry == 3 and bookie in bad
+            cluster.put(ledger, entry, body[:-1] + bytes([body[-1] ^ 1]) if wrong else body, bookie)
+    closed = replace(ledger.metadata, state=LedgerState.CLOSED, last_entry=len(datas) - 1, length=sum(map(len, datas)))
+    cluster.directory.update([(ledger.ledger_id, closed, 0)])
+    return Written(ledger.ledger_id, closed, bodies)
 
 
 def standing(cluster: Cluster, ledger_id: int) -> LedgerRecord | None:
@@ -204,17 +215,16 @@ def wait_for_window(run: Run) -> Status:
 
 def test_one_corrupt_replica_is_read_from_the_other(place: Place) -> None:
     """A ledger with a corrupt replica is copied from the good one; the command stops and starts brokers; DONE."""
-    place.fill("half")
+    place.fill("first")
     with place.ledgers("a") as a, place.ledgers("b") as b:
-        damaged = full_ledgers(a, "half")[0]
-        corrupt(a, damaged, 3, ["bookie-1"])
+        damaged = write_damaged(a, ["bookie-1"])
 
         run = place.operator.start(place.plan("a", "b", BrokerControl.COMMAND))
         status = wait_for_window(run)
 
         assert status.failed_items == []
         assert b.read(damaged) == damaged.bodies
-        assert place.read("half") == list(map(text, range(MESSAGES)))
+        assert place.read("first") == list(map(text, range(MESSAGES)))
         delete_one_ledger(run)
         report = run.result(LIMIT)
         assert report.outcome is Outcome.DONE, report.failed_items
@@ -240,11 +250,10 @@ def test_rollback_at_the_decision(place: Place) -> None:
 
     The copy is slow enough that its pace can be changed while it runs.
     """
-    place.fill("lost", "taken", "whole")
+    place.fill("taken", "whole")
     broker = place.stack["broker-1"].pid
     with place.ledgers("a") as a, place.ledgers("b") as b:
-        lost, taken = full_ledgers(b, "lost")[0], full_ledgers(b, "taken")[0]
-        corrupt(b, lost, 3, lost.metadata.replicas(3))
+        lost, taken = write_damaged(b, ["second-bookie-1", "second-bookie-2"]), full_ledgers(b, "taken")[0]
         other = put_another(a, taken)
         before = standing(a, taken.ledger_id)
         place.lost, place.taken = lost.ledger_id, taken.ledger_id
@@ -319,7 +328,7 @@ def test_proceed_at_the_decision(place: Place) -> None:
         assert standing(a, place.lost) is None
         assert standing(a, place.taken) == other
         assert [a.read(one) for one in full_ledgers(b, "whole")] == [one.bodies for one in full_ledgers(b, "whole")]
-        for topic in ("half", "whole"):
+        for topic in ("first", "whole"):
             assert place.read(topic) == list(map(text, range(MESSAGES)))
         run.signal(Verb.PROCEED)
         report = run.result(LIMIT)
