@@ -158,6 +158,11 @@ def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, site: Site) -
             cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
         traffic.wait_for_more(20)
         assert traffic.verify() > 0
+    # Ended from outside, as no operator should: a new start goes on behind the commit.
+    cluster.switch.terminate()
+    cluster.run = site.operator.start(cluster.plan())
+    resumed = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+    assert [entry.phase for entry in resumed.history] == ["REGISTER", "PRECHECK", "PROMOTE", "ROLLBACK_WINDOW"]
     listed = cluster.switch.update("clean_up", CleanupOrder(src_cluster="a", dry_run=True), CleanupTargets)
     assert listed.ledgers > 0
     cluster.switch.signal(Verb.CLEANUP)
