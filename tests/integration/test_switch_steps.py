@@ -341,6 +341,7 @@ def test_precheck_looks_at_brokers_and_bookies(site: SwitchSite) -> None:
 
 def test_second_switch_finds_what_stands_there(site: SwitchSite) -> None:
     """A switch after a rollback compares what the first one copied, instead of copying it again."""
+    site.steps.run_id = "run-2"
     site.steps.run(registry.register, site.plan())
     stands = {number for number, record in site.source().items() if record.metadata.closed} & site.target().keys()
 

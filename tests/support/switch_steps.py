@@ -23,12 +23,16 @@ class Steps:
     Args:
         spark: whether steps run Spark jobs; a process can have one such context at a time.
         settings: lines of the settings that win over the tests' own.
+
+    Attributes:
+        run_id: the run that steps are of, unless they say otherwise.
     """
 
     def __init__(self, *, spark: bool = False, **settings: Any) -> None:
         own = {"spark_master": "local[2]", "metrics_address": "", **settings}
         # Only notes to workflows go to Temporal, and there is no workflow.
         self.runtime = Runtime(Settings.model_validate(own), cast("Client", None), "steps")
+        self.run_id = "run-1"
         self._spark = spark
 
     def __enter__(self) -> Self:
@@ -43,10 +47,10 @@ class Steps:
             self.runtime.stop()
 
     def work(
-        self, plan: BookieClusterPlan, direction: Direction = Direction.FORWARD, *, run_id: str = "run-1"
+        self, plan: BookieClusterPlan, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
     ) -> SwitchWork:
         """What a step of this migration gets."""
-        return SwitchWork(self.runtime, plan, direction, f"{KIND}/{plan.cluster}", run_id)
+        return SwitchWork(self.runtime, plan, direction, f"{KIND}/{plan.cluster}", run_id or self.run_id)
 
     def run(
         self,
@@ -54,7 +58,7 @@ class Steps:
         plan: BookieClusterPlan,
         direction: Direction = Direction.FORWARD,
         *,
-        run_id: str = "run-1",
+        run_id: str | None = None,
     ) -> ResultT:
         """Carry out one step to its end."""
         return step(self.work(plan, direction, run_id=run_id), StepControl())
