@@ -75,8 +75,8 @@ def workflows() -> list[type]:
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
-    from activities.bookie_cluster import BookieClusterActivities
-    from activities.metadata_store import MetadataStoreActivities
+    from activities.bookie_cluster.activities import BookieClusterActivities
+    from activities.metadata_store.activities import MetadataStoreActivities
 
     steps = (MetadataStoreActivities(runtime), BookieClusterActivities(runtime))
     return [activity for one in steps for activity in activities_of(one)]

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster import BookieClusterActivities as Steps
+    from activities.bookie_cluster.activities import BookieClusterActivities as Steps
     from models.bookie_cluster import (
         BookieCluster,
         BookieClusterPlan,

@@ -8,7 +8,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store import MetadataStoreActivities as Steps
+    from activities.metadata_store.activities import MetadataStoreActivities as Steps
     from models.metadata_store import (
         KIND,
         Census,

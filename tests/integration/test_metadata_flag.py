@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from activities.flag import FlagKeeper, read_flag
+from activities.metadata_store.flag import FlagKeeper, read_flag
 from clients.errors import StoreConflict
 from clients.zookeeper import Coordination
 from deploy.devstack.stack import Stack, StackSpec

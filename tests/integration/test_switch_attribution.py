@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from activities.bookie_cluster_attribution import close_client, reconcile
+from activities.bookie_cluster.attribution import close_client, reconcile
 from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict

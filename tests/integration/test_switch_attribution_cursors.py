@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from activities.bookie_cluster_attribution import close_client, set_read_mode
-from activities.plugin_admin import PluginAdmin, cursor_name
+from activities.bookie_cluster.attribution import close_client, set_read_mode
+from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
 from activities.services import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
 from clients.pulsar.attribution import attribution, restamp_cursor

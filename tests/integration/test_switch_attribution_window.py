@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import pytest
 
-from activities import bookie_cluster_cleanup as cleaning
-from activities import bookie_cluster_registry as registry
-from activities.bookie_cluster_precheck import SwitchPrecheckRun
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import registry
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectory
 from clients.errors import StoreConflict

@@ -11,12 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from activities import bookie_cluster_cleanup as cleaning
-from activities import bookie_cluster_copy as copying
-from activities import bookie_cluster_registry as registry
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import copying, registry
+from activities.bookie_cluster.ledgers import progress_path
+from activities.bookie_cluster.progress import SwitchProgress, read_failed
 from activities.steps import StepControl
-from activities.switch_ledgers import progress_path
-from activities.switch_progress import SwitchProgress, read_failed
 from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict

@@ -11,10 +11,10 @@ from typing import Any, Self
 
 import httpx
 
-from activities import bookie_cluster_registry as registry
-from activities.bookie_cluster_attribution import promote
-from activities.bookie_cluster_copy import build
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster import registry
+from activities.bookie_cluster.attribution import promote
+from activities.bookie_cluster.copying import build
+from activities.bookie_cluster.work import SwitchWork
 from activities.steps import StepControl
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split

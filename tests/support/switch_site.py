@@ -6,14 +6,14 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from activities import bookie_cluster_cleanup as cleaning
-from activities import bookie_cluster_copy as copying
-from activities.bookie_cluster_precheck import SwitchPrecheckRun
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import copying
+from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
+from activities.bookie_cluster.progress import read_verified
+from activities.bookie_cluster.work import SwitchWork
 from activities.services import brokers
 from activities.steps import StepControl
-from activities.switch_ledgers import Ledgers, progress_path, scan
-from activities.switch_progress import read_verified
 from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar, cast
 
 from temporalio.client import Client
 
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.work import SwitchWork
 from activities.runtime import Runtime
 from activities.steps import StepControl
 from models.bookie_cluster import KIND, BookieClusterPlan, Direction

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from activities.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
+from activities.bookie_cluster.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import Reference, ReferenceKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from activities.bookie_precheck_roots import SeenRoot, check_pair, check_space, needed_bytes
-from activities.switch_findings import Findings
+from activities.bookie_cluster.findings import Findings
+from activities.bookie_cluster.precheck_roots import SeenRoot, check_pair, check_space, needed_bytes
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
 from tests.support.switch_records import by_id, ledger, plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.switch_ledgers import Verified, dangling, moving
+from activities.bookie_cluster.ledgers import Verified, dangling, moving
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import ReferenceKind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.switch_outline import estimate, outline
+from activities.bookie_cluster.outline import estimate, outline
 from models.bookie_cluster import IdCheck, LedgerSurvey, Routing
 from tests.support.switch_records import plan
 

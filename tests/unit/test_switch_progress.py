@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.switch_progress import NODE_BYTES, pack
+from activities.bookie_cluster.progress import NODE_BYTES, pack
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=200))

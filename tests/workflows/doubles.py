@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
 
-from activities.bookie_cluster import BookieClusterActivities
-from activities.metadata_store import MetadataStoreActivities
+from activities.bookie_cluster.activities import BookieClusterActivities
+from activities.metadata_store.activities import MetadataStoreActivities
 from models.migration import MigrationPlan
 from worker.migrations import activities_of
 

@@ -9,14 +9,13 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities import metadata_store_copy as copying
-from activities import metadata_store_cutover as cutover
-from activities.metadata_store_census import census
-from activities.metadata_store_precheck import PrecheckRun
+from activities.metadata_store import copying, cutover
+from activities.metadata_store.census import census
+from activities.metadata_store.precheck import PrecheckRun
+from activities.metadata_store.work import Work
 from activities.runtime import Runtime
 from activities.services import still_registered
 from activities.steps import StepControl, run_step
-from activities.work import Work
 from models.metadata_store import (
     KIND,
     Census,

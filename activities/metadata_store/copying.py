@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from activities.flag import OPEN
+from activities.metadata_store.flag import OPEN
+from activities.metadata_store.settling import settle
+from activities.metadata_store.work import Work
 from activities.runtime import SourceWatch
-from activities.settling import settle
 from activities.steps import StepControl
-from activities.work import Work
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from models.metadata_store import PreCopy

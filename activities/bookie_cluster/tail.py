@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from activities.bookie_work import SwitchWork
-from activities.ledger_copying import NAMED, LedgerCopying
+from activities.bookie_cluster.ledger_copying import NAMED, LedgerCopying
+from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
+from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.work import SwitchWork
 from activities.services import BROKERS, Service, brokers
 from activities.steps import StepControl
-from activities.switch_ledgers import Ledgers, Verified, all_references, moving, read_known, scan
-from activities.switch_progress import SwitchProgress
 from clients.errors import StoreConflict
 from clients.pulsar.references import Reference
 from clients.store import Record, StoreReader

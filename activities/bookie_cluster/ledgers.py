@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from activities.bookie_work import SwitchWork
-from activities.switch_progress import read_verified
+from activities.bookie_cluster.progress import read_verified
+from activities.bookie_cluster.work import SwitchWork
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.store import StoreReader

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from activities.switch_ledgers import HIDDEN, Ledgers
+from activities.bookie_cluster.ledgers import HIDDEN, Ledgers
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import Reference

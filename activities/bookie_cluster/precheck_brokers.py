@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import httpx
 
-from activities.bookie_work import SwitchWork
-from activities.broker_control import BrokerController
+from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.findings import Findings
+from activities.bookie_cluster.work import SwitchWork
 from activities.broker_view import BrokerView
 from activities.services import Service, brokers
-from activities.switch_findings import Findings
 from models.bookie_cluster import Routing
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"

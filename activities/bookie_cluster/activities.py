@@ -7,13 +7,10 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities import bookie_cluster_attribution as attribution
-from activities import bookie_cluster_brokers as brokers
-from activities import bookie_cluster_cleanup as cleaning
-from activities import bookie_cluster_copy as copying
-from activities import bookie_cluster_registry as registry
-from activities.bookie_cluster_precheck import SwitchPrecheckRun
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster import attribution, brokers, copying, registry
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
+from activities.bookie_cluster.work import SwitchWork
 from activities.runtime import Runtime
 from activities.steps import StepControl, run_step
 from models.bookie_cluster import (

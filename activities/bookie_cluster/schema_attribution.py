@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.work import SwitchWork
 from clients.errors import StoreDenied
 from clients.pulsar.bookie_registry import CAS_TRIES
 from clients.store import StoreReader, Unreadable

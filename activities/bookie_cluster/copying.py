@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from activities.bookie_work import SwitchWork
-from activities.ledger_copying import LedgerCopying
+from activities.bookie_cluster.ledger_copying import LedgerCopying
+from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
+from activities.bookie_cluster.progress import SwitchProgress, read_line
+from activities.bookie_cluster.tail import TailRun
+from activities.bookie_cluster.work import SwitchWork
 from activities.steps import StepControl
-from activities.switch_ledgers import all_references, moving, needs_references, progress_path, read_known, scan
-from activities.switch_progress import SwitchProgress, read_line
-from activities.switch_tail import TailRun
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from models.bookie_cluster import CopySummary, IdCheck, Routing, TailCopy
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.ledgers import Verified
+from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.work import SwitchWork
 from activities.steps import StepControl
-from activities.switch_ledgers import Verified
-from activities.switch_progress import SwitchProgress
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.outcome import CopyOutcome, Verdict

@@ -6,13 +6,13 @@ import time
 
 from temporalio.exceptions import ApplicationError
 
-from activities.changes import Replica
-from activities.flag import FlagState
+from activities.metadata_store.changes import Replica
+from activities.metadata_store.flag import FlagState
+from activities.metadata_store.settling import follow_latecomers, settle, whole_watch
+from activities.metadata_store.work import Work, some
 from activities.runtime import SourceWatch
 from activities.services import is_sequential, participants, registered, still_registered
-from activities.settling import follow_latecomers, settle, whole_watch
 from activities.steps import StepControl
-from activities.work import Work, some
 from clients.access import open_reader
 from clients.errors import StoreConflict
 from clients.store import StoreReader

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import httpx
 
-from activities.bookie_work import SwitchWork
-from activities.plugin_admin import CursorName, PluginAdmin
+from activities.bookie_cluster.plugin_admin import CursorName, PluginAdmin
+from activities.bookie_cluster.work import SwitchWork
 from activities.services import brokers
 from activities.steps import StepControl
 from clients.errors import StoreDenied, StoreUnreachable

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.changes import Replica
+from activities.metadata_store.changes import Replica
+from activities.metadata_store.work import Work, some
 from activities.runtime import SourceWatch
 from activities.steps import StepControl
-from activities.work import Work, some
 from models.migration import FailureKind
 from spark import jobs
 

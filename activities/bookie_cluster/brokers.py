@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from activities.bookie_work import SwitchWork
-from activities.broker_control import BrokerController
+from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.work import SwitchWork
 from activities.broker_view import BrokerView
 from activities.services import Service, brokers
 from activities.steps import StepControl

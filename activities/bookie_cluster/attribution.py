@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from activities.bookie_work import SwitchWork
-from activities.cursor_attribution import Move, promote_cursors
-from activities.plugin_admin import PluginAdmin, cursor_name
-from activities.schema_attribution import rewrite
+from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
+from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
+from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
+from activities.bookie_cluster.progress import read_failed
+from activities.bookie_cluster.schema_attribution import rewrite
+from activities.bookie_cluster.work import SwitchWork
 from activities.services import brokers
 from activities.steps import StepControl
-from activities.switch_ledgers import HIDDEN, all_references, progress_path, read_known, scan
-from activities.switch_progress import read_failed
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_schema

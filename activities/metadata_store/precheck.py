@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from activities.flag import FlagState, foreign_flag, held_by, read_flag
+from activities.metadata_store.flag import FlagState, foreign_flag, held_by, read_flag
 from activities.services import participants, registered
 from clients.access import Access, open_reader
 from clients.errors import StoreError, StoreUnsupported

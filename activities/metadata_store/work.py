@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 
-from activities.changes import Replica
-from activities.claims import TargetClaim
-from activities.flag import FlagKeeper
+from activities.metadata_store.changes import Replica
+from activities.metadata_store.claims import TargetClaim
+from activities.metadata_store.flag import FlagKeeper
 from activities.runtime import Runtime, SourceWatch
 from activities.steps import StepControl
 from clients.zookeeper.coordination import Coordination

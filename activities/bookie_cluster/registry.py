@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.work import SwitchWork
 from activities.steps import StepControl
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import origin_of

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.bookie_cluster_attribution import reconcile
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.attribution import reconcile
+from activities.bookie_cluster.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
+from activities.bookie_cluster.ledger_copying import NAMED, name, usage
+from activities.bookie_cluster.ledgers import all_references, progress_path, scan
+from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
+from activities.bookie_cluster.work import SwitchWork
 from activities.broker_view import BrokerView, SeenCluster
-from activities.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
-from activities.ledger_copying import NAMED, name, usage
 from activities.services import brokers
 from activities.steps import StepControl
-from activities.switch_ledgers import all_references, progress_path, scan
-from activities.switch_progress import SwitchProgress, read_failed, read_line, read_verified
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, StoreUnreachable
 from models.bookie_cluster import (

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from activities.bookie_cluster_copy import check_ids
-from activities.bookie_precheck_brokers import check_brokers
-from activities.bookie_precheck_roots import SeenRoot, check_pair, check_space, look
-from activities.bookie_work import SwitchWork
+from activities.bookie_cluster.copying import check_ids
+from activities.bookie_cluster.findings import Findings
+from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
+from activities.bookie_cluster.outline import Estimate, estimate, outline
+from activities.bookie_cluster.precheck_brokers import check_brokers
+from activities.bookie_cluster.precheck_roots import SeenRoot, check_pair, check_space, look
+from activities.bookie_cluster.work import SwitchWork
 from activities.steps import StepControl
-from activities.switch_findings import Findings
-from activities.switch_ledgers import Ledgers, all_references, dangling, moving
-from activities.switch_outline import Estimate, estimate, outline
 from clients.bookkeeper.idgen import high_path
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from activities.bookie_work import SwitchWork
-from activities.switch_findings import Findings
-from activities.switch_ledgers import Ledgers, scan
+from activities.bookie_cluster.findings import Findings
+from activities.bookie_cluster.ledgers import Ledgers, scan
+from activities.bookie_cluster.work import SwitchWork
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory, LedgerRecord
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreError

@@ -1,0 +1,1 @@
+"""The steps of the bookie cluster switch (PIP-477)."""

@@ -1,0 +1,1 @@
+"""The steps of the metadata store migration (PIP-454)."""
