@@ -41,6 +41,7 @@ class SparkEngine:
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
         self._counters: dict[str, Accumulator[int]] = {}
+        self._former: dict[str, str | None] = {}
         self._reviving = threading.Lock()
 
     def start(self) -> None:
@@ -50,9 +51,10 @@ class SparkEngine:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         local = self._master.startswith("local")
         if local:
-            os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
             root = str(Path(__file__).resolve().parent.parent)
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+            self._set_variable("SPARK_LOCAL_IP", "127.0.0.1")
+            self._former.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH"))
+            self._set_variable("PYTHONPATH", os.pathsep.join(filter(None, (root, self._former["PYTHONPATH"]))))
         conf = SparkConf().setMaster(self._master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
         self._context = SparkContext(conf=conf)
         self._context.setLogLevel("ERROR")
@@ -105,10 +107,21 @@ class SparkEngine:
         if self._context is not None:
             self._context.stop()
             self._context = None
+        # Programs that this process starts later are not Spark's.
+        for name, value in self._former.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        self._former.clear()
 
     def new_tag(self, name: str) -> str:
         """A tag that no other run has."""
         return f"{name}-{uuid.uuid4().hex[:8]}"
+
+    def _set_variable(self, name: str, value: str) -> None:
+        self._former.setdefault(name, os.environ.get(name))
+        os.environ[name] = value
 
     def _collect(
         self, context: SparkContext, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], tag: str
