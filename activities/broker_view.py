@@ -14,7 +14,10 @@ from models.settings import Settings
 from models.store_url import StoreUrl, parse_store_url
 
 _DERIVED = "metadata-store:"
-_PLUGIN_STATUS = "/admin/v2/bookie-clusters/status"
+PLUGIN = "/admin/v2/bookie-clusters"
+"""The plugin's part of the admin interface (PIP-477, "REST API")."""
+
+_PLUGIN_STATUS = f"{PLUGIN}/status"
 
 
 class SeenCluster(NamedTuple):
@@ -33,12 +36,7 @@ class BrokerView:
     """
 
     def __init__(self, settings: Settings) -> None:
-        token = settings.admin_token
-        self._http = httpx.Client(
-            timeout=settings.admin_timeout.total_seconds(),
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            trust_env=False,
-        )
+        self._http = admin_client(settings)
 
     def __enter__(self) -> Self:
         return self
@@ -100,6 +98,24 @@ class BrokerView:
 
     def _get(self, broker: Service, what: str) -> httpx.Response:
         return self._http.get(f"{admin_url(broker)}/admin/v2/brokers/{what}").raise_for_status()
+
+
+def admin_client(settings: Settings, *, connections: int = 1) -> httpx.Client:
+    """A client of brokers' admin interfaces, with token and timeout of the settings.
+
+    It follows no redirects: httpx would leave the token out.
+
+    Args:
+        settings: of the worker.
+        connections: how many questions may be asked at once.
+    """
+    token = settings.admin_token
+    return httpx.Client(
+        timeout=settings.admin_timeout.total_seconds(),
+        headers={"Authorization": f"Bearer {token}"} if token else {},
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        trust_env=False,
+    )
 
 
 def admin_url(broker: Service) -> str:

@@ -15,6 +15,16 @@ RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR))
 """Children of the registry that are no clusters."""
 
 
+def progress_node(registry: str, switch_id: str) -> str:
+    """Path of the node that holds a switch's progress."""
+    return f"{registry}/{ORCHESTRATOR}/{switch_id}"
+
+
+def claim_node(registry: str, switch_id: str) -> str:
+    """Path of the node of a switch's `SwitchClaim`."""
+    return f"{progress_node(registry, switch_id)}/claim"
+
+
 class ClusterStatus(StrEnum):
     """Exactly one registered cluster is ACTIVE at any moment (PIP-477, I12)."""
 

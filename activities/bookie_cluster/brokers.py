@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.ledgers import scan
 from activities.bookie_cluster.work import SwitchWork
 from activities.broker_view import BrokerView
 from activities.services import Service, brokers
@@ -84,11 +85,10 @@ def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _
 def _created_since(work: SwitchWork) -> int:
     """How many ledgers brokers created in the target since the switch: only new ones have ids above all old ones."""
     with work.ledgers(work.ends.source) as old, work.ledgers(work.ends.target) as new:
-        left = {record.ledger_id for batch in old.scan() for record in batch}
-        highest = max(left, default=-1)
-        ids = [record.ledger_id for batch in new.scan() for record in batch]
+        left, ids = scan(old), scan(new)
     if work.plan.skip_idgen_precheck:
-        return sum(ledger_id not in left for ledger_id in ids)
+        return len(ids.keys() - left.keys())
+    highest = max(left, default=-1)
     return sum(ledger_id > highest for ledger_id in ids)
 
 

@@ -11,7 +11,7 @@ from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.store import StoreReader
 from models.bookie_cluster import BookieClusterPlan, Direction, LedgerScope, Routing
-from models.bookie_registry import ORCHESTRATOR
+from models.bookie_registry import progress_node
 
 Ledgers = dict[int, LedgerRecord]
 
@@ -111,7 +111,7 @@ def read_known(work: SwitchWork, store: StoreReader) -> Verified:
 
 def progress_path(work: SwitchWork, direction: Direction) -> str:
     """The node that holds the progress of a direction."""
-    return f"{work.plan.registry_path}/{ORCHESTRATOR}/{work.plan.ends(direction).switch_id}"
+    return progress_node(work.plan.registry_path, work.plan.ends(direction).switch_id)
 
 
 def _chosen(ledgers: Mapping[int, LedgerRecord], ids: Iterable[int]) -> Ledgers:

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote_plus
 
 import httpx
 
-from activities.broker_view import admin_url
+from activities.broker_view import PLUGIN, admin_client, admin_url
 from activities.services import Service
 from clients.errors import (
     StoreConflict,
@@ -22,9 +22,6 @@ from clients.errors import (
 from clients.pulsar.references import MANAGED_LEDGERS
 from models.bookie_registry import ReadMode
 from models.settings import Settings
-
-PLUGIN = "/admin/v2/bookie-clusters"
-"""The plugin's part of the admin interface."""
 
 _HOPS = 5
 _ANSWER = 200
@@ -83,14 +80,7 @@ class PluginAdmin:
         if not brokers:
             raise StoreUnreachable("no broker is registered, so none can be asked; start brokers")
         self._urls = {broker.name: admin_url(broker) for broker in brokers}
-        token = settings.admin_token
-        # Redirects are followed here: httpx would leave the token out.
-        self._http = httpx.Client(
-            timeout=settings.admin_timeout.total_seconds(),
-            headers={"Authorization": f"Bearer {token}"} if token else {},
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-            trust_env=False,
-        )
+        self._http = admin_client(settings, connections=connections)
 
     def __enter__(self) -> Self:
         return self

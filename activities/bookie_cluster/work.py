@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from activities.runtime import Runtime
@@ -15,7 +15,7 @@ from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster import BookieCluster, BookieClusterPlan, Direction, Routing
-from models.bookie_registry import SwitchClaim
+from models.bookie_registry import SwitchClaim, claim_node
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.ledger_plan import LedgerPair
@@ -71,7 +71,7 @@ class SwitchWork:
             tls=self.runtime.bookie_tls,
             read_timeout=self.plan.old_ledger_read_timeout.total_seconds(),
             store=self.plan.store,
-            claim=f"{self.plan.registry_path}/orchestrator/{self.ends.switch_id}/claim",
+            claim=claim_node(self.plan.registry_path, self.ends.switch_id),
             # What is not copied stays attributed to the source then, and nothing waits for a cluster that is gone.
             source_may_be_down=self.plan.routing is Routing.ATTRIBUTION,
         )
@@ -114,37 +114,23 @@ class SwitchWork:
         if found is None or (found[0].workflow_id, found[0].run_id) != (self.workflow_id, self.run_id):
             raise StoreConflict("this run of the switch has ended, or a newer one has begun; a late attempt stops")
 
-    def require_claim(self, attempt: int) -> SwitchClaim:
-        """The claim, as it says now how fast to go.
-
-        Raises:
-            StoreConflict: a newer attempt, or another migration, has taken it.
-        """
-        with self.registry() as registry:
-            found = registry.claim(self.ends.switch_id)
-        if found is None or (found[0].workflow_id, found[0].attempt) != (self.workflow_id, attempt):
-            raise StoreConflict("a newer attempt has taken over; this one stops")
-        return found[0]
-
     def tag(self, control: StepControl) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
         tag = self.engine.new_tag(self.run_id)
         control.on_cancel(lambda: self.engine.cancel(tag))
         return tag
 
-    @contextmanager
-    def zookeeper(self) -> Generator[Coordination]:
-        """A session with the brokers' metadata store."""
-        access = self.access
-        with Coordination(self.plan.store, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-            yield zookeeper
+    def zookeeper(self) -> Coordination:
+        """A session with the brokers' metadata store; opens as a context manager, as all of these do."""
+        return self._session(self.plan.store)
 
-    @contextmanager
-    def reading(self, url: StoreUrl) -> Generator[CoordinationReader]:
+    def reading(self, url: StoreUrl) -> CoordinationReader:
         """A session with a ZooKeeper that cannot write: of the brokers' metadata store, or of a cluster's ledgers."""
-        access = self.access
-        with CoordinationReader(url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-            yield zookeeper
+        return CoordinationReader(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)
+
+    def id_generator(self, cluster: BookieCluster) -> Coordination:
+        """A session with the root of a cluster's ledgers."""
+        return self._session(cluster.root)
 
     @contextmanager
     def registry(self) -> Generator[BookieRegistry]:
@@ -152,36 +138,17 @@ class SwitchWork:
         with self.zookeeper() as zookeeper:
             yield BookieRegistry(zookeeper, self.plan.registry_path)
 
-    @contextmanager
-    def broker_store(self) -> Generator[StoreReader]:
+    def broker_store(self) -> closing[StoreReader]:
         """The brokers' metadata store, for bulk reading."""
-        reader = open_reader(self.plan.store, self.access)
-        try:
-            yield reader
-        finally:
-            reader.close()
+        return closing(open_reader(self.plan.store, self.access))
 
-    @contextmanager
-    def id_generator(self, cluster: BookieCluster) -> Generator[Coordination]:
-        """A session with the root of a cluster's ledgers."""
-        access = self.access
-        with Coordination(cluster.root, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-            yield zookeeper
-
-    @contextmanager
-    def ledgers(self, cluster: BookieCluster) -> Generator[LedgerDirectory]:
+    def ledgers(self, cluster: BookieCluster) -> closing[LedgerDirectory]:
         """A cluster's ledgers; cannot write."""
-        directory = LedgerDirectory(cluster.root, self.access)
-        try:
-            yield directory
-        finally:
-            directory.close()
+        return closing(LedgerDirectory(cluster.root, self.access))
 
-    @contextmanager
-    def ledgers_to_change(self, cluster: BookieCluster) -> Generator[LedgerDirectoryWriter]:
+    def ledgers_to_change(self, cluster: BookieCluster) -> closing[LedgerDirectoryWriter]:
         """A cluster's ledgers, to create, close and delete."""
-        directory = LedgerDirectoryWriter(cluster.root, self.access)
-        try:
-            yield directory
-        finally:
-            directory.close()
+        return closing(LedgerDirectoryWriter(cluster.root, self.access))
+
+    def _session(self, url: StoreUrl) -> Coordination:
+        return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)

@@ -22,6 +22,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from clients.bookkeeper.ledger_metadata_pb2 import LedgerMetadataFormat
 from clients.errors import StoreProtocolError, StoreUnsupported
+from clients.varint import encode_varint
 
 #: Custom metadata by which Pulsar says what a ledger is for.
 COMPONENT = "component"
@@ -173,7 +174,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
         cToken=metadata.token,
     )
     body = form.SerializeToString() + metadata.unknown
-    return _HEADER + b"3\n" + _varint(len(body)) + body
+    return _HEADER + b"3\n" + encode_varint(len(body)) + body
 
 
 def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
@@ -234,15 +235,6 @@ def _complete(form: LedgerMetadataFormat) -> LedgerMetadataFormat:
     if not form.IsInitialized():
         raise StoreProtocolError("the ledger's metadata lacks a field that it must have")
     return form
-
-
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
 
 
 def _read_varint(data: bytes) -> tuple[int, int]:

@@ -20,6 +20,8 @@ from models.bookie_registry import (
     RegisteredCluster,
     SwitchClaim,
     SwitchTarget,
+    claim_node,
+    progress_node,
 )
 from models.ledger_store import parse_ledger_store_uri
 
@@ -116,11 +118,11 @@ class BookieRegistryReader:
 
     def claim(self, switch_id: str) -> tuple[SwitchClaim, int] | None:
         """The claim of one switch, with the version of its node."""
-        return self._get(f"{self.progress(switch_id)}/claim", SwitchClaim.model_validate_json)
+        return self._get(claim_node(self.path, switch_id), SwitchClaim.model_validate_json)
 
     def progress(self, switch_id: str) -> str:
         """The node that holds a switch's progress."""
-        return f"{self.path}/{ORCHESTRATOR}/{switch_id}"
+        return progress_node(self.path, switch_id)
 
     def refuse_used_address(self, name: str, uri: str) -> None:
         """Refuse an address under which another cluster is registered, or whose root holds another's or lies in it.
@@ -269,7 +271,7 @@ class BookieRegistry(BookieRegistryReader):
         return self._settled(lambda: self._take_claim(switch_id, fresh))
 
     def _take_claim(self, switch_id: str, fresh: SwitchClaim) -> SwitchClaim:
-        path = f"{self.progress(switch_id)}/claim"
+        path = claim_node(self.path, switch_id)
         found = self.claim(switch_id)
         if found is None:
             claim = fresh.model_copy(update={"attempt": 1})
@@ -296,7 +298,7 @@ class BookieRegistry(BookieRegistryReader):
                 return
             self._must_hold(switch_id, found[0], workflow_id)
             value = found[0].changed(throttle=throttle, concurrency=concurrency)
-            self._zookeeper.set(f"{self.progress(switch_id)}/claim", value, found[1])
+            self._zookeeper.set(claim_node(self.path, switch_id), value, found[1])
 
         self._settled(change)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from clients.errors import StoreProtocolError
+from clients.varint import encode_varint
 
 
 class Field(NamedTuple):
@@ -60,16 +61,7 @@ def join(fields: Iterable[Field]) -> bytes:
 
 def bytes_field(number: int, content: bytes) -> Field:
     """A field that holds a string, bytes or a message."""
-    return Field(number, _varint(number << 3 | 2) + _varint(len(content)) + content, content)
-
-
-def _varint(number: int) -> bytes:
-    parts = bytearray()
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    parts.append(number)
-    return bytes(parts)
+    return Field(number, encode_varint(number << 3 | 2) + encode_varint(len(content)) + content, content)
 
 
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:

@@ -1,0 +1,13 @@
+"""Protobuf's variable-length numbers, for messages that are taken apart and put together byte for byte."""
+
+from __future__ import annotations
+
+
+def encode_varint(number: int) -> bytes:
+    """A number that is not negative, seven bits to a byte, the lowest first."""
+    parts = bytearray()
+    while number > 0x7F:
+        parts.append(number & 0x7F | 0x80)
+        number >>= 7
+    parts.append(number)
+    return bytes(parts)
