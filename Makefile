@@ -27,7 +27,7 @@ demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, an
 	@$(BIN)/python -m deploy.demos.metadata_store
 
 demo-bookie-switch: provision ## Switch a live cluster to other bookies, under traffic, and verify it
-	@$(BIN)/python -m deploy.demos.bookie_switch
+	@$(BIN)/python -m deploy.demos.bookie_cluster
 
 demo-down: setup ## Stop what a demo left running
 	@$(BIN)/python -m deploy.demos.metadata_store down
@@ -48,10 +48,10 @@ histories: provision ## Record the saved histories anew, after a deliberate chan
 	@$(BIN)/python -m tests.histories.record
 
 bench-metadata: provision ## The metadata store migration against Pulsar's own coordinator
-	@$(BIN)/python -m bench.metadata
+	@$(BIN)/python -m bench.metadata_store.benchmark
 
 bench-bookie: provision ## The bookie cluster switch against BookKeeper's own Java client
-	@$(BIN)/python -m bench.bookie
+	@$(BIN)/python -m bench.bookie_cluster.benchmark
 
 lock: ## Resolve the dependencies anew (needs uv)
 	uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url \

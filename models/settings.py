@@ -7,7 +7,7 @@ from datetime import timedelta
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from models.migration import TASK_QUEUE
+from models.lifecycle.names import TASK_QUEUE
 
 
 class Settings(BaseSettings):

@@ -198,7 +198,7 @@ def _jvm_died() -> bool:
 
 
 def _import_code(_: int) -> None:
-    import spark.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
+    import spark.metadata_store.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
 
 
 def _own_error(error: Exception) -> Exception | None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytest_plugins = ["tests.stacks"]
+pytest_plugins = ["tests.support.stacks"]
 
 _exit_code = pytest.StashKey[int]()
 

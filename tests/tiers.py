@@ -18,7 +18,7 @@ TIERS: dict[str, list[list[str]]] = {
         [sys.executable, "-m", "pyright"],
     ],
     # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
-    "servers": [[sys.executable, "-m", "worker.cli", "dev", "provision"]],
+    "servers": [[sys.executable, "-m", "cli.app", "dev", "provision"]],
     "unit": [[*PYTEST, "tests/unit"]],
     "workflows": [[*PYTEST, "tests/workflows"]],
     "integration": [[*PYTEST, "tests/integration"]],

@@ -19,15 +19,15 @@ import pydantic
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from cli.exit_codes import CommandFailed, ExitCode, leave, report
 from models.settings import Settings
-from worker import migrations
+from worker import catalog as migrations
 from worker.connection import connect, worker_runtime
-from worker.exits import CommandFailed, ExitCode, leave, report
 from worker.logs import configure_logs
 from worker.registration import register_search_attributes
 
 if TYPE_CHECKING:
-    from activities.runtime import Runtime
+    from activities.lifecycle.runtime import Runtime
 
 ACTIVITIES = 16
 """Most activities at once on each queue. A migration runs one or two; most of their time they wait for stores."""
@@ -82,7 +82,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
         _log.info("registered the search attributes %s", ", ".join(added))
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
-    from activities.runtime import Runtime
+    from activities.lifecycle.runtime import Runtime
 
     runtime = Runtime(settings, client, own_queue)
     starting = asyncio.create_task(_start(runtime))

@@ -7,33 +7,29 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.bookie_cluster import attribution, brokers, copying, registry
+from activities.bookie_cluster import attribution, brokers, registry
+from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
-from activities.bookie_cluster.work import SwitchWork
-from activities.runtime import Runtime
-from activities.steps import StepControl, run_step
-from models.bookie_cluster import (
-    KIND,
-    BookieClusterPlan,
+from activities.lifecycle.runner import StepControl, run_step
+from activities.lifecycle.runtime import Runtime
+from models.bookie_cluster.input import KIND, BookieClusterPlan, Direction
+from models.bookie_cluster.results import (
     BrokersOn,
     BrokersStopped,
-    CleanupOrder,
     CleanupTargets,
-    ClientClosing,
     CopySummary,
-    Direction,
     Directive,
     IdCheck,
     LedgersDeleted,
-    Pace,
     Promotion,
-    ReadModeChange,
     Registration,
     SwitchCensus,
     SwitchPrecheck,
     TailCopy,
 )
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Pace, ReadModeChange
 
 ResultT = TypeVar("ResultT")
 

@@ -12,20 +12,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
 from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
 from activities.bookie_cluster.progress import read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
-from activities.bookie_cluster.work import SwitchWork
-from activities.services import brokers
-from activities.steps import StepControl
+from activities.lifecycle.registrations import brokers
+from activities.lifecycle.runner import StepControl
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_schema
 from clients.pulsar.references import Reference, ReferenceKind
 from clients.store import StoreReader
-from models.bookie_cluster import ClientClosing, Direction, Promotion, ReadModeChange
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.results import Promotion
+from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 
 _NAMED = 100
 _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)

@@ -8,9 +8,9 @@ import subprocess
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from activities.steps import StepControl
-from models.bookie_cluster import BrokerControl
-from models.migration import FailureKind
+from activities.lifecycle.runner import StepControl
+from models.bookie_cluster.input import BrokerControl
+from models.lifecycle.failures import FailureKind
 from models.settings import Settings
 
 _TAIL = 500

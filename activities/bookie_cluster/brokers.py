@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.ledgers import scan
-from activities.bookie_cluster.work import SwitchWork
-from activities.broker_view import BrokerView
-from activities.services import Service, brokers
-from activities.steps import StepControl
-from models.bookie_cluster import BookieCluster, BrokerControl, BrokersOn, BrokersStopped
+from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.registrations import Service, brokers
+from activities.lifecycle.runner import StepControl
+from models.bookie_cluster.input import BookieCluster, BrokerControl
+from models.bookie_cluster.results import BrokersOn, BrokersStopped
 
 _POLL = 0.25
 _LEDGER_POLL = 1.0

@@ -6,24 +6,18 @@ from collections.abc import Sequence
 
 from activities.bookie_cluster.attribution import reconcile
 from activities.bookie_cluster.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
-from activities.bookie_cluster.ledger_copying import NAMED, name, usage
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledger_copier import NAMED, name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
-from activities.bookie_cluster.work import SwitchWork
-from activities.broker_view import BrokerView, SeenCluster
-from activities.services import brokers
-from activities.steps import StepControl
+from activities.lifecycle.brokers import BrokerView, SeenCluster
+from activities.lifecycle.registrations import brokers
+from activities.lifecycle.runner import StepControl
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, StoreUnreachable
-from models.bookie_cluster import (
-    BookieCluster,
-    CleanupOrder,
-    CleanupTargets,
-    Direction,
-    LedgersDeleted,
-    Routing,
-    SwitchCensus,
-)
+from models.bookie_cluster.input import BookieCluster, Direction, Routing
+from models.bookie_cluster.results import CleanupTargets, LedgersDeleted, SwitchCensus
+from models.bookie_cluster.updates import CleanupOrder
 
 _CHUNK = 500
 # Half a minute of work or less, so that a step that is repeated has little to repeat.

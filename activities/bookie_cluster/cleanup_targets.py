@@ -10,7 +10,8 @@ from activities.bookie_cluster.ledgers import HIDDEN, Ledgers
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import Reference
-from models.bookie_cluster import BookieClusterPlan, CleanupTargets, Routing
+from models.bookie_cluster.input import BookieClusterPlan, Routing
+from models.bookie_cluster.results import CleanupTargets
 
 _EXAMPLES = 20
 

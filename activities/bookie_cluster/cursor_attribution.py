@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import httpx
 
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.plugin_admin import CursorName, PluginAdmin
-from activities.bookie_cluster.work import SwitchWork
-from activities.services import brokers
-from activities.steps import StepControl
+from activities.lifecycle.registrations import brokers
+from activities.lifecycle.runner import StepControl
 from clients.errors import StoreDenied, StoreUnreachable
 from clients.pulsar.attribution import attribution
 from clients.pulsar.managed_ledgers import decode_cursor_info

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.progress import read_verified
-from activities.bookie_cluster.work import SwitchWork
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.store import StoreReader
-from models.bookie_cluster import BookieClusterPlan, Direction, LedgerScope, Routing
+from models.bookie_cluster.input import BookieClusterPlan, Direction, LedgerScope, Routing
 from models.bookie_registry import progress_node
 
 Ledgers = dict[int, LedgerRecord]

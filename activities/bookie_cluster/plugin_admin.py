@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote_plus
 
 import httpx
 
-from activities.broker_view import PLUGIN, admin_client, admin_url
-from activities.services import Service
+from activities.lifecycle.brokers import PLUGIN, admin_client, admin_url
+from activities.lifecycle.registrations import Service
 from clients.errors import (
     StoreConflict,
     StoreDenied,

@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from activities.bookie_cluster.copying import check_ids
-from activities.bookie_cluster.findings import Findings
+from activities.bookie_cluster.build import check_ids
+from activities.bookie_cluster.cluster_inspection import SeenRoot, check_pair, check_space, look
+from activities.bookie_cluster.context import SwitchWork
 from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
-from activities.bookie_cluster.outline import Estimate, estimate, outline
+from activities.bookie_cluster.plan_preview import Estimate, estimate, outline
 from activities.bookie_cluster.precheck_brokers import check_brokers
-from activities.bookie_cluster.precheck_roots import SeenRoot, check_pair, check_space, look
-from activities.bookie_cluster.work import SwitchWork
-from activities.steps import StepControl
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.runner import StepControl
 from clients.bookkeeper.idgen import high_path
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
 from clients.pulsar.references import Reference, ReferenceKind
-from models.bookie_cluster import Direction, IdCheck, LedgerSurvey, Routing, SwitchPrecheck
+from models.bookie_cluster.input import Direction, Routing
+from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
 
 _NAMED = 100
 _PULSAR = b"pulsar"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import httpx
 
 from activities.bookie_cluster.broker_control import BrokerController
-from activities.bookie_cluster.findings import Findings
-from activities.bookie_cluster.work import SwitchWork
-from activities.broker_view import BrokerView
-from activities.services import Service, brokers
-from models.bookie_cluster import Routing
+from activities.bookie_cluster.context import SwitchWork
+from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import Service, brokers
+from models.bookie_cluster.input import Routing
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
 _CURSOR_COMPRESSION = "managedCursorInfoCompressionType"

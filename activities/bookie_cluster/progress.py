@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from activities.bookie_cluster.work import SwitchWork
+from activities.bookie_cluster.context import SwitchWork
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import CAS_TRIES, BookieRegistry
 from clients.store import Record, StoreReader

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from activities.bookie_cluster.work import SwitchWork
-from activities.steps import StepControl
+from activities.bookie_cluster.context import SwitchWork
+from activities.lifecycle.runner import StepControl
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import origin_of
-from models.bookie_cluster import Direction, Directive, Pace, Registration
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.results import Directive, Registration
+from models.bookie_cluster.updates import Pace
 from models.bookie_registry import ClusterStatus, SwitchClaim
 
 

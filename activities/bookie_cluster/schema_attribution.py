@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from activities.bookie_cluster.work import SwitchWork
+from activities.bookie_cluster.context import SwitchWork
 from clients.errors import StoreDenied
 from clients.pulsar.bookie_registry import CAS_TRIES
 from clients.store import StoreReader, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
-from clients.zookeeper.each import change_each
+from clients.zookeeper.multi import change_each
 
 Change = Callable[[bytes], bytes | None]
 """What a node's value becomes; None where it stays."""

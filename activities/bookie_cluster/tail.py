@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from activities.bookie_cluster.ledger_copying import NAMED, LedgerCopying
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledger_copier import NAMED, LedgerCopying
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
-from activities.bookie_cluster.work import SwitchWork
-from activities.services import BROKERS, Service, brokers
-from activities.steps import StepControl
+from activities.lifecycle.registrations import BROKERS, Service, brokers
+from activities.lifecycle.runner import StepControl
 from clients.errors import StoreConflict
 from clients.pulsar.references import Reference
 from clients.store import Record, StoreReader
-from models.bookie_cluster import TailCopy
-from spark.ledger_plan import LedgerPair
+from models.bookie_cluster.results import TailCopy
+from spark.bookie_cluster.spec import LedgerPair
 
 _POLL = 0.25
 # One for what was open or missing, one to see that nothing is left; the others for ledgers that vanish meanwhile.

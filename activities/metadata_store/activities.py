@@ -9,29 +9,29 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.metadata_store import copying, cutover
+from activities.lifecycle.registrations import still_registered
+from activities.lifecycle.runner import StepControl, run_step
+from activities.lifecycle.runtime import Runtime
+from activities.metadata_store import cutover
+from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
+from activities.metadata_store.context import Work
 from activities.metadata_store.precheck import PrecheckRun
-from activities.metadata_store.work import Work
-from activities.runtime import Runtime
-from activities.services import still_registered
-from activities.steps import StepControl, run_step
-from models.metadata_store import (
-    KIND,
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.verbs import Speed
+from models.metadata_store.input import KIND, MetadataStorePlan, Mode
+from models.metadata_store.results import (
     Census,
     ChangeCopy,
     CleanupStep,
     Completion,
-    MetadataStorePlan,
-    Mode,
     Precheck,
     PreCopy,
     Preparation,
     Restoration,
     Verification,
 )
-from models.migration import FailureKind, Speed
-from spark import jobs
+from spark.metadata_store import jobs
 
 ResultT = TypeVar("ResultT")
 

@@ -6,12 +6,13 @@ import re
 
 import httpx
 
-from activities.broker_view import BrokerView
-from activities.services import brokers, registered
-from clients.access import Access, open_reader
+from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.registrations import brokers, registered
 from clients.errors import StoreError
+from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import Coordination, four_letter
-from models.metadata_store import Census, MetadataStorePlan
+from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.results import Census
 from models.settings import Settings
 from models.store_url import StoreUrl
 

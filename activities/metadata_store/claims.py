@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self
 
-from clients.access import Access
 from clients.errors import StoreConflict
 from clients.oxia.client import OxiaClient
+from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
-from models.metadata_store import CLAIM, Claim
+from models.metadata_store.flag import CLAIM, Claim
 from models.store_url import StoreUrl
 
 

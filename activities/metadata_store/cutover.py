@@ -6,30 +6,22 @@ import time
 
 from temporalio.exceptions import ApplicationError
 
-from activities.metadata_store.changes import Replica
+from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
+from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runtime import SourceWatch
+from activities.metadata_store.context import Work, some
+from activities.metadata_store.convergence import follow_latecomers, settle, whole_watch
 from activities.metadata_store.flag import FlagState
-from activities.metadata_store.settling import follow_latecomers, settle, whole_watch
-from activities.metadata_store.work import Work, some
-from activities.runtime import SourceWatch
-from activities.services import is_sequential, participants, registered, still_registered
-from activities.steps import StepControl
-from clients.access import open_reader
+from activities.metadata_store.replica import Replica
 from clients.errors import StoreConflict
 from clients.store import StoreReader
+from clients.stores import open_reader
 from clients.zookeeper.coordination import Coordination
-from models.metadata_store import (
-    FLAG,
-    ChangeCopy,
-    Completion,
-    FlagPhase,
-    Mode,
-    PreCopy,
-    Preparation,
-    Restoration,
-    Verification,
-)
-from models.migration import FailureKind
-from spark import jobs
+from models.lifecycle.failures import FailureKind
+from models.metadata_store.flag import FLAG, FlagPhase
+from models.metadata_store.input import Mode
+from models.metadata_store.results import ChangeCopy, Completion, PreCopy, Preparation, Restoration, Verification
+from spark.metadata_store import jobs
 
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
 # Seconds after which the flag is set once more: clients of ZooKeeper are back soon after the servers, or the network.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clients.errors import StoreConflict
 from clients.zookeeper.coordination import Coordination, CoordinationReader, Create, Delete, Set
-from models.metadata_store import CLAIM, FLAG, Claim, Flag, FlagPhase
+from models.metadata_store.flag import CLAIM, FLAG, Claim, Flag, FlagPhase
 
 OPEN = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
 """The phases in which services write to the source."""

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
+from activities.lifecycle.registrations import participants, registered
 from activities.metadata_store.flag import FlagState, foreign_flag, held_by, read_flag
-from activities.services import participants, registered
-from clients.access import Access, open_reader
 from clients.errors import StoreError, StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
 from clients.store import COORDINATOR, Record, StoreReader
+from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import CoordinationReader
-from models.metadata_store import CLAIM, Claim, FlagPhase, MetadataStorePlan, Mode, Precheck, Survey
-from models.migration import Blocker
-from spark import jobs
+from models.lifecycle.failures import Blocker
+from models.metadata_store.flag import CLAIM, Claim, FlagPhase
+from models.metadata_store.input import MetadataStorePlan, Mode
+from models.metadata_store.results import Precheck, Survey
 from spark.engine import SparkEngine
-from spark.plan import Pair, Surveyed
+from spark.metadata_store import jobs
+from spark.metadata_store.spec import Pair, Surveyed
 
 # A cutover without participants takes about this long: some transactions and four steps of a workflow.
 _CUTOVER_SECONDS = 2.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import unreadable
-from clients.bookkeeper.outcome import CopyOutcome
+from clients.bookkeeper.copy_result import CopyOutcome
 from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreUnreachable
 

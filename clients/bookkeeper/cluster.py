@@ -7,10 +7,10 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
-from clients.access import Access
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.transport import BookieTls, EventLoop
+from clients.stores import Access
 from models.store_url import StoreUrl
 
 _LOOK_EVERY = 0.02

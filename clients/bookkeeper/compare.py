@@ -10,9 +10,9 @@ from typing import NamedTuple
 from xxhash import xxh3_128
 
 from clients.bookkeeper.cluster import Cluster
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
-from clients.bookkeeper.outcome import CopyOutcome, Verdict
 from clients.bookkeeper.reader import LedgerReader
 from clients.errors import LedgerUnreadable, StoreError, StoreUnreachable
 

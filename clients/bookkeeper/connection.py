@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
-from clients.bookkeeper.added import AddedEntries, RefusedAdd
-from clients.bookkeeper.inbox import Inbox
+from clients.bookkeeper.frame_buffer import Inbox
+from clients.bookkeeper.pending_adds import AddedEntries, RefusedAdd
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
-from clients.bookkeeper.outcome import CopyOutcome, Verdict
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import (
     BookieNotWritable,

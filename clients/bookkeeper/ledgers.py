@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
-from clients.access import Access
 from clients.bookkeeper import layout
 from clients.bookkeeper.bookie_info import Bookie, read_bookie
 from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
 from clients.errors import StoreConflict, StoreDenied, StoreError, StoreUnsupported
 from clients.store import Partition, Record, Unreadable
+from clients.stores import Access
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
-from clients.zookeeper.each import change_each
-from clients.zookeeper.plan import ancestors
+from clients.zookeeper.multi import change_each
+from clients.zookeeper.ops import ancestors
 from clients.zookeeper.reader import ZooKeeperReader
 from models.store_url import StoreUrl
 

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 
 from clients.bookkeeper import wire_v2
-from clients.bookkeeper.added import RefusedAdd
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.digests import master_key, read_header
 from clients.bookkeeper.metadata import LedgerMetadata
+from clients.bookkeeper.pending_adds import RefusedAdd
 from clients.bookkeeper.pool import Bookies
 from clients.errors import BookieNotWritable, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
 

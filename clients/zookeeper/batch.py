@@ -9,7 +9,7 @@ from typing import NamedTuple
 from clients.errors import StoreConflict, StoreDenied
 from clients.store import ABSENT, Record, Unreadable
 from clients.zookeeper import wire
-from clients.zookeeper.plan import Standing
+from clients.zookeeper.ops import Standing
 from clients.zookeeper.scan import read_records
 
 #: Failures of a multi that reading the nodes again may cure.

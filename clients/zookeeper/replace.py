@@ -9,7 +9,7 @@ from clients.store import Record, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS
 from clients.zookeeper.connection import Connection, error_for
-from clients.zookeeper.plan import Steps, create_step, delete_step, requests, write_steps
+from clients.zookeeper.ops import Steps, create_step, delete_step, requests, write_steps
 from clients.zookeeper.scan import TreeScan
 
 

@@ -12,7 +12,7 @@ from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS, Batch, Item, read_standing
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
-from clients.zookeeper.plan import (
+from clients.zookeeper.ops import (
     REQUEST_BYTES,
     Standing,
     Steps,

@@ -16,8 +16,10 @@ from deploy.demos.stage import Stage, run_demo, say, title
 from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Churn, Traffic
-from models.metadata_store import KIND, Phase
-from models.migration import Outcome, Report
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import KIND
+from models.metadata_store.phases import Phase
 
 CLUSTER = "demo"
 SPEC = StackSpec(

@@ -18,17 +18,18 @@ from urllib.parse import quote
 
 import httpx
 
+from cli.exit_codes import CommandFailed
+from cli.operations import against_temporal
+from cli.view import View, look
 from deploy.devstack import supervise
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.errors import DevStackError
 from deploy.devstack.provision import provision
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
-from models.migration import Outcome, PhaseEntry, Report, Status
-from worker.exits import CommandFailed
-from worker.operations import against_temporal
-from worker.view import View, look
-from workflows.details import describe
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, PhaseEntry, Status
+from workflows.lifecycle.details import describe
 
 _ANSWER_LIMIT = 60.0
 _WORKER_LIMIT = 90.0
@@ -221,7 +222,7 @@ class Stage:
     def _start_worker(self) -> None:
         os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{_free_port()}"
         os.environ.update(self._settings(self.stack.folder))
-        command = [sys.executable, "-m", "worker.cli", "worker", "--ready-file", str(self.folder / "worker.ready")]
+        command = [sys.executable, "-m", "cli.app", "worker", "--ready-file", str(self.folder / "worker.ready")]
         root = Path(__file__).parents[2]
         child = supervise.spawn(command, cwd=root, log=self.folder / "worker.log", detach=True)
         found = supervise.inspect(child.pid)

@@ -13,13 +13,14 @@ from _pytest.capture import CaptureManager
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.faults import metadata_rounds, switch_rounds
-from tests.faults.metadata_site import CLUSTER
-from tests.faults.site import FaultySite
-from tests.stacks import MakeStack
-from tests.support.gates import Gates
-from tests.support.proxy import Proxy
-from tests.support.temporal import Operator
+from tests.faults.bookie_cluster import rounds as switch_rounds
+from tests.faults.lifecycle.environment import FaultySite
+from tests.faults.metadata_store import rounds as metadata_rounds
+from tests.faults.metadata_store.environment import CLUSTER
+from tests.support.clients.proxy import Proxy
+from tests.support.lifecycle.gates import Gates
+from tests.support.lifecycle.operator import Operator
+from tests.support.stacks import MakeStack
 
 _SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
 _DEFAULT_SEED = 454

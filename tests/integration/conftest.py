@@ -8,9 +8,9 @@ import pytest
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.support.site import Site
-from tests.support.temporal import Operator
-from tests.support.worker import WorkerProcess
+from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.operator import Operator
+from tests.support.lifecycle.worker import WorkerProcess
 
 
 @pytest.fixture(scope="session")

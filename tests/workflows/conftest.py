@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from deploy.devstack.provision import Toolchain
-from tests.stacks import toolchain
-from tests.workflows.harness import Harness, harness
+from tests.support.stacks import toolchain
+from tests.workflows.lifecycle.harness import Harness, harness
 
 __all__ = ["toolchain"]
 

@@ -1,0 +1,97 @@
+"""The steps of the switch that check ids and copy ledgers (PIP-477, "Phase 2: BUILD", I8 and I11)."""
+
+from __future__ import annotations
+
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledger_copier import LedgerCopying
+from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
+from activities.bookie_cluster.progress import SwitchProgress, read_line
+from activities.bookie_cluster.tail import TailRun
+from activities.lifecycle.runner import StepControl
+from clients.bookkeeper.idgen import raise_generator, read_generator
+from models.bookie_cluster.input import Routing
+from models.bookie_cluster.results import CopySummary, IdCheck, TailCopy
+
+
+def check_ids(work: SwitchWork, control: StepControl) -> IdCheck:
+    """Whether the ids that the target hands out lie above all that are in use (I11); reads only.
+
+    In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
+    generator gave out: positions of cursors may name a ledger that is deleted.
+
+    Raises:
+        StoreError: one of the stores cannot be read.
+    """
+    del control
+    highest = _highest(work)
+    with work.reading(work.ends.target.root) as target:
+        generator = read_generator(target)
+    cure = 0 if generator.next_id > highest else max(generator.high or 0, highest >> 32) + 1
+    return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
+
+
+def advance_ids(work: SwitchWork, control: StepControl) -> IdCheck:
+    """Put the target's id generator above all ids in use (I11), and read it back.
+
+    Raises:
+        StoreUnsupported: there are no ids above.
+        StoreConflict: others keep changing the generator.
+        StoreError: one of the stores cannot be read or written.
+    """
+    highest = _highest(work)
+    with work.id_generator(work.ends.target) as target:
+        raise_generator(target, highest)
+    return check_ids(work, control)
+
+
+def build(work: SwitchWork, control: StepControl) -> CopySummary:
+    """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full.
+
+    Raises:
+        StoreConflict: a newer attempt has taken over.
+        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+    """
+    pair, claim = work.claimed()
+    with work.zookeeper() as zookeeper, work.broker_store() as store:
+        progress = SwitchProgress(work, zookeeper, claim.attempt)
+        progress.forget_failed()
+        verified = read_known(work, store)
+        with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
+            everything, standing = scan(source), scan(target)
+        _draw_line(work, progress, max(everything, default=-1), read_line(store, progress_path(work, work.direction)))
+        named = all_references(store) if needs_references(work.plan) else []
+        chosen = moving(work.plan, work.ends.source.name, everything, named)
+        closed = [record for record in chosen.values() if record.metadata.closed]
+        todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
+        copying = LedgerCopying(work, control, pair, progress, verified)
+        copying.copy(todo)
+    return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
+
+
+def copy_tail(work: SwitchWork, control: StepControl) -> TailCopy:
+    """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
+
+    Raises:
+        StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
+        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+    """
+    return TailRun(work, control).run()
+
+
+def _highest(work: SwitchWork) -> int:
+    with work.reading(work.ends.source.root) as zookeeper:
+        given = read_generator(zookeeper).next_id - 1
+    with work.ledgers(work.ends.source) as source, work.broker_store() as store:
+        ledgers = max(scan(source), default=-1)
+        named = max((reference.ledger_id for reference in all_references(store)), default=-1)
+    return max(given, ledgers, named)
+
+
+def _draw_line(work: SwitchWork, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
+    """With routing `attribution` brokers go on by themselves: what the source has when they were told is the line."""
+    if work.plan.routing is not Routing.ATTRIBUTION or drawn is not None:
+        return
+    with work.registry() as registry:
+        directive = registry.switch_target()
+    if directive is not None and directive[0].target == work.ends.target.name:
+        progress.draw_line(highest)

@@ -1,0 +1,160 @@
+"""The part of PRECHECK that looks at the two BookKeeper clusters: their roots, their bookies, the space on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledgers import Ledgers, scan
+from activities.lifecycle.precheck import Findings
+from clients.bookkeeper.ledgers import Bookie, LedgerDirectory, LedgerRecord
+from clients.bookkeeper.pool import Bookies
+from clients.errors import StoreError
+from models.bookie_cluster.input import BookieCluster
+from models.ledger_store import parse_ledger_store_uri
+
+# Header of an entry with the longest digest, and what a bookie adds for its index.
+_PER_ENTRY = 32 + 20 + 32
+# A bookie becomes read-only when its disk is fuller (`diskUsageThreshold`).
+_FULL = 0.95
+
+
+@dataclass
+class SeenRoot:
+    """A cluster as PRECHECK found it.
+
+    Attributes:
+        ledgers: all of them.
+        bookies: those that are up.
+        free: free bytes of the writable bookies that answer.
+        total: bytes of their disks.
+    """
+
+    cluster: BookieCluster
+    ledgers: Ledgers
+    bookies: dict[str, Bookie]
+    instance_id: str | None
+    free: dict[str, int] = field(default_factory=dict[str, int])
+    total: dict[str, int] = field(default_factory=dict[str, int])
+
+
+def look(work: SwitchWork, cluster: BookieCluster, findings: Findings) -> SeenRoot | None:
+    """Look at one cluster; None if it cannot be used."""
+    seen: list[SeenRoot] = []
+    with work.ledgers(cluster) as directory:
+        whole = findings.attempt(
+            f"the cluster {cluster.name}", lambda: seen.extend(_read(work, cluster, directory, findings))
+        )
+    return seen[0] if whole and seen else None
+
+
+def check_pair(source: SeenRoot, target: SeenRoot, findings: Findings) -> None:
+    """What does not fit between the two."""
+    if source.instance_id and source.instance_id == target.instance_id:
+        findings.block(
+            "SAME_CLUSTER",
+            f"{source.cluster.name} and {target.cluster.name} have the same INSTANCEID {source.instance_id}",
+            "name another target; a cluster of its own is made with `bookkeeper shell initnewcluster`",
+        )
+    both = source.ledgers.keys() & target.ledgers.keys()
+    if both:
+        findings.warn(
+            f"{len(both):,} ids of {source.cluster.name} stand in {target.cluster.name} already; BUILD compares each, "
+            "and reports those that differ"
+        )
+    if alien := target.ledgers.keys() - both:
+        findings.warn(f"{target.cluster.name} has {len(alien):,} ledgers of its own; they are left alone")
+
+
+def needed_bytes(records: Iterable[LedgerRecord]) -> int:
+    """What ledgers take on the bookies, replicas included; open ledgers count by what is known of them."""
+    return sum(
+        (record.metadata.length + (record.metadata.last_entry + 1) * _PER_ENTRY) * record.metadata.write_quorum
+        for record in records
+    )
+
+
+def check_space(target: SeenRoot, chosen: Ledgers, largest: int, findings: Findings) -> int:
+    """Whether the target's bookies can take the ledgers that it lacks; returns the bytes that those take."""
+    name = target.cluster.name
+    needed = needed_bytes(record for number, record in chosen.items() if number not in target.ledgers)
+    if not target.free:
+        findings.block(
+            "NO_WRITABLE_BOOKIES",
+            f"no bookie of {name} is registered as writable and answers the worker",
+            "start its bookies, free their disks if they are read-only, and check network and TLS settings",
+        )
+        return needed
+    if largest > len(target.free):
+        findings.block(
+            "ENSEMBLE_TOO_LARGE",
+            f"{name} has {len(target.free)} writable bookies, and ledgers with an ensemble of {largest} are moved",
+            "start more bookies",
+        )
+    free = sum(target.free.values())
+    usable = sum(max(0, target.free[one] - int((1 - _FULL) * target.total[one])) for one in target.free)
+    if needed > free:
+        findings.block(
+            "NO_SPACE",
+            f"the copies take {needed / 1e9:,.2f} GB, and the bookies of {name} have {free / 1e9:,.2f} GB",
+            "add bookies or disks, or move less",
+        )
+    elif needed > usable:
+        findings.warn(
+            f"the copies take {needed / 1e9:,.2f} GB, and the bookies of {name} have {usable / 1e9:,.2f} GB until "
+            f"their disks are {_FULL:.0%} full and they become read-only, unless diskUsageThreshold says otherwise"
+        )
+    return needed
+
+
+def _read(work: SwitchWork, cluster: BookieCluster, directory: LedgerDirectory, findings: Findings) -> list[SeenRoot]:
+    instance_id = directory.instance_id()
+    if instance_id is None:
+        findings.block(
+            "NOT_INITIALIZED",
+            f"{cluster.metadataServiceUri} has no INSTANCEID: no BookKeeper cluster was made there",
+            "check the address; make a cluster with `bookkeeper shell initnewcluster`",
+        )
+        return []
+    if problem := _layout_problem(cluster, directory.layout()):
+        findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out anew")
+        return []
+    seen = SeenRoot(cluster, scan(directory), directory.bookies(), instance_id)
+    if down := sorted(directory.cookies() - seen.bookies.keys()):
+        findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
+    _ask_bookies(work, seen, directory, findings)
+    return [seen]
+
+
+def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
+    """Why a root cannot be used; empty if it can."""
+    known = {
+        "HierarchicalLedgerManagerFactory": "hierarchical",
+        "LongHierarchicalLedgerManagerFactory": "longhierarchical",
+    }
+    if factory is None:
+        return ""
+    stands = known.get(factory.rpartition(".")[2])
+    if stands is None:
+        return f"{cluster.metadataServiceUri} has the layout {factory}, and only hierarchical ones are known"
+    wanted = parse_ledger_store_uri(cluster.metadataServiceUri).layout
+    if wanted not in (None, stands):
+        return f"{cluster.metadataServiceUri} asks for the layout {wanted}, and the root has {stands}"
+    return ""
+
+
+def _ask_bookies(work: SwitchWork, seen: SeenRoot, directory: LedgerDirectory, findings: Findings) -> None:
+    timeout = work.plan.old_ledger_read_timeout.total_seconds()
+    silent: list[str] = []
+    with Bookies(directory.bookies, tls=work.runtime.bookie_tls, read_timeout=timeout) as bookies:
+        for bookie in seen.bookies.values():
+            try:
+                space = bookies.free_space(bookie.bookie_id)
+            except StoreError as error:
+                silent.append(str(error))
+                continue
+            if bookie.writable:
+                seen.free[bookie.bookie_id], seen.total[bookie.bookie_id] = space.free, space.total
+    if silent:
+        findings.warn(f"bookies of {seen.cluster.name} that are registered do not answer: {'; '.join(silent)}")

@@ -1,0 +1,202 @@
+"""Copies and compares ledgers, remembers what was verified, and tells how far the work is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledgers import Verified
+from activities.bookie_cluster.progress import SwitchProgress
+from activities.lifecycle.runner import StepControl
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerMetadata
+from models.bookie_cluster.results import CopySummary
+from spark.bookie_cluster import jobs as ledger_jobs
+from spark.bookie_cluster.spec import LedgerPair, batches
+
+NAMED = 100
+"""How many of a long list a result names."""
+
+#: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
+_PATIENCE, _AGAIN = 60.0, 2.0
+
+#: What Pulsar writes into a ledger's metadata about the one that uses it.
+_OWNERS = ("pulsar/managed-ledger", "pulsar/compactedTopic", "pulsar/schemaId")
+_CURSOR = "pulsar/cursor"
+
+
+class LedgerCopying:
+    """The copying of one attempt.
+
+    Args:
+        work: the step.
+        control: hears of progress, and stops it.
+        pair: both clusters, with the attempt.
+        progress: where verified and failed ledgers are remembered.
+        verified: what is known at the begin; grows.
+        guard: called after each wave; what it raises ends the copy.
+    """
+
+    def __init__(
+        self,
+        work: SwitchWork,
+        control: StepControl,
+        pair: LedgerPair,
+        progress: SwitchProgress,
+        verified: Verified,
+        *,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._engine = work.engine
+        self._source, self._target = work.ends.source.name, work.ends.target.name
+        self._control = control
+        self._pair = pair
+        self._progress = progress
+        self._verified = verified
+        self._guard = guard
+        self._tag = work.tag(control)
+        self._begun = time.monotonic()
+        self._records: Mapping[int, LedgerRecord] = {}
+        self._copied = self._equal = self._recovered = self._gone = 0
+        self._entries = self._entry_bytes = self._compared = 0
+        self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
+        self._passing: set[int] = set()
+        self.failed: dict[int, str] = {}
+
+    def copy(self, records: Iterable[LedgerRecord]) -> None:
+        """Copy ledgers and compare each in full; those that are open are recovered first.
+
+        A bookie of the source that is away for a while, for its restart for example, is waited for.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+            StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+        """
+        self._expect(records)
+        self._copy(self._records.values())
+        end = time.monotonic() + _PATIENCE
+        while self._passing and time.monotonic() < end:
+            self._control.waiting_for(
+                f"bookies of {self._source} that do not answer: {len(self._passing):,} ledgers are tried again, "
+                f"{name(first := min(self._passing))}: {self.failed[first]}"
+            )
+            self._control.pause(_AGAIN)
+            again = [self._records[number] for number in self._passing]
+            self._forget_passing()
+            self._copy(again)
+        self._progress.add_failed({number: self.failed[number] for number in self._passing})
+        self._passing.clear()
+
+    def compare(self, records: Iterable[LedgerRecord]) -> None:
+        """Compare ledgers in full once more; those that differ count as failed.
+
+        Raises:
+            StoreError: as `copy`.
+        """
+        self._expect(records)
+        parts = batches(self._records.values(), recover=False)
+        ledger_jobs.compare(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared)
+
+    def summary(self, *, known: int = 0, left_open: int = 0) -> CopySummary:
+        """What was done until now."""
+        return CopySummary(
+            copied=self._copied,
+            equal=self._equal,
+            known=known,
+            recovered=self._recovered,
+            left_open=left_open,
+            gone=self._gone,
+            entries=self._entries,
+            entry_bytes=self._entry_bytes,
+            compared=self._compared,
+            failed=tuple(f"{name(number)}: {self.failed[number]}" for number in sorted(self.failed)[:NAMED]),
+            failed_count=len(self.failed),
+            seconds=round(time.monotonic() - self._begun, 3),
+        )
+
+    def _copy(self, records: Iterable[LedgerRecord]) -> None:
+        unsealed: list[LedgerRecord] = []
+        sealed: list[LedgerRecord] = []
+        for record in records:
+            (sealed if record.metadata.closed else unsealed).append(record)
+        parts = [*batches(unsealed, recover=True), *batches(sealed, recover=False)]
+        ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
+
+    def _forget_passing(self) -> None:
+        """Take back that ledgers failed whose bookies were away."""
+        for number in self._passing:
+            del self.failed[number]
+        self._ledgers -= len(self._passing)
+        self._bytes -= sum(self._records[number].metadata.length for number in self._passing)
+        self._passing.clear()
+
+    def _expect(self, records: Iterable[LedgerRecord]) -> None:
+        self._records = {record.ledger_id: record for record in records}
+        self._total_bytes += sum(record.metadata.length for record in self._records.values())
+        self._total_ledgers += len(self._records)
+        self._tell()
+
+    def _take_copied(self, outcomes: list[CopyOutcome]) -> int:
+        self._passing.update(outcome.ledger_id for outcome in outcomes if outcome.passing)
+        concurrency = self._remember(outcomes)
+        for outcome in outcomes:
+            record = self._records[outcome.ledger_id]
+            self._copied += outcome.verdict is Verdict.COPIED
+            self._equal += outcome.verdict is Verdict.EQUAL
+            self._gone += outcome.verdict is Verdict.GONE
+            if outcome.verdict is Verdict.COPIED:
+                self._entries += outcome.entries
+                self._entry_bytes += outcome.bytes
+            if outcome.good:
+                self._recovered += not record.metadata.closed
+                self._compared += outcome.entries
+        return concurrency
+
+    def _take_compared(self, outcomes: list[CopyOutcome]) -> int:
+        self._compared += sum(outcome.entries for outcome in outcomes if outcome.good)
+        return self._remember(outcomes)
+
+    def _remember(self, outcomes: list[CopyOutcome]) -> int:
+        """Persist what was found before anything is built on it; returns the concurrency that is wanted now."""
+        self._control.check()
+        self._guard()
+        good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
+        failed = {outcome.ledger_id: self._why(outcome) for outcome in outcomes if outcome.failed}
+        self._progress.add_verified(good)
+        self._progress.add_failed({number: why for number, why in failed.items() if number not in self._passing})
+        self._verified.copies.update(good)
+        for number in failed:
+            self._verified.copies.pop(number, None)
+            self._verified.originals.pop(number, None)
+        self.failed.update(failed)
+        self._ledgers += len(outcomes)
+        self._bytes += sum(self._records[outcome.ledger_id].metadata.length for outcome in outcomes)
+        self._tell()
+        return self._progress.require().concurrency
+
+    def _why(self, outcome: CopyOutcome) -> str:
+        use = usage(self._records[outcome.ledger_id].metadata)
+        found = outcome.detail or str(outcome.verdict)
+        if outcome.verdict is Verdict.DIFFERENT:
+            found = f"another ledger stands under this id in {self._target}: {found}"
+        return f"{found} ({use})" if use else found
+
+    def _tell(self) -> None:
+        detail = f"{self._ledgers:,} of {self._total_ledgers:,} ledgers"
+        self._control.progress(self._bytes, self._total_bytes, "bytes", detail=detail)
+
+
+def name(ledger_id: int) -> str:
+    """How a ledger is called in lists; the same in every result."""
+    return f"ledger {ledger_id}"
+
+
+def usage(metadata: LedgerMetadata) -> str:
+    """Who uses a ledger, as its own metadata say; empty where they do not."""
+    custom = metadata.custom_map
+    owner = next((custom[key].decode(errors="replace") for key in _OWNERS if key in custom), "")
+    cursor = custom.get(_CURSOR, b"").decode(errors="replace")
+    parts = (metadata.component, owner, f"cursor {cursor}" if cursor else "")
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,47 @@
+"""What a precheck collects: blockers, each with its cure, and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
+from models.lifecycle.failures import Blocker
+
+_CODES: dict[type[StoreError], tuple[str, str]] = {
+    StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
+    StoreUnsupported: ("UNSUPPORTED", "do what the cause says, and start again"),
+    StoreConflict: ("CONFLICT", "do what the cause says, and start again"),
+    StoreProtocolError: ("UNREADABLE", "check the address and the path; restore or delete the node that is named"),
+}
+_UNREACHABLE = ("UNREACHABLE", "check the address, the network and the server's log")
+
+
+class Findings:
+    """Grows while checks run; one that fails does not keep others from running."""
+
+    def __init__(self) -> None:
+        self.blockers: list[Blocker] = []
+        self.warnings: list[str] = []
+
+    def block(self, code: str, cause: str, cure: str) -> None:
+        """Note why the switch cannot start."""
+        self.blockers.append(Blocker(code=code, cause=cause, cure=cure))
+
+    def warn(self, text: str) -> None:
+        """Note what the operator should know."""
+        self.warnings.append(text)
+
+    def attempt(self, what: str, check: Callable[[], None]) -> bool:
+        """Run a check; where it cannot be done, that is a blocker. Returns whether it was done.
+
+        Args:
+            what: what cannot be used then.
+            check: raises StoreError.
+        """
+        try:
+            check()
+        except StoreError as error:
+            code, cure = _CODES.get(type(error), _UNREACHABLE)
+            self.block(code, f"{what} cannot be used: {error}", cure)
+            return False
+        return True

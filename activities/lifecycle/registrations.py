@@ -1,0 +1,65 @@
+"""Who is at work on a metadata store: brokers, bookies, and the participants of a migration."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from clients.store import Record, StoreReader
+from clients.stores import Access, open_reader
+from models.metadata_store.flag import PARTICIPANTS
+from models.store_url import StoreUrl
+
+BROKERS = b"/loadbalance/brokers"
+"""Where brokers register; each has a child while its session lives."""
+
+_BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
+_SEQUENTIAL = re.compile(rb"\d{10}$")
+
+
+class Service(NamedTuple):
+    """A broker or bookie, with the session that holds its registration and the registration's data."""
+
+    name: str
+    owner: int
+    data: bytes
+
+
+def registered(reader: StoreReader) -> list[Service]:
+    """The brokers and bookies that are registered in a store, each with a live session."""
+    found = [brokers(reader)] + [_services(reader, b"bookie", path) for path in _BOOKIES]
+    return [service for services in found for service in services]
+
+
+def brokers(reader: StoreReader) -> list[Service]:
+    """The brokers that are registered in their metadata store, each with a live session."""
+    return _services(reader, b"broker", BROKERS)
+
+
+def still_registered(url: StoreUrl, access: Access) -> list[str]:
+    """Names of the brokers and bookies with a live session in a store."""
+    reader = open_reader(url, access)
+    try:
+        return [service.name for service in registered(reader)]
+    finally:
+        reader.close()
+
+
+def participants(reader: StoreReader) -> set[int]:
+    """Sessions of the services that take part in a migration (PIP-454, "Participant Registration")."""
+    nodes = reader.read(reader.children(PARTICIPANTS.encode()))
+    return {node.owner for node in nodes if isinstance(node, Record) and node.owner}
+
+
+def is_sequential(path: bytes) -> bool:
+    """Whether a path ends in a number that the store chose; such ephemerals are not recreated elsewhere."""
+    return _SEQUENTIAL.search(path) is not None
+
+
+def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
+    nodes = reader.read(reader.children(path))
+    return [
+        Service((kind + b" " + node.path.rpartition(b"/")[2]).decode(), node.owner, node.value)
+        for node in nodes
+        if isinstance(node, Record) and node.owner
+    ]

@@ -1,0 +1,104 @@
+"""Bring changed paths in line while the source goes on changing, and after the commit, when late writes trickle in.
+
+Pulsar 5.0.0-M1 refuses only a part of the metadata writes from PREPARATION on: what goes through its caches (tenants,
+namespaces, policies) still reaches the source, and is acknowledged, until each broker has followed COMPLETED.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runtime import SourceWatch
+from activities.metadata_store.context import Work, some
+from activities.metadata_store.replica import Replica
+from models.lifecycle.failures import FailureKind
+from spark.metadata_store import jobs
+
+_MOST_ROUNDS = 20
+_FIRST_TRIES = 3
+# Brokers follow the flag within some tenths of a second; the source must be quiet for longer than that.
+_QUIET_SECONDS, _LONGEST_SECONDS, _POLL_SECONDS = 1.5, 30.0, 0.1
+
+
+class Late(NamedTuple):
+    """What came after the commit: paths copied, and paths that were written on both sides."""
+
+    copied: int
+    contested: tuple[bytes, ...]
+
+
+def whole_watch(work: Work, control: StepControl, since_zxid: int) -> tuple[SourceWatch, str]:
+    """The watch of the source without a gap: where there is one, a new watch, and then a scan by transaction ids.
+
+    Returns:
+        The watch, and why a scan was necessary; empty if it was not.
+    """
+    watch = work.watch or work.new_watch()
+    gap = watch.gap()
+    if gap:
+        watch.restart(work.new_feed(), missed=gap)
+        control.waiting_for(f"a scan of the source by transaction ids ({gap})")
+        watch.unsettled |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(control))
+        control.waiting_for("")
+        watch.missed = ""
+    watch.collect(work.runtime.access.timeout)
+    return watch, gap
+
+
+def settle(
+    work: Work, control: StepControl, replica: Replica, watch: SourceWatch, todo: set[bytes], *, enough: int = 0
+) -> int:
+    """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
+
+    What is left stays in `watch.unsettled`. Returns the number of rounds.
+
+    Raises:
+        ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
+    """
+    tries = 0
+    for rounds in range(1, _MOST_ROUNDS + 1):
+        control.check()
+        control.progress(0, len(todo), f"changed records in catch-up round {rounds}")
+        watch.ephemerals |= replica.apply(todo).ephemerals
+        remaining = set(replica.differences(todo))
+        watch.unsettled -= todo - remaining
+        changed = set(watch.collect(work.runtime.access.timeout))
+        tries += bool(remaining - changed)
+        # Without a whole watch nobody knows what changed: then a few tries decide.
+        if remaining - changed and (not watch.gap() or tries > _FIRST_TRIES):
+            raise ApplicationError(
+                f"{len(remaining - changed)} records differ in the target after they were written again, though nobody "
+                f"changed them: {some(remaining - changed)}. Does something else write to the target?",
+                type=FailureKind.VERIFICATION_FAILED,
+                non_retryable=True,
+            )
+        todo = changed | remaining
+        if len(todo) <= enough:
+            return rounds
+    return _MOST_ROUNDS
+
+
+def follow_latecomers(work: Work, control: StepControl, replica: Replica, watch: SourceWatch, floor: int) -> Late:
+    """After the commit, copy what brokers still wrote to the source, until it is quiet there.
+
+    Only records that nobody touched in the target are written; for the others the target's newer state stands. `floor`:
+    see `Replica.apply_untouched`.
+    """
+    copied = 0
+    contested: set[bytes] = set()
+    begun = quiet_since = time.monotonic()
+    while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS and now - begun < _LONGEST_SECONDS:
+        late = set(watch.collect(work.runtime.access.timeout))
+        if late:
+            done = replica.apply_untouched(late, floor)
+            copied += done.written + done.deleted
+            contested |= done.contested
+            watch.unsettled -= late
+            if done.written or done.deleted:
+                quiet_since = time.monotonic()
+        control.pause(_POLL_SECONDS)
+    return Late(copied, tuple(sorted(contested)))

@@ -1,0 +1,139 @@
+"""PRE_COPY of the metadata store migration, and the copy of an offline one."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runtime import SourceWatch
+from activities.metadata_store.context import Work
+from activities.metadata_store.convergence import settle
+from activities.metadata_store.flag import OPEN
+from clients.errors import StoreConflict
+from clients.oxia.version_floor import raise_version_floor
+from models.metadata_store.results import PreCopy
+from spark.metadata_store import jobs
+from spark.metadata_store.spec import Comparison, Copied
+
+# Changes that a cutover copies in well under a second; fewer need no further round.
+_FEW_CHANGES = 500
+
+# A record that changes until the commit gets a version a little above the highest that the copy saw.
+_VERSION_MARGIN = 10_000
+# Seconds of work for the server. A copied version above it could come again only after as many writes to its shard,
+# while somebody still holds the old one.
+_HIGHEST_FLOOR = 5_000_000
+
+
+class _Bulk(NamedTuple):
+    copied: Copied
+    comparison: Comparison
+    copy_seconds: float
+    compare_seconds: float
+
+    def result(self, work: Work, *, since_zxid: int, rounds: int, floor: int) -> PreCopy:
+        return PreCopy(
+            since_zxid=since_zxid,
+            copied=self.copied.records,
+            copied_bytes=self.copied.value_bytes,
+            copy_seconds=self.copy_seconds,
+            compared=self.comparison.records,
+            compare_seconds=self.compare_seconds,
+            repaired=len(self.comparison.different),
+            rounds=rounds,
+            version_floor=floor,
+            worker_queue=work.runtime.queue,
+        )
+
+
+def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
+    """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
+
+    `records` is the number that the precheck counted, for the progress.
+
+    Raises:
+        StoreError: a store failed; the step can be repeated, and finds what it copied.
+        StoreConflict: the migration went on without this attempt, which must not write.
+        ApplicationError: records differ though nobody changed them.
+    """
+    with work.flag() as flag:
+        flag.claim()
+        flag.require(*OPEN)
+    watch = work.new_watch()
+    since_zxid = watch.restart(work.new_feed(), missed="")
+    attempt = _take_target_unless_late(work)
+    bulk = _copy_and_compare(work, control, attempt, records)
+    watch.ephemerals = set(bulk.comparison.ephemerals)
+    floor = _raise_floor(work, control, bulk.copied.highest)
+    rounds = _catch_up(work, control, watch, set(bulk.comparison.different))
+    return bulk.result(work, since_zxid=since_zxid, rounds=rounds, floor=floor)
+
+
+def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
+    """Copy a store that nobody uses, and bring every difference in line once.
+
+    Raises:
+        StoreError: a store failed; the step can be repeated, and finds what it copied.
+    """
+    attempt = _take_target(work)
+    bulk = _copy_and_compare(work, control, attempt, records)
+    with work.replica() as replica:
+        replica.apply(bulk.comparison.different)
+    return bulk.result(work, since_zxid=0, rounds=0, floor=0)
+
+
+def _take_target_unless_late(work: Work) -> int:
+    """Claim the target, and look at the flag once more: brokers own a target whose migration was committed.
+
+    From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
+    """
+    attempt = _take_target(work)
+    try:
+        with work.flag() as flag:
+            flag.require(*OPEN)
+    except StoreConflict:
+        with work.target_claim() as target:
+            target.drop()
+        raise
+    return attempt
+
+
+def _take_target(work: Work) -> int:
+    """Claim the target for this attempt; every earlier one stops."""
+    with work.target_claim() as target:
+        return target.take(work.plan.throttle).attempt
+
+
+def _copy_and_compare(work: Work, control: StepControl, attempt: int, records: int) -> _Bulk:
+    pair, tag = work.attempt(attempt), work.tag(control)
+    if work.plan.replace_target and attempt == 1:
+        control.waiting_for("the target to be emptied, as replace_target asks")
+        jobs.clear(work.engine, pair, "target", tag=tag)
+        control.waiting_for("")
+    begun = time.monotonic()
+    control.measure("records copied", records, lambda: work.engine.counted(tag))
+    copied = jobs.copy(work.engine, pair, tag=tag)
+    copied_at = time.monotonic()
+    control.check()
+    control.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
+    comparison = jobs.compare(work.engine, pair, records=copied.records, tag=tag)
+    return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
+
+
+def _raise_floor(work: Work, control: StepControl, highest: int) -> int:
+    """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
+    if work.plan.target_url.scheme != "oxia":
+        return 0
+    control.waiting_for("Oxia to number new versions above the copied ones")
+    floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
+    raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
+    control.waiting_for("")
+    return floor
+
+
+def _catch_up(work: Work, control: StepControl, watch: SourceWatch, different: set[bytes]) -> int:
+    """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
+    todo = different | watch.collect(work.runtime.access.timeout)
+    with work.replica(*OPEN) as replica:
+        return settle(work, control, replica, watch, todo, enough=_FEW_CHANGES)

@@ -1,0 +1,187 @@
+"""Copy and compare single paths: what changed since the bulk copy.
+
+An attempt that was given up may wake up after its migration was committed. It must not write then, so each write names
+the version that it replaces, and between reading that version and writing the fence is asked: it passes only where no
+service writes to the target yet. Whatever a service wrote later has another version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from temporalio.exceptions import ApplicationError
+
+from clients.equivalence import Equivalence, migrates
+from clients.errors import StoreConflict, StoreDenied
+from clients.store import ABSENT, Record, StoreWriter, Unreadable
+from clients.stores import open_reader, open_writer
+from models.lifecycle.failures import FailureKind
+from spark.metadata_store.spec import Pair
+
+
+class Applied(NamedTuple):
+    """What `Replica.apply` did; `ephemerals` are the paths that turned out to belong to sessions."""
+
+    written: int
+    deleted: int
+    ephemerals: frozenset[bytes]
+
+
+class Followed(NamedTuple):
+    """What `Replica.apply_untouched` did; `contested` are paths that services wrote in the target as well."""
+
+    written: int
+    deleted: int
+    contested: frozenset[bytes]
+
+
+# Records of both sides in memory at a time.
+_AT_ONCE = 5_000
+
+Fence = Callable[[], None]
+"""Raises StoreConflict where this attempt must not write any more."""
+
+
+class Replica:
+    """Brings single paths of the target to the state of the source; a context manager."""
+
+    def __init__(self, pair: Pair, fence: Fence) -> None:
+        self._pair = pair
+        self._fence = fence
+        self._rules = Equivalence(pair.source, pair.target)
+        with ExitStack() as opened:
+            self._source = open_reader(pair.source, pair.access)
+            opened.callback(self._source.close)
+            self._target = open_reader(pair.target, pair.access)
+            opened.callback(self._target.close)
+            self._writer = self._open_writer()
+            self._opened = opened.pop_all()
+
+    def _open_writer(self) -> StoreWriter:
+        return open_writer(self._pair.target, self._pair.access, keep_versions=self._rules.keeps_versions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.close()
+        self._opened.close()
+
+    def apply(self, paths: Iterable[bytes]) -> Applied:
+        """Write what the source holds, delete what it does not; ephemerals on either side are left alone.
+
+        Raises:
+            ApplicationError: `Conflict`, to be tried again: another attempt of this step writes too.
+            StoreConflict: the fence refuses.
+        """
+        written = 0
+        doomed: list[tuple[bytes, int]] = []
+        ephemerals: set[bytes] = set()
+        for path, mine, theirs in self._both(paths, fenced=True):
+            if mine is not None and migrates(mine):
+                if theirs is None or not self._rules.equal(mine, theirs):
+                    with _contention():
+                        self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
+                    written += 1
+                continue
+            if mine is not None and mine.owner:
+                ephemerals.add(path)
+            if theirs is not None and migrates(theirs) and not self._rules.may_stand_alone(theirs):
+                doomed.append((path, theirs.version))
+        with _contention():
+            self._writer.flush()
+            for path, version in sorted(doomed, key=lambda one: one[0].count(b"/"), reverse=True):
+                self._writer.delete(path, expected=version)
+            self._writer.flush()
+        return Applied(written, len(doomed), frozenset(ephemerals))
+
+    def apply_untouched(self, paths: Iterable[bytes], floor: int) -> Followed:
+        """After the commit: do what `apply` does, but only where no service wrote to the target meanwhile.
+
+        Args:
+            paths: what changed in the source.
+            floor: Oxia numbers what services write above this, and copied versions lie below. A ZooKeeper target has no
+                such line; there a record counts as untouched while its version is lower than that of the source.
+
+        Raises:
+            StoreConflict: the fence refuses.
+        """
+        written = deleted = 0
+        contested: set[bytes] = set()
+        for path, mine, theirs in self._both(paths, fenced=True):
+            if self._as_wanted(mine, theirs):
+                continue
+            wanted = mine if mine is not None and migrates(mine) else None
+            if theirs is not None and not self._untouched(wanted, theirs, floor):
+                contested.add(path)
+                continue
+            try:
+                if wanted is not None:
+                    self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
+                elif theirs is not None:
+                    self._writer.delete(path, expected=theirs.version)
+                done = self._writer.flush()
+            except StoreConflict:
+                contested.add(path)
+                self._writer.close()
+                self._writer = self._open_writer()
+            else:
+                written += done if wanted is not None else 0
+                deleted += done if wanted is None else 0
+        return Followed(written, deleted, frozenset(contested))
+
+    def _untouched(self, mine: Record | None, theirs: Record, floor: int) -> bool:
+        if self._rules.target_is_zookeeper:
+            return mine is None or theirs.version < mine.version
+        return theirs.version <= floor
+
+    def differences(self, paths: Iterable[bytes]) -> list[bytes]:
+        """The paths at which the target is not what it shall be."""
+        return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
+
+    def missing_ephemerals(self, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
+        """Ephemerals of the source that do not stand in the target with a session, with their owners in the source."""
+        return [
+            (path, mine.owner)
+            for path, mine, theirs in self._both(paths)
+            if mine is not None and mine.owner and not (theirs is not None and theirs.owner)
+        ]
+
+    def _as_wanted(self, mine: Record | None, theirs: Record | None) -> bool:
+        if mine is not None and migrates(mine):
+            return theirs is not None and self._rules.equal(mine, theirs)
+        return theirs is None or not migrates(theirs) or self._rules.may_stand_alone(theirs)
+
+    def _both(
+        self, paths: Iterable[bytes], *, fenced: bool = False
+    ) -> Iterator[tuple[bytes, Record | None, Record | None]]:
+        """Path, record of the source and record of the target, by path, and a bounded part at a time."""
+        ordered = sorted(set(paths))
+        for begin in range(0, len(ordered), _AT_ONCE):
+            some = ordered[begin : begin + _AT_ONCE]
+            source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
+            if fenced:
+                self._fence()
+            yield from zip(some, source, target, strict=True)
+
+
+@contextmanager
+def _contention() -> Generator[None]:
+    try:
+        yield
+    except StoreConflict as error:
+        raise ApplicationError(
+            f"another attempt of this step writes to the target too ({error})", type=FailureKind.CONFLICT
+        ) from error
+
+
+def _readable(found: list[Record | Unreadable | None]) -> list[Record | None]:
+    for record in found:
+        if isinstance(record, Unreadable):
+            raise StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}")
+    return [record for record in found if not isinstance(record, Unreadable)]

@@ -1,0 +1,85 @@
+"""Our copy of ledgers beside BookKeeper's own Java client: `python -m bench.bookie_cluster.benchmark` (see `bench/README.md`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.bookie_cluster.pause import measure_pause
+from bench.bookie_cluster.results import KINDS, BookieResults, Kind
+from bench.bookie_cluster.runs import CopyBench
+from bench.bookie_cluster.servers import Clusters
+from bench.lifecycle.machine import machine, positive
+from deploy.devstack.cache import cache_folder
+from deploy.devstack.provision import Toolchain, provision
+
+_OUT = Path(__file__).parent / "out"
+_WARM_UP = 3
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark, print its tables, and write its figures to `bench/out/bookie.json`."""
+    options = _parse(arguments)
+    tools = provision()
+    results = BookieResults(machine(tools) | {"passes": options.passes}, _WARM_UP)
+    for kind in options.kinds:
+        _run_kind(kind, tools, options.passes, results)
+    if not options.skip_pause:
+        results.pause = _measure_pause(tools)
+    print(results.table())
+    _OUT.mkdir(exist_ok=True)
+    for name, content in (("bookie.json", results.summary()), ("bookie-details.json", results.details())):
+        (_OUT / name).write_text(json.dumps(content, indent=1) + "\n")
+        _tell(f"figures are in {_OUT / name}")
+
+
+def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults) -> None:
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
+        folder = Path(scratch)
+        with Clusters(folder, tools) as clusters, CopyBench(clusters, kind, folder, cache_folder() / "bench") as bench:
+            bench.generate()
+            for number in range(1, _WARM_UP + passes + 1):
+                for one in bench.copy_in_turn(number, compare=number > _WARM_UP):
+                    results.passes.append(one)
+                    rate = one.entries / one.seconds
+                    _tell(
+                        f"{kind.name} {number}: {one.copier} {rate:,.0f} entries/s, {one.cpu_seconds['client']:.2f} s"
+                    )
+            if kind is KINDS[0]:
+                for lanes in range(1, (os.cpu_count() or 1) + 1):
+                    results.scaling[lanes] = bench.copy_by_jobs(lanes)
+                    _tell(f"{lanes} jobs at once: {results.scaling[lanes]:,.0f} entries/s")
+
+
+def _measure_pause(tools: Toolchain) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
+        figures = measure_pause(tools, Path(scratch), cache_folder() / "bench")
+    _tell(f"a whole switch: {figures['pause_seconds']:.2f} s between the broker's end and the commit")
+    return figures
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.bookie_cluster.benchmark", description=__doc__)
+    parser.add_argument("--passes", type=positive, default=3, help="passes that count, after three to warm up (3)")
+    parser.add_argument("--kinds", type=_kinds, default=KINDS, help="some of 1KB,64KB,small_ledgers (all)")
+    parser.add_argument("--skip-pause", action="store_true", help="do not measure the pause of a whole switch")
+    return parser.parse_args(arguments)
+
+
+def _kinds(text: str) -> list[Kind]:
+    known = {kind.name: kind for kind in KINDS}
+    if unknown := set(text.split(",")) - set(known):
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
+    return [known[name] for name in text.split(",")]
+
+
+def _tell(line: str) -> None:
+    print(f"[bench] {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

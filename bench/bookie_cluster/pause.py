@@ -1,0 +1,101 @@
+"""How long brokers wait for a whole switch: 10,000 closed ledgers, and 20 topics whose broker was killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from bench.bookie_cluster.runs import PEER
+from bench.lifecycle.children import Child
+from bench.lifecycle.machine import importable
+from bench.metadata_store.measure import execute
+from deploy.devstack.jvm import JavaProgram
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.servers import METADATA_DRIVERS
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import Traffic
+from models.bookie_cluster.input import BookieClusterPlan
+from models.lifecycle.report import Report
+
+CLOSED, OPEN = 10_000, 20
+_ENTRIES, _SIZE = 5, 1_000
+# Far above the ids that the broker uses.
+_FIRST = 1_000_000
+_TOPICS = OPEN + 4
+_MESSAGES = 50
+_START_SECONDS = 180.0
+_RUN_SECONDS = 600.0
+
+
+class PauseFailed(Exception):
+    """The switch was not what it has to be: then its pause means nothing."""
+
+
+def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, float]:
+    """Switch a whole cluster, and return its report's figures.
+
+    Args:
+        tools: the programs.
+        folder: for data and logs.
+        cache: a folder for the compiled peer, which writes the closed ledgers.
+
+    Raises:
+        PauseFailed: fewer ledgers were open, or not all was moved.
+    """
+    spec = StackSpec(
+        zookeepers=1,
+        bookies=2,
+        second_bookies=2,
+        brokers=1,
+        temporal=True,
+        cluster="bench",
+        broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
+    )
+    with Stack(spec, folder / "stack", tools) as stack:
+        _write_closed(stack, tools, folder, cache)
+        with Traffic(stack.broker_url, [f"open-{number}" for number in range(_TOPICS)]) as traffic:
+            traffic.wait_for_more(_MESSAGES)
+        report = _switch(stack, folder)
+    figures = {name: float(value) for name, value in report.figures.items() if isinstance(value, (int, float))}
+    if report.failed_items or figures["tail_recovered_ledgers"] < OPEN or figures["build_copied_ledgers"] < CLOSED:
+        raise PauseFailed(f"{report.summary}: {report.failed_items[:3]}, {figures}")
+    return figures
+
+
+def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> None:
+    options = ("-Xmx1g", *METADATA_DRIVERS)
+    program = JavaProgram(PEER, tools, cache)
+    command = program.command(stack.bookkeeper_uri, stack.second_bookkeeper_uri, "single", options=options)
+    with Child(command, folder / "generator.log") as generator:
+        generator.await_line("READY", _START_SECONDS)
+        generator.order(f"generate {_FIRST} {CLOSED} {_ENTRIES} {_SIZE}")
+        generator.figures(_RUN_SECONDS)
+
+
+def _switch(stack: Stack, folder: Path) -> Report:
+    plan = BookieClusterPlan.model_validate(
+        {
+            "cluster": "bench",
+            "metadata_url": stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": stack.second_bookkeeper_uri},
+            "routing": "restart",
+            "advance_ids": True,
+            "broker_control": "command",
+            "rollback_window": 0,
+        }
+    )
+    dev = [sys.executable, "-m", "cli.app", "dev"]
+    settings = {
+        "TEMPORAL_ADDRESS": stack.temporal_address,
+        "PULSAR_MIGRATE_METRICS_ADDRESS": "",
+        # A crash, so that ledgers stay open.
+        "PULSAR_MIGRATE_BROKER_STOP_COMMAND": json.dumps([*dev, "kill", "broker-1", "--folder", str(stack.folder)]),
+        "PULSAR_MIGRATE_BROKER_START_COMMAND": json.dumps([*dev, "start-brokers", "--folder", str(stack.folder)]),
+        **importable(),
+    }
+    with Child([sys.executable, "-m", "cli.app", "worker"], folder / "worker.log", settings) as worker:
+        worker.await_line("worker ready", _START_SECONDS)
+        return asyncio.run(execute(stack.temporal_address, "BookieClusterSwitch", plan, plan.workflow_id))

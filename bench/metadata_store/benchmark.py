@@ -1,0 +1,98 @@
+"""The metadata store migration beside Pulsar's own: `python -m bench.metadata_store.benchmark` (see `bench/README.md`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.lifecycle.machine import machine, positive
+from bench.metadata_store import dataset
+from bench.metadata_store.measure import Bench
+from bench.metadata_store.peer import Peer
+from bench.metadata_store.results import Results, Run, Side, order
+from bench.metadata_store.servers import Ports, Stores
+from deploy.devstack.cache import cache_folder
+from deploy.devstack.provision import Toolchain, provision
+from deploy.devstack.stack import Stack, StackSpec
+from models.settings import Settings
+
+_OUT = Path(__file__).parent / "out" / "metadata.json"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the benchmark, print its table, and write its figures to `bench/out/metadata.json`."""
+    options = _parse(arguments)
+    tools = provision()
+    results = Results(machine=_machine(options, tools))
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
+        folder = Path(scratch)
+        with Stack(StackSpec(temporal=True), folder / "temporal", tools) as stack:
+            bench = Bench(Peer(tools, _cache()), stack.temporal_address)
+            _run_all(options, tools, bench, folder, results)
+    print(results.table())
+    _OUT.parent.mkdir(exist_ok=True)
+    _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
+    _tell(f"figures are in {_OUT}")
+
+
+def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: Results) -> None:
+    sides = [Side.WORKFLOW, Side.JOBS] if options.skip_peer else [Side.WORKFLOW, Side.PEER, Side.JOBS]
+    ports = Ports()
+    for mb in options.sizes:
+        data = dataset.cached(mb, _cache())
+        results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
+        for number, side in enumerate(order(options.runs, sides), 1):
+            name = f"bench-{mb}mb-{number}"
+            run_folder = folder / name
+            run_folder.mkdir()
+            with Stores(data, run_folder, tools, ports, options.shards) as stores:
+                figures = bench.metadata_store.measure(side, name, data, stores, run_folder)
+            shutil.rmtree(run_folder)
+            results.runs.append(Run(side, mb, figures))
+            _tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
+
+
+def _cache() -> Path:
+    return cache_folder() / "bench"
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.metadata_store.benchmark", description=__doc__)
+    parser.add_argument("--runs", type=positive, default=3, help="runs of each side and size, alternating (3)")
+    parser.add_argument(
+        "--sizes", type=_sizes, default=[50, 500], help="megabytes of metadata, separated by commas (50,500)"
+    )
+    parser.add_argument("--shards", type=positive, default=1, help="shards of Oxia (1)")
+    parser.add_argument("--skip-peer", action="store_true", help="measure our side only")
+    return parser.parse_args(arguments)
+
+
+def _sizes(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
+
+
+def _machine(options: argparse.Namespace, tools: Toolchain) -> dict[str, Any]:
+    return {
+        **machine(tools),
+        "spark_master": Settings().spark_master,
+        "oxia_shards": options.shards,
+        "runs": options.runs,
+    }
+
+
+def _short(figures: dict[str, float]) -> str:
+    shown = ("blocked_seconds", "copy_seconds", "compare_seconds", "total_seconds")
+    return ", ".join(f"{name} {figures[name]:.2f}" for name in shown if name in figures)
+
+
+def _tell(line: str) -> None:
+    print(f"[bench] {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""One run of each side: what is started, and what is measured."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import FailureError
+
+from bench.lifecycle.children import Child
+from bench.lifecycle.machine import importable
+from bench.lifecycle.processes import Meter
+from bench.metadata_store.dataset import Dataset
+from bench.metadata_store.flag import FlagWatch
+from bench.metadata_store.peer import Peer
+from bench.metadata_store.results import Side
+from bench.metadata_store.servers import Stores
+from models.lifecycle.input import MigrationPlan
+from models.lifecycle.names import TASK_QUEUE
+from models.lifecycle.report import Report
+from models.lifecycle.status import PhaseEntry
+from models.metadata_store.flag import FlagPhase
+from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.phases import Phase
+
+_START_SECONDS = 180.0
+_END_SECONDS = 60.0
+_RUN_SECONDS = 1_800.0
+
+
+class MigrationFailed(Exception):
+    """A measured migration did not come to its end."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all runs share.
+
+    Attributes:
+        peer: Pulsar's classes.
+        temporal: `host:port` of the dev server.
+    """
+
+    peer: Peer
+    temporal: str
+
+    def measure(self, side: Side, name: str, dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:
+        """The figures of one run.
+
+        Args:
+            side: who migrates.
+            name: of the run; letters, digits and `-`.
+            dataset: what the source holds.
+            stores: both stores, fresh.
+            logs: a folder for the logs of this run.
+        """
+        if side is Side.PEER:
+            return self._measure_peer(stores, logs)
+        if side is Side.JOBS:
+            return _measure_jobs(dataset, stores, logs)
+        return self._measure_workflow(name, stores, logs)
+
+    def _measure_peer(self, stores: Stores, logs: Path) -> dict[str, float]:
+        with (
+            Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
+            Child(self.peer.coordinator(stores.source, stores.target), logs / "coordinator.log") as coordinator,
+            FlagWatch(stores.zookeeper_address) as flag,
+        ):
+            for child in (participant, coordinator):
+                child.await_line("READY", _START_SECONDS)
+            with Meter({"client": coordinator.pid, **stores.pids}) as meter:
+                coordinator.order("go")
+                own = coordinator.figures(_RUN_SECONDS)
+            flag.await_completed(_END_SECONDS)
+            copying = flag.seconds(FlagPhase.COPYING, FlagPhase.COMPLETED)
+            figures = _blocked(flag, participant)
+        figures["total_seconds"] = own["seconds"]
+        # Its copying alone, without its wait for the participants, is the fairer figure to stand beside our copy.
+        figures["copy_seconds"] = own["seconds"] if copying is None else copying
+        figures["peak_rss_bytes"] = meter.peak_rss_bytes["client"]
+        return figures | _cpu("copy", meter)
+
+    def _measure_workflow(self, name: str, stores: Stores, logs: Path) -> dict[str, float]:
+        plan = MetadataStorePlan.model_validate(
+            {"cluster": name, "source": stores.source, "target": stores.target, "validation_window": 0}
+        )
+        settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
+        with (
+            Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
+            Child([sys.executable, "-m", "cli.app", "worker"], logs / "worker.log", settings) as worker,
+            FlagWatch(stores.zookeeper_address) as flag,
+        ):
+            participant.await_line("READY", _START_SECONDS)
+            worker.await_line("worker ready", _START_SECONDS)
+            with Meter({"client": worker.pid, **stores.pids}) as meter:
+                report = asyncio.run(execute(self.temporal, "MetadataStoreMigration", plan, plan.workflow_id))
+            flag.await_completed(_END_SECONDS)
+            figures = _blocked(flag, participant)
+        figures["total_seconds"] = _total_seconds(report.history)
+        figures["peak_rss_bytes"] = meter.peak_rss_bytes["client"]
+        reported = {key: value for key, value in report.figures.items() if isinstance(value, (int, float))}
+        return figures | _cpu("total", meter) | {f"reported_{key}": value for key, value in reported.items()}
+
+
+async def execute(temporal: str, workflow: str, plan: MigrationPlan, workflow_id: str) -> Report:
+    """Run a migration to its end.
+
+    Args:
+        temporal: `host:port` of the server.
+        workflow: the workflow's type.
+        plan: its input.
+        workflow_id: its id.
+
+    Raises:
+        MigrationFailed: it failed.
+    """
+    client = await Client.connect(temporal, data_converter=pydantic_data_converter)
+    try:
+        async with asyncio.timeout(_RUN_SECONDS):
+            return await client.execute_workflow(
+                workflow, plan, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
+            )
+    except WorkflowFailureError as failure:
+        raise MigrationFailed(_innermost(failure)) from failure
+
+
+def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "bench.metadata_store.ours", stores.source, stores.target, str(dataset.records)]
+    figures: dict[str, float] = {}
+    with Child(command, logs / "jobs.log", importable()) as ours:
+        ours.await_line("READY", _START_SECONDS)
+        for job in ("copy", "compare"):
+            with Meter({"client": ours.pid, **stores.pids}) as meter:
+                ours.order(job)
+                done = ours.figures(_RUN_SECONDS)
+            figures[f"{job}_seconds"] = done["seconds"]
+            figures[f"{job}_peak_rss_bytes"] = meter.peak_rss_bytes["client"]
+            figures |= _cpu(job, meter)
+        ours.end_of_orders()
+    return figures
+
+
+def _blocked(flag: FlagWatch, participant: Child) -> dict[str, float]:
+    """The time with writes blocked, by the flag and as the participant's writes felt it."""
+    participant.end_of_orders()
+    felt = participant.figures(_END_SECONDS)
+    blocked = flag.seconds(FlagPhase.PREPARATION, FlagPhase.COMPLETED)
+    assert blocked is not None, "both ends were awaited"
+    return {"blocked_seconds": blocked, "write_pause_seconds": felt["longest_gap_seconds"]}
+
+
+def _cpu(what: str, meter: Meter) -> dict[str, float]:
+    return {f"{what}_{name}_cpu_seconds": seconds for name, seconds in meter.cpu_seconds.items()}
+
+
+def _total_seconds(history: list[PhaseEntry]) -> float:
+    ended = next(entry.ended for entry in history if entry.phase == Phase.COMPLETED)
+    assert ended is not None, "the migration is done"
+    return (ended - history[0].started).total_seconds()
+
+
+def _innermost(failure: BaseException) -> str:
+    cause = failure
+    while isinstance(cause, (WorkflowFailureError, FailureError)) and cause.cause is not None:
+        cause = cause.cause
+    return str(cause)

@@ -1,0 +1,99 @@
+"""Our bulk jobs alone, in a process with a Spark session that is up: `python -m bench.metadata_store.ours SOURCE TARGET RECORDS`.
+
+Prints READY, and then for each line of its standard input (`copy` or `compare`) one line of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from clients.store import Record
+from clients.stores import Access, open_writer
+from models.metadata_store.flag import CLAIM, Claim
+from models.metadata_store.input import MetadataStorePlan
+from models.settings import Settings
+from models.store_url import parse_store_url
+from spark.engine import SparkEngine
+from spark.metadata_store import jobs
+from spark.metadata_store.spec import Pair
+
+
+class OursFailed(Exception):
+    """Our copy is not what it has to be: then its speed is worth nothing."""
+
+
+class Jobs:
+    """Copy and compare between two stores.
+
+    Args:
+        engine: a session that is up.
+        source: address of the ZooKeeper.
+        target: address of the Oxia.
+        records: how many the source holds.
+    """
+
+    def __init__(self, engine: SparkEngine, source: str, target: str, records: int) -> None:
+        plan = MetadataStorePlan(cluster="bench", source=source, target=target)
+        self._engine, self._records = engine, records
+        self._pair = Pair(plan.source_url, plan.target_url, Access(), parts=plan.concurrency)
+
+    def copy(self) -> dict[str, float]:
+        """Copy everything.
+
+        Raises:
+            OursFailed: fewer records were copied than there are.
+        """
+        self._claim()
+        begin = time.perf_counter()
+        copied = jobs.copy(self._engine, self._pair, tag="copy")
+        seconds = time.perf_counter() - begin
+        if copied.records < self._records:
+            raise OursFailed(f"{copied.records} of {self._records} records were copied")
+        return {"seconds": seconds, "records": copied.records}
+
+    def compare(self) -> dict[str, float]:
+        """Compare everything.
+
+        Raises:
+            OursFailed: the stores differ.
+        """
+        begin = time.perf_counter()
+        found = jobs.compare(self._engine, self._pair, records=self._records, tag="compare")
+        seconds = time.perf_counter() - begin
+        if found.different or found.records < self._records:
+            raise OursFailed(f"{found.records} records compared, different: {found.different[:5]}")
+        return {"seconds": seconds, "records": found.records}
+
+    def _claim(self) -> None:
+        """Say in the target who may write it, as a migration does before its copy."""
+        claim = Claim(workflow_id="bench", run_id="bench", attempt=self._pair.attempt).model_dump_json().encode()
+        writer = open_writer(self._pair.target, self._pair.access, keep_versions=True)
+        try:
+            writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), over=None)
+            writer.flush()
+        finally:
+            writer.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Serve orders until the end of the standard input."""
+    source, target, records = arguments
+    settings = Settings()
+    engine = SparkEngine(
+        settings.spark_master, driver_memory=settings.spark_driver_memory, conf=dict(settings.spark_conf)
+    )
+    engine.start()
+    try:
+        ours = Jobs(engine, str(parse_store_url(source)), str(parse_store_url(target)), int(records))
+        orders = {"copy": ours.copy, "compare": ours.compare}
+        print("READY", flush=True)
+        for line in sys.stdin:
+            print(json.dumps(orders[line.strip()]()), flush=True)
+    finally:
+        engine.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,154 @@
+"""The two stores of one run, as in production: full just-in-time compilation, every write synced to disk."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.metadata_store.dataset import Dataset
+from clients.stores import Access, open_reader
+from deploy.devstack import configs, probes, supervise
+from deploy.devstack.errors import ServerFailed
+from deploy.devstack.ports import PortBlock
+from deploy.devstack.provision import DATA, Toolchain
+from models.store_url import parse_store_url
+
+_START_SECONDS = 180.0
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+_WARM_PARTS = 16
+
+
+class Ports:
+    """Ports of both stores, the same in each run."""
+
+    def __init__(self) -> None:
+        self._block = PortBlock()
+        taken: set[int] = set()
+        for _ in range(3):
+            taken.add(self._block.take(taken))
+        self.zookeeper, self.oxia, self.oxia_metrics = sorted(taken)
+
+
+class Servers:
+    """Servers in one folder, each with a log of its own; killed at the end of the `with`.
+
+    Args:
+        folder: for data and logs.
+        tools: the programs.
+    """
+
+    def __init__(self, folder: Path, tools: Toolchain) -> None:
+        self.folder, self.tools = folder, tools
+        self._servers: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Names of the servers to their process ids."""
+        return {name: process.pid for name, process in self._servers.items()}
+
+    def start(self) -> None:
+        """Start them all, and return when they are ready."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def spawn(self, name: str, command: list[str], ready: Callable[[], bool]) -> Callable[[], None]:
+        """Start one; the result waits until it is ready, or raises `ServerFailed`."""
+        process = supervise.spawn(command, cwd=self.folder, log=self.folder / f"{name}.log", detach=False)
+        self._servers[name] = process
+        return lambda: self._await(name, ready)
+
+    def java(self, main: Sequence[str], *options: str) -> list[str]:
+        """The command line of a Java server, fully compiled as it runs, as in production."""
+        logging = f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}"
+        return [str(self.tools.java), *options, logging, "-cp", f"{self.tools.jars}/*", *main]
+
+    def zookeeper(self, data: Path, port: int, heap_mb: int) -> Callable[[], None]:
+        """Start a ZooKeeper, on what `data` holds."""
+        config = self.folder / "zoo.cfg"
+        config.write_text(configs.render(configs.zookeeper(data, port, {})))
+        main = ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        command = self.java(main, f"-Xmx{heap_mb}m")
+        return self.spawn("zookeeper", command, lambda: probes.zookeeper_serves(port))
+
+    def _await(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not ready():
+            code = self._servers[name].poll()
+            if code is not None or time.monotonic() > deadline:
+                cause = f"was not ready after {_START_SECONDS:.0f} s" if code is None else f"ended with {code}"
+                raise ServerFailed(name, cause, code, supervise.tail(self.folder / f"{name}.log", 30))
+            time.sleep(_POLL_SECONDS)
+
+    def _stop(self) -> None:
+        for process in self._servers.values():
+            process.send_signal(signal.SIGKILL)
+        for process in self._servers.values():
+            process.wait(_STOP_SECONDS)
+
+
+class Stores(Servers):
+    """A ZooKeeper that holds the dataset and has been read once, and an empty Oxia; killed at the end of the `with`.
+
+    Args:
+        dataset: what ZooKeeper loads at its start, from a copy.
+        folder: an empty folder for data and logs.
+        tools: the programs.
+        ports: where they listen.
+        shards: of Oxia.
+    """
+
+    def __init__(self, dataset: Dataset, folder: Path, tools: Toolchain, ports: Ports, shards: int) -> None:
+        self.source = f"zk:{configs.LOOPBACK}:{ports.zookeeper}"
+        self.target = f"oxia://{configs.LOOPBACK}:{ports.oxia}/default"
+        self.zookeeper_address = f"{configs.LOOPBACK}:{ports.zookeeper}"
+        super().__init__(folder, tools)
+        self._dataset, self._ports, self._shards = dataset, ports, shards
+
+    def start(self) -> None:
+        """Start both, and read the dataset once."""
+        data = self.folder / "zookeeper"
+        (data / "version-2").mkdir(parents=True)
+        # A copy: the server replaces the snapshot by one of its own at its start.
+        shutil.copyfile(self._dataset.snapshot, data / "version-2" / "snapshot.1")
+        # In memory a znode takes some 500 bytes beside its value, and the collector needs room.
+        zookeeper_ready = self.zookeeper(data, self._ports.zookeeper, 512 + 5 * self._dataset.mb)
+        oxia_ready = self._start_oxia()
+        zookeeper_ready()
+        oxia_ready()
+        self._warm()
+
+    def _start_oxia(self) -> Callable[[], None]:
+        address = f"{configs.LOOPBACK}:{self._ports.oxia}"
+        folders = [f"--data-dir={self.folder / 'oxia' / 'db'}", f"--wal-dir={self.folder / 'oxia' / 'wal'}"]
+        options = ["-p", address, "-m", f"{configs.LOOPBACK}:{self._ports.oxia_metrics}", "-s", str(self._shards)]
+        command = [str(self.tools.oxia), "standalone", *options, "--wal-sync-data=true", *folders]
+        return self.spawn("oxia", command, lambda: probes.oxia_serves(address))
+
+    def _warm(self) -> None:
+        """Read everything once: the first read after a start is several times slower, whoever does it."""
+        reader = open_reader(parse_store_url(self.source), Access())
+        try:
+            for partition in reader.partitions(_WARM_PARTS):
+                for _ in reader.scan(partition):
+                    continue
+        finally:
+            reader.close()

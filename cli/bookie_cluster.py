@@ -1,0 +1,77 @@
+"""The commands of the bookie cluster switch alone: pace, read mode, the old cluster's client and its ledgers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.operations import against_temporal, ask
+from cli.options import Form, Output, WorkflowId, answer, hint
+from cli.temporal_lines import query_line
+from cli.verbs import checked, give
+from models.bookie_cluster.results import CleanupTargets
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
+
+_QUERY = "list_cleanup_targets"
+
+
+def concurrency_command(
+    workflow_id: WorkflowId,
+    batches: Annotated[str, typer.Argument(metavar="BATCHES", help="Batches of ledgers that are copied at once.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Set how many batches of ledgers are copied at once, while a bookie cluster switch copies."""
+    taken = give(workflow_id, "set_concurrency", checked(Concurrency, {"batches": batches}), Concurrency)
+    answer(output, [f"concurrency: {taken.batches} batches"], taken)
+
+
+def read_mode_command(
+    workflow_id: WorkflowId,
+    mode: Annotated[str, typer.Argument(metavar="MODE", help="DUAL_READ, OLD_CLUSTER_ONLY or NEW_CLUSTER_ONLY.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Tell brokers with the plugin from which bookie clusters to read."""
+    taken = give(workflow_id, "set_read_mode", checked(ReadModeChange, {"mode": mode}), ReadModeChange)
+    answer(output, [f"read mode: {taken.mode}"], taken)
+
+
+def close_client_command(
+    workflow_id: WorkflowId,
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the old cluster.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Have brokers with the plugin close their client of the old cluster, once nothing refers to that."""
+    taken = give(workflow_id, "close_client", checked(ClientClosing, {"cluster": cluster}), ClientClosing)
+    answer(output, [f"brokers closed their client of {taken.cluster}"], taken)
+
+
+def clean_up_command(
+    workflow_id: WorkflowId,
+    *,
+    src_cluster: Annotated[str, typer.Option(help="Name of the old cluster, whose ledgers are deleted.")],
+    max_deletions: Annotated[str | None, typer.Option(metavar="N", help="Most ledgers to delete.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while a broker seems to use the old cluster.")] = False,
+    output: Output = Form.TEXT,
+) -> None:
+    """End the window of a bookie cluster switch and delete the old cluster's ledgers, or list them."""
+    typed = {"src_cluster": src_cluster, "max_deletions": max_deletions, "dry_run": dry_run, "force": force}
+    found = give(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
+    answer(output, _lines(found, "would be deleted" if dry_run else "will be deleted"), found)
+
+
+def cleanup_targets_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
+    """Show the ledgers of the old cluster that a cleanup would delete, as the switch last listed them."""
+    hint(query_line(workflow_id, _QUERY))
+    found = against_temporal(lambda client: ask(client, workflow_id, _QUERY, CleanupTargets))
+    if found is None:
+        answer(output, ["nothing is listed yet: the first listing is made in the rollback window"], {"listed": False})
+    else:
+        answer(output, _lines(found, "would be deleted"), found)
+
+
+def _lines(found: CleanupTargets, what: str) -> list[str]:
+    examples = f", e.g. {', '.join(map(str, found.examples))}" if found.examples else ""
+    deleted = f"{found.ledgers:,} ledgers of {found.cluster} ({found.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
+    return [deleted, f"{found.kept:,} are kept", *(f"kept       {reason}" for reason in found.reasons)]

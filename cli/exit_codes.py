@@ -1,0 +1,96 @@
+"""Exit codes of the command line, and the error that carries one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import IntEnum
+from typing import NoReturn
+
+from models.lifecycle.failures import FailureKind
+
+
+class ExitCode(IntEnum):
+    """What a finished command tells its caller; numbers never change their meaning."""
+
+    OK = 0
+    UNEXPECTED = 1
+    USAGE = 2
+    PRECHECK = 3
+    VERIFICATION = 4
+    REFUSED = 5
+    CONFLICT = 6
+    UNREACHABLE = 7
+    FAILED = 8
+    INTERRUPTED = 130
+
+
+MEANINGS = {
+    ExitCode.OK: "done",
+    ExitCode.UNEXPECTED: "unexpected error",
+    ExitCode.USAGE: "wrong input or settings",
+    ExitCode.PRECHECK: "the precheck found blockers",
+    ExitCode.VERIFICATION: "a comparison found differences",
+    ExitCode.REFUSED: "refused: not legal now",
+    ExitCode.CONFLICT: "already running, or held by another",
+    ExitCode.UNREACHABLE: "Temporal, a worker or a store did not answer",
+    ExitCode.FAILED: "the migration failed or was rolled back",
+    ExitCode.INTERRUPTED: "interrupted",
+}
+
+_OF_FAILURES: dict[str, ExitCode] = {
+    FailureKind.PRECHECK_FAILED: ExitCode.PRECHECK,
+    FailureKind.VERIFICATION_FAILED: ExitCode.VERIFICATION,
+    FailureKind.CONFLICT: ExitCode.CONFLICT,
+    FailureKind.UNREACHABLE: ExitCode.UNREACHABLE,
+    FailureKind.REFUSED: ExitCode.REFUSED,
+    "ValidationError": ExitCode.USAGE,
+}
+
+
+class CommandFailed(Exception):
+    """An expected failure of a command: printed as one line, without a traceback.
+
+    Attributes:
+        code: how the process ends.
+        cause: what is wrong.
+        cure: what to do about it; empty where nothing helps.
+    """
+
+    def __init__(self, code: ExitCode, cause: str, cure: str = "") -> None:
+        super().__init__(cause)
+        # A cause often ends with somebody else's sentence.
+        self.code, self.cause, self.cure = code, f"{cause.rstrip('. ')}.", cure
+
+    def __str__(self) -> str:
+        return f"error: {self.cause}" + (f" cure: {self.cure}" if self.cure else "")
+
+
+def code_of_failure(kind: str | None) -> ExitCode:
+    """The exit code for the type of a migration's failure."""
+    return _OF_FAILURES.get(kind or "", ExitCode.FAILED)
+
+
+def table() -> str:
+    """All exit codes in one line, for the help."""
+    return " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())
+
+
+def report(error: CommandFailed) -> ExitCode:
+    """Print the error where errors belong, and return its exit code."""
+    print(error, file=sys.stderr, flush=True)
+    return error.code
+
+
+def leave(code: int) -> NoReturn:
+    """End the process now, with everything printed.
+
+    The SDK's native threads and Spark's gateway can crash an interpreter that winds down, which would replace the exit
+    code by a signal; nothing of ours is left to wind down here.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            continue
+    os._exit(code)

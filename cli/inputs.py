@@ -1,0 +1,107 @@
+"""Plans from the command line: JSON and options to a checked plan, and what is wrong with it in the user's words."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeGuard, TypeVar, get_args
+
+import pydantic
+from pydantic import BaseModel
+
+from cli.exit_codes import CommandFailed, ExitCode
+from models.lifecycle.input import MigrationPlan
+
+PlanT = TypeVar("PlanT", bound=MigrationPlan)
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SHORT_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def read_plan(model: type[PlanT], text: str | None, options: Mapping[str, str | bool | None]) -> PlanT:
+    """Check a plan.
+
+    Args:
+        model: what the plan has to be.
+        text: JSON, or `@` and the name of a file with JSON; options win over it.
+        options: values by field as typed; None where an option was not given.
+
+    Raises:
+        CommandFailed: the text is not a JSON object, or a field is wrong; the message names it.
+    """
+    values = _read_json(text) if text else {}
+    given = {name: value for name, value in options.items() if value is not None}
+    values |= {name: _value(model.model_fields[name].annotation, value) for name, value in given.items()}
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise CommandFailed(ExitCode.USAGE, f"the plan is wrong: {faults(error)}.", "correct these fields") from error
+
+
+def plan_json(plan: MigrationPlan) -> dict[str, Any]:
+    """The plan as it is sent: JSON values, without what equals the defaults."""
+    return plan.model_dump(mode="json", exclude_defaults=True)
+
+
+def faults(error: pydantic.ValidationError) -> str:
+    """Every fault with its field, in one line."""
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or 'plan'}: {fault['msg'].removeprefix('Value error, ')}"
+        for fault in error.errors(include_url=False)
+    )
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration: `90s`, `30m`, `24h`, `2d`, or ISO 8601 (`PT24H`).
+
+    Raises:
+        CommandFailed: it is neither.
+    """
+    if short := _SHORT_DURATION.fullmatch(text.strip()):
+        return timedelta(seconds=float(short[1]) * _UNITS[short[2]])
+    try:
+        return pydantic.TypeAdapter(timedelta).validate_python(text)
+    except pydantic.ValidationError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{text!r} is no duration.", "write 90s, 30m, 24h, 2d or PT24H") from error
+
+
+def field_help(model: type[MigrationPlan]) -> dict[str, str]:
+    """What the docstrings of the plan and its base say about each field."""
+    found: dict[str, str] = {}
+    for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationPlan)):
+        _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
+        for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
+            found[match[1]] = " ".join(match[2].split())
+    return found
+
+
+def _read_json(text: str) -> dict[str, Any]:
+    try:
+        raw = Path(text[1:]).read_text() if text.startswith("@") else text
+        values: Any = json.loads(raw)
+    except OSError as error:
+        raise CommandFailed(ExitCode.USAGE, f"--input: {error}.", "name a file that can be read") from error
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, f"--input is no JSON: {error}.", "write a JSON object, or @FILE") from error
+    if not isinstance(values, dict):
+        raise CommandFailed(ExitCode.USAGE, "--input is no JSON object.", 'write {"cluster": "…", …}')
+    return values  # pyright: ignore[reportUnknownVariableType] - checked by the plan's model
+
+
+def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    """Whether a field holds several values."""
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _value(annotation: Any, value: object) -> Any:
+    if value == "off" and type(None) in get_args(annotation):
+        return None
+    if not isinstance(value, str):
+        return value
+    if is_model(annotation):
+        # Each value but the last ends at the first `=`.
+        return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
+    return parse_duration(value) if annotation is timedelta else value

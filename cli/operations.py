@@ -1,0 +1,171 @@
+"""What the commands ask of Temporal: start a migration, give it a word, look after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from temporalio.client import (
+    Client,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
+)
+from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.inputs import plan_json
+from cli.view import View, look, not_found
+from models.lifecycle.input import MigrationPlan
+from worker.catalog import Kind
+from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
+from worker.registration import register_search_attributes
+
+AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
+
+ACCEPT_LIMIT = timedelta(seconds=20)
+"""Longest wait for a worker to take or refuse a word."""
+
+EFFECT_LIMIT = timedelta(seconds=60)
+"""Longest wait for a word that was taken to take effect."""
+
+
+def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
+    """Run a command against Temporal.
+
+    Raises:
+        CommandFailed: Temporal does not answer, or refuses.
+    """
+
+    async def connected() -> ResultT:
+        return await work(await connect(quiet_runtime()))
+
+    try:
+        return asyncio.run(connected())
+    except RPCError as error:
+        if error.status in {RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED}:
+            cause, cure = f"Temporal refuses: {error.message}.", "check TEMPORAL_API_KEY and TEMPORAL_NAMESPACE"
+            raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+        if error.status is RPCStatusCode.NOT_FOUND:
+            cure = "check TEMPORAL_NAMESPACE"
+            raise CommandFailed(ExitCode.USAGE, f"Temporal does not find it: {error.message}.", cure) from error
+        cause = f"Temporal does not answer: {error.message}."
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "check the server and TEMPORAL_ADDRESS") from error
+
+
+async def start(client: Client, kind: Kind[Any], plan: MigrationPlan, queue: str) -> str:
+    """Start a migration and return its run id.
+
+    Raises:
+        CommandFailed: it runs already, or the search attributes cannot be registered.
+    """
+    await register_search_attributes(client)
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(plan)}
+    workflow_id = kind.workflow_id(plan)
+    try:
+        handle = await client.start_workflow(
+            kind.workflow,
+            plan_json(plan),
+            id=workflow_id,
+            task_queue=queue,
+            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            search_attributes=TypedSearchAttributes(
+                [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
+            ),
+            static_summary=kind.summary(plan),
+            rpc_timeout=ANSWER_LIMIT,
+        )
+    except WorkflowAlreadyStartedError as error:
+        cure = f"see pulsar-migrate status {workflow_id}"
+        raise CommandFailed(ExitCode.CONFLICT, f"{workflow_id} is running already.", cure) from error
+    return handle.first_execution_run_id or ""
+
+
+async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel, answer: type[AnswerT]) -> AnswerT:
+    """Send an update to a migration and return its answer.
+
+    Raises:
+        CommandFailed: it was refused, nobody took it, or it had no effect in time.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    taken = False
+    try:
+        async with asyncio.timeout(ACCEPT_LIMIT.total_seconds()):
+            update = await handle.start_update(  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
+                name, argument, wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=answer
+            )
+        taken = True
+        async with asyncio.timeout(EFFECT_LIMIT.total_seconds()):
+            return await update.result()
+    except WorkflowUpdateFailedError as error:
+        cause = error.cause
+        code = ExitCode.REFUSED if isinstance(cause, ApplicationError) else ExitCode.FAILED
+        raise CommandFailed(code, f"{cause}.", f"see pulsar-migrate status {workflow_id}") from error
+    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+        raise _not_in_time(workflow_id, name, taken=taken) from error
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        raise await _not_running(client, workflow_id) from error
+
+
+async def ask(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT | None:
+    """Send a query to a migration and return its answer, which may be nothing.
+
+    Raises:
+        CommandFailed: there is no such migration, it does not know the query, or no worker answers.
+        RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        return await handle.query(name, result_type=answer, rpc_timeout=ANSWER_LIMIT)
+    except WorkflowQueryFailedError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{workflow_id} does not know {name}: {error}.") from error
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise not_found(client, workflow_id) from error
+        if error.status is RPCStatusCode.UNAVAILABLE:
+            raise
+        cause = f"no worker answers for {workflow_id} ({error.message})."
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker") from error
+
+
+async def follow(
+    client: Client, workflow_id: str, show: Callable[[View], None], interval: timedelta, lost: Callable[[str], None]
+) -> View:
+    """Show a migration again and again until its end; outages of Temporal are reported and waited out."""
+    while True:
+        try:
+            view = await look(client, workflow_id)
+        except RPCError as error:
+            lost(f"Temporal does not answer ({error.message}); trying again")
+        else:
+            show(view)
+            if view.ended:
+                return view
+        await asyncio.sleep(interval.total_seconds())
+
+
+async def _not_running(client: Client, workflow_id: str) -> CommandFailed:
+    try:
+        described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=ANSWER_LIMIT)
+    except RPCError:
+        return not_found(client, workflow_id)
+    state = described.status.name if described.status else "closed"
+    cure = f"see pulsar-migrate report {workflow_id}"
+    return CommandFailed(ExitCode.REFUSED, f"the migration has ended ({state}). Legal now: none.", cure)
+
+
+def _not_in_time(workflow_id: str, name: str, *, taken: bool) -> CommandFailed:
+    if taken:
+        cause = f"{name} was accepted, but has no effect after {EFFECT_LIMIT.total_seconds():.0f} s."
+        return CommandFailed(ExitCode.UNREACHABLE, cause, f"see pulsar-migrate status {workflow_id}")
+    cause = f"no worker took {name} in {ACCEPT_LIMIT.total_seconds():.0f} s; it can still take effect."
+    return CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker")

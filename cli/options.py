@@ -1,0 +1,59 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated, Any
+
+import pydantic
+import typer
+from pydantic import BaseModel
+
+from cli.exit_codes import CommandFailed, ExitCode
+from models.settings import Settings
+
+
+class Form(StrEnum):
+    """How a command prints its answer."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Output = Annotated[Form, typer.Option("-o", "--output", help="How the answer is printed.")]
+WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The migration's workflow id, e.g. metadata-store/prod.")]
+
+
+def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any]) -> None:
+    """Print an answer on standard output: its lines, or the value as JSON."""
+    if form is Form.TEXT:
+        print(*lines, sep="\n", flush=True)
+    elif isinstance(value, BaseModel):
+        print(value.model_dump_json(indent=2), flush=True)
+    else:
+        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+
+
+def hint(line: str) -> None:
+    """Print on standard error, beside the answer; used for the `temporal` line that a command stands for."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def read_settings() -> Settings:
+    """The settings of this process.
+
+    Raises:
+        CommandFailed: a variable is wrong; the message names it.
+    """
+    try:
+        return Settings()
+    except pydantic.ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        name = f"PULSAR_MIGRATE_{'_'.join(map(str, fault['loc'])).upper()}"
+        raise CommandFailed(ExitCode.USAGE, f"{name}: {fault['msg']}.", f"correct {name}") from error
+    except ValueError as error:
+        # pydantic-settings reports JSON that it cannot read this way; the message names the field only.
+        cause = f"{error} in the environment (prefix PULSAR_MIGRATE_)."
+        raise CommandFailed(ExitCode.USAGE, cause, "write this variable as JSON") from error

@@ -1,0 +1,62 @@
+"""Saved histories against the workflows of this version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pydantic
+from temporalio.client import WorkflowHistory
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer
+
+from cli.exit_codes import CommandFailed, ExitCode
+from worker import catalog as migrations
+from worker.connection import quiet_runtime
+
+_LONGEST = 500
+
+
+def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> dict[Path, str]:
+    """Replay each history; the fault by file, empty where it replays.
+
+    Changed arguments and timeouts of steps go unnoticed: a replay compares which steps are taken, in which order.
+
+    Raises:
+        CommandFailed: a file cannot be read, or is no history.
+    """
+    histories = {file: _read(file) for file in files}
+    return asyncio.run(_replay(histories, list(workflows or migrations.workflows())))
+
+
+async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type]) -> dict[Path, str]:
+    replayer = Replayer(
+        workflows=workflows,
+        data_converter=pydantic_data_converter,
+        workflow_failure_exception_types=[pydantic.ValidationError],
+        runtime=quiet_runtime(),
+    )
+    found: dict[Path, str] = {}
+    for file, history in histories.items():
+        result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+        found[file] = " ".join(str(result.replay_failure).split())[:_LONGEST] if result.replay_failure else ""
+    return found
+
+
+def _read(file: Path) -> WorkflowHistory:
+    try:
+        history = WorkflowHistory.from_json(file.stem, file.read_text())
+    except OSError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be read") from error
+    # The SDK picks the JSON apart as it comes, and hangs in the replay of one without a first event.
+    except Exception as error:
+        raise _no_history(file, " ".join(str(error).split())[:200]) from error
+    if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
+        raise _no_history(file, "it does not begin with the start of a workflow")
+    return history
+
+
+def _no_history(file: Path, cause: str) -> CommandFailed:
+    cure = "save one: pulsar-migrate history ID --to FILE"
+    return CommandFailed(ExitCode.USAGE, f"{file} holds no history: {cause}.", cure)

@@ -1,0 +1,74 @@
+"""`pulsar-migrate start KIND`: one command for each kind of migration, with one option for each field of its plan."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+from pydantic.fields import FieldInfo
+from temporalio.client import Client
+
+from cli.exit_codes import ExitCode
+from cli.inputs import field_help, is_model, read_plan
+from cli.operations import against_temporal, start
+from cli.options import Form, Output, answer, hint, read_settings
+from cli.status import watch
+from cli.temporal_lines import start_line
+from worker.catalog import KINDS, Kind
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start a migration; its plan is checked first.")
+
+_INPUT = Annotated[str | None, typer.Option("--input", metavar="JSON|@FILE", help="The plan; options win over it.")]
+_WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its end.")]
+
+
+def _command(kind: Kind[Any]) -> Callable[..., None]:
+    def run(**values: Any) -> None:
+        text, form, wait = values.pop("input_"), values.pop("output"), values.pop("wait")
+        _start(kind, read_plan(kind.plan, text, values), form, wait=wait)
+
+    run.__doc__ = f"Start {kind.workflow}. Durations: 90s, 30m, 24h or PT24H."
+    texts = field_help(kind.plan)
+    named = {name: _option(name, field, texts.get(name, "")) for name, field in kind.plan.model_fields.items()}
+    shared = {"input_": (_INPUT, None), "output": (Output, Form.TEXT), "wait": (_WAIT, False)}
+    run.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - read by `inspect.signature`
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+            for name, (annotation, default) in {**named, **shared}.items()
+        ]
+    )
+    return run
+
+
+def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
+    flag = name.replace("_", "-")
+    if field.annotation is bool:
+        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text, show_default=False)], None
+    unit = "DURATION" if field.annotation is timedelta else "VALUE"
+    if is_model(field.annotation):
+        unit = "=".join(field.annotation.model_fields).upper()
+    return Annotated[str | None, typer.Option(f"--{flag}", metavar=unit, help=text, show_default=False)], None
+
+
+def _start(kind: Kind[Any], plan: Any, form: Form, *, wait: bool) -> None:
+    queue = read_settings().task_queue
+    hint(start_line(kind, plan, queue))
+
+    async def work(client: Client) -> ExitCode:
+        run_id = await start(client, kind, plan, queue)
+        workflow_id = kind.workflow_id(plan)
+        started = {"workflow_id": workflow_id, "run_id": run_id}
+        if not wait:
+            line = f"started {workflow_id} (run {run_id}); see pulsar-migrate status {workflow_id} --watch"
+            answer(form, [line], started)
+            return ExitCode.OK
+        return await watch(client, workflow_id, form)
+
+    raise typer.Exit(against_temporal(work))
+
+
+for _kind in KINDS.values():
+    app.command(_kind.name)(_command(_kind))

@@ -1,0 +1,165 @@
+"""What a command shows of a migration: its own status, joined with what Temporal knows of its steps and its end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import BaseModel
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from cli.exit_codes import CommandFailed, ExitCode, code_of_failure
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, Status
+from worker.connection import ANSWER_LIMIT
+
+Handle = WorkflowHandle[Any, Report]
+
+
+class Step(BaseModel):
+    """A step that runs or waits for its next attempt.
+
+    Attributes:
+        attempt: counts from 1.
+        last_failure: why the attempt before ended; empty in the first.
+        next_attempt: when it is tried again, if it waits for that.
+    """
+
+    name: str
+    attempt: int
+    last_failure: str
+    next_attempt: datetime | None
+    worker: str
+
+
+class Failure(BaseModel):
+    """Why a migration ended without a report."""
+
+    kind: str
+    message: str
+
+
+class View(BaseModel):
+    """Everything known of one migration.
+
+    Attributes:
+        execution: Temporal's word for the workflow: RUNNING, COMPLETED, FAILED, …
+        phase: as the search attribute has it, which needs no worker.
+        status: the migration's own answer; None where no worker gave it, and `silence` says why.
+        steps: pending steps.
+        report: of a migration that ended with one; otherwise `failure` says why not.
+    """
+
+    workflow_id: str
+    run_id: str
+    execution: str
+    started: datetime
+    closed: datetime | None
+    phase: str
+    status: Status | None
+    silence: str
+    steps: list[Step]
+    report: Report | None
+    failure: Failure | None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the workflow is closed."""
+        return self.execution != WorkflowExecutionStatus.RUNNING.name
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code that stands for the end; OK while it runs."""
+        if self.failure:
+            return code_of_failure(self.failure.kind)
+        return code_of_report(self.report) if self.report else ExitCode.OK
+
+
+def code_of_report(report: Report) -> ExitCode:
+    """The exit code for a migration that ended with a report."""
+    if report.outcome is Outcome.PLANNED:
+        # A dry run that found blockers ends well as a workflow.
+        return ExitCode.PRECHECK if report.figures.get("blockers") else ExitCode.OK
+    return ExitCode.OK if report.outcome is Outcome.DONE else ExitCode.FAILED
+
+
+async def look(client: Client, workflow_id: str, *, with_status: bool = True) -> View:
+    """Ask Temporal, and the migration through one of its workers.
+
+    Raises:
+        CommandFailed: there is no such workflow, or it is no migration.
+        RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle(workflow_id, result_type=Report)
+    try:
+        described = await handle.describe(rpc_timeout=ANSWER_LIMIT)
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise not_found(client, workflow_id) from error
+        raise
+    status, silence = await _ask(handle, described) if with_status else (None, "")
+    report, failure = await _end(handle, described)
+    phases = described.search_attributes.get("MigrationPhase", [])
+    return View(
+        workflow_id=workflow_id,
+        run_id=described.run_id,
+        execution=described.status.name if described.status else "UNKNOWN",
+        started=described.start_time,
+        closed=described.close_time,
+        phase=str(phases[0]) if phases else "",
+        status=status,
+        silence=silence,
+        steps=[_step(pending) for pending in described.raw_description.pending_activities],
+        report=report,
+        failure=failure,
+    )
+
+
+def not_found(client: Client, workflow_id: str) -> CommandFailed:
+    """There is no such workflow."""
+    cure = "list migrations: temporal workflow list --query 'MigrationKind IS NOT NULL'"
+    return CommandFailed(ExitCode.USAGE, f"no workflow {workflow_id} in namespace {client.namespace}.", cure)
+
+
+async def _ask(handle: Handle, described: WorkflowExecutionDescription) -> tuple[Status | None, str]:
+    try:
+        return await handle.query("status", result_type=Status, rpc_timeout=ANSWER_LIMIT), ""
+    except WorkflowQueryFailedError as error:
+        cause = f"{handle.id} ({described.workflow_type}) is no migration: {error}."
+        raise CommandFailed(ExitCode.USAGE, cause, "name the id of a migration") from error
+    except RPCError as error:
+        if error.status is RPCStatusCode.UNAVAILABLE:
+            raise
+        return None, f"no worker on the queue {described.task_queue} answers ({error.message})"
+
+
+async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple[Report | None, Failure | None]:
+    if described.status is WorkflowExecutionStatus.RUNNING:
+        return None, None
+    try:
+        return await handle.result(rpc_timeout=ANSWER_LIMIT), None
+    except WorkflowFailureError as error:
+        cause = error.cause
+        kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
+        return None, Failure(kind=kind, message=str(cause))
+
+
+def _step(pending: PendingActivityInfo) -> Step:
+    waits = pending.HasField("next_attempt_schedule_time")
+    return Step(
+        name=pending.activity_type.name,
+        attempt=pending.attempt,
+        last_failure=pending.last_failure.message,
+        next_attempt=pending.next_attempt_schedule_time.ToDatetime(tzinfo=UTC) if waits else None,
+        worker=pending.last_worker_identity,
+    )

@@ -1,0 +1,67 @@
+"""Changes to many nodes of which each may fail by itself, though many go into one multi and several are in flight."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from clients.zookeeper import wire
+from clients.zookeeper.connection import Connection, error_for
+from clients.zookeeper.ops import REQUEST_BYTES
+
+#: Requests in flight, and changes in one of them.
+_WINDOW, _CHANGES = 8, 500
+#: What a change fails with because of its own node.
+_OWN = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
+
+
+def change_each(connection: Connection, changes: Sequence[bytes]) -> list[int]:
+    """Do every change that can be done.
+
+    A multi is done whole or not at all: where one of its changes cannot be done, the others are sent again without it.
+    So this is fast where few fail, and changes that are likely to fail are better left out.
+
+    Args:
+        connection: idle, and idle again afterwards.
+        changes: parts of a multi (`wire.op_create`, `op_set`, `op_delete`), none of which needs another one.
+
+    Returns:
+        For each change 0, or the error of its own node: NO_NODE, NODE_EXISTS, BAD_VERSION or NOT_EMPTY.
+
+    Raises:
+        StoreError: the server refuses or fails; which changes were done is not known.
+    """
+    errors = [wire.OK] * len(changes)
+    waiting = deque(_packed(changes))
+    flying: deque[list[int]] = deque()
+    while waiting or flying:
+        while waiting and len(flying) < _WINDOW:
+            batch = waiting.popleft()
+            flying.append(batch)
+            connection.submit(wire.MULTI, wire.multi([changes[number] for number in batch]))
+        answer = connection.receive()
+        batch = flying.popleft()
+        if answer.error:
+            raise error_for(answer.error, f"changing {len(batch)} nodes at {connection.host}")
+        part, error = wire.read_multi_failure(answer.frame)
+        if not error:
+            continue
+        if error not in _OWN:
+            raise error_for(error, f"changing {len(batch)} nodes at {connection.host}")
+        errors[batch.pop(part)] = error
+        if batch:
+            waiting.append(batch)
+    return errors
+
+
+def _packed(changes: Sequence[bytes]) -> list[list[int]]:
+    """Numbers of the changes, those of one request together."""
+    batches: list[list[int]] = []
+    size = REQUEST_BYTES
+    for number, change in enumerate(changes):
+        if size + len(change) > REQUEST_BYTES or len(batches[-1]) >= _CHANGES:
+            batches.append([])
+            size = 0
+        batches[-1].append(number)
+        size += len(change)
+    return batches

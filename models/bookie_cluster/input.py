@@ -1,0 +1,171 @@
+"""Input of the bookie cluster switch (PIP-477)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+from pydantic import AfterValidator, Field, model_validator
+
+from models.bookie_registry import REGISTRY, RESERVED
+from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
+from models.lifecycle.base import Frozen
+from models.lifecycle.input import MigrationPlan, SourceCleanup
+from models.store_url import StoreUrl, parse_store_url
+
+KIND = "bookie-cluster-switch"
+
+
+def _zookeeper(text: str) -> str:
+    url = parse_store_url(text)
+    if url.scheme != "zk":
+        raise ValueError(f"{text!r}: the registry of bookie clusters is kept in ZooKeeper only; write zk:host:port")
+    return str(url)
+
+
+def _node(text: str) -> str:
+    if not text.startswith("/") or text.rstrip("/") != text or "//" in text:
+        raise ValueError(f"{text!r} is no path of a node; write /a/b")
+    return text
+
+
+class Routing(StrEnum):
+    """How brokers find a ledger's cluster.
+
+    `restart`: brokers of today read one cluster, and change it by a restart; every ledger moves.
+    `attribution`: brokers with the plugin of PIP-477 ask each ledger's attribution; schema and cursor ledgers move.
+    """
+
+    RESTART = "restart"
+    ATTRIBUTION = "attribution"
+
+
+class LedgerScope(StrEnum):
+    """Which ledgers move with routing `restart`: all of the cluster, or those that Pulsar's metadata refers to."""
+
+    ALL = "all"
+    REFERENCED = "referenced"
+
+
+class BrokerControl(StrEnum):
+    """Who stops and starts brokers: people, or the command or webhook that the worker's settings name."""
+
+    MANUAL = "manual"
+    COMMAND = "command"
+    WEBHOOK = "webhook"
+
+
+class Direction(StrEnum):
+    """`forward`: from the plan's source to its target. `back`: the rollback, from target to source."""
+
+    FORWARD = "forward"
+    BACK = "back"
+
+
+class BookieCluster(Frozen):
+    """One BookKeeper cluster: its name in the registry, and its metadataServiceUri as brokers take it."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
+    metadataServiceUri: Annotated[  # noqa: N815 - the proposal's name
+        str, AfterValidator(lambda text: str(parse_ledger_store_uri(text)))
+    ]
+
+    @property
+    def uri(self) -> LedgerStoreUri:
+        """The address, taken apart."""
+        return parse_ledger_store_uri(self.metadataServiceUri)
+
+    @property
+    def root(self) -> StoreUrl:
+        """The root of the ledgers' metadata."""
+        return self.uri.url
+
+
+class Ends(NamedTuple):
+    """The two clusters of one direction: entries are read from `source` and written to `target`."""
+
+    source: BookieCluster
+    target: BookieCluster
+
+    @property
+    def switch_id(self) -> str:
+        """Name of the node that holds this direction's progress."""
+        return f"{self.source.name}-to-{self.target.name}"
+
+
+class BookieClusterPlan(MigrationPlan):
+    """Input of `BookieClusterSwitch`.
+
+    Attributes:
+        metadata_url: the brokers' metadata store, `zk:host:port[,...][/chroot]`.
+        source: the cluster that brokers use now.
+        target: the cluster that they shall use.
+        routing: `restart` or `attribution`.
+        ledgers: which ledgers move with routing `restart`.
+        rollback_window: how long the way back stays open after PROMOTE.
+        migration_concurrency: batches of ledgers that are copied at once.
+        old_ledger_read_timeout: longest wait for one answer of a bookie, before the next replica is asked.
+        throttle: limit of the copy in megabytes of entries per second; none by default.
+        broker_control: who stops and starts brokers with routing `restart`.
+        pause_deadline: longest time between the last broker's end and the commit; then brokers go back to the source.
+        advance_ids: let the target's id generator jump above all ids in use (a node HOB-n), if it is behind.
+        skip_idgen_precheck: go on although new ids may collide with old ones. For a laboratory only: messages are lost.
+        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source's ledgers.
+        cleanup_at_window_end: clean up when the window ends, without being told.
+        max_deletions: most ledgers that one cleanup deletes; None for no limit.
+        registry_path: the registry's node in the brokers' metadata store.
+        deletion_delay: with routing `attribution`, how long the target's copies are kept after a rollback.
+        full_verify: compare all ledgers' entries once more while brokers are stopped.
+    """
+
+    metadata_url: Annotated[str, AfterValidator(_zookeeper)]
+    source: BookieCluster
+    target: BookieCluster
+    routing: Routing
+    ledgers: LedgerScope = LedgerScope.ALL
+    rollback_window: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    migration_concurrency: int = Field(default=16, ge=1, le=1024)
+    old_ledger_read_timeout: timedelta = Field(default=timedelta(seconds=5), gt=timedelta(0), le=timedelta(minutes=5))
+    throttle: float | None = Field(default=None, gt=0)
+    broker_control: BrokerControl = BrokerControl.MANUAL
+    pause_deadline: timedelta = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=1))
+    advance_ids: bool = False
+    skip_idgen_precheck: bool = False
+    cleanup: SourceCleanup = SourceCleanup.LEAVE
+    cleanup_at_window_end: bool = False
+    max_deletions: int | None = Field(default=None, ge=1)
+    registry_path: Annotated[str, AfterValidator(_node)] = REGISTRY
+    deletion_delay: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    full_verify: bool = False
+
+    @model_validator(mode="after")
+    def _clusters_fit(self) -> BookieClusterPlan:
+        if self.source.name == self.target.name:
+            raise ValueError(f"source and target have the same name, {self.source.name!r}")
+        for cluster in (self.source, self.target):
+            if cluster.name in RESERVED:
+                raise ValueError(f"{cluster.name!r} is a node of the registry itself; choose another name")
+        if self.source.root.overlaps(self.target.root):
+            raise ValueError(
+                f"source {self.source.metadataServiceUri} and target {self.target.metadataServiceUri} are, or hold, "
+                "the same root; two clusters need roots of their own"
+            )
+        if self.routing is Routing.ATTRIBUTION and self.ledgers is not LedgerScope.ALL:
+            raise ValueError("ledgers: with routing `attribution` schema and cursor ledgers move; leave this out")
+        return self
+
+    @property
+    def store(self) -> StoreUrl:
+        """The brokers' metadata store, taken apart."""
+        return parse_store_url(self.metadata_url)
+
+    @property
+    def workflow_id(self) -> str:
+        """One switch for each cluster at a time: a second start is refused by the server."""
+        return f"{KIND}/{self.cluster}"
+
+    def ends(self, direction: Direction) -> Ends:
+        """From where to where entries go."""
+        back = direction is Direction.BACK
+        return Ends(self.target, self.source) if back else Ends(self.source, self.target)

@@ -1,0 +1,18 @@
+"""Phases of the bookie cluster switch (PIP-477)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """The phases of PIP-477, with the way back."""
+
+    REGISTER = "REGISTER"
+    PRECHECK = "PRECHECK"
+    BUILD = "BUILD"
+    SWITCH = "SWITCH"
+    PROMOTE = "PROMOTE"
+    ROLLBACK_WINDOW = "ROLLBACK_WINDOW"
+    CLEANUP = "CLEANUP"
+    ROLLED_BACK = "ROLLED_BACK"

@@ -1,0 +1,233 @@
+"""What the activities of the bookie cluster switch return."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from models.lifecycle.base import Frozen
+from models.lifecycle.failures import Blocker
+
+
+class Registration(Frozen):
+    """Result of REGISTER.
+
+    Attributes:
+        added: the clusters that were added to the registry.
+        epoch: of its last directive.
+        committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
+    """
+
+    added: tuple[str, ...]
+    epoch: int
+    committed: bool = False
+
+
+class LedgerSurvey(Frozen):
+    """What moves.
+
+    Attributes:
+        ledgers: ledgers of the source that the switch moves; `unsealed` of them are open or in recovery.
+        entry_bytes: sum of their lengths, of each entry once, as their metadata say (open ledgers count as 0).
+        kinds: number of ledgers by component (`managed-ledger`, `schema`, ...; `other` for those without).
+        references: positions in Pulsar's metadata that refer to a ledger.
+        dangling: referred to, but absent from the source already; at most 100 are named.
+        largest_ensemble: the largest ensemble among them.
+    """
+
+    ledgers: int
+    unsealed: int
+    entry_bytes: int
+    kinds: dict[str, int]
+    references: int
+    dangling: tuple[str, ...]
+    dangling_count: int
+    largest_ensemble: int
+
+
+class IdCheck(Frozen):
+    """The gate of I11: whether every new ledger of the target gets an id above all that are in use.
+
+    Attributes:
+        highest: highest id that the source's generator gave out, that one of its ledgers has, or that Pulsar's metadata
+            name.
+        next_id: the id that the target's generator hands out next.
+        cure: number of the node HOB-n that would put it above; 0 where it is above.
+    """
+
+    highest: int
+    next_id: int
+    cure: int
+
+    @property
+    def safe(self) -> bool:
+        """Whether ids stay unique and grow."""
+        return self.next_id > self.highest
+
+
+class SwitchPrecheck(Frozen):
+    """Result of PRECHECK; in a dry run it is the plan.
+
+    Attributes:
+        blockers: what must be cured first; empty means that the switch can start.
+        warnings: what the operator should know.
+        steps: what will be done, in sentences.
+        brokers: registered brokers, with their versions.
+        bookies: writable bookies of the target.
+        free_bytes: space on them; `needed_bytes` is what the copy takes, replicas included.
+    """
+
+    blockers: tuple[Blocker, ...]
+    warnings: tuple[str, ...]
+    steps: tuple[str, ...]
+    survey: LedgerSurvey | None
+    ids: IdCheck | None
+    brokers: tuple[str, ...]
+    bookies: tuple[str, ...]
+    free_bytes: int
+    needed_bytes: int
+    estimated_copy_seconds: float
+    estimated_pause_seconds: float
+    estimate_basis: str
+
+
+class CopySummary(Frozen):
+    """What a copy of ledgers did.
+
+    Attributes:
+        copied: ledgers written to the target, read back, and found equal.
+        equal: ledgers that stood there already, compared in full, and were equal.
+        known: ledgers that an earlier attempt had verified, and that have not changed since.
+        recovered: open ledgers that were fenced and closed first.
+        left_open: ledgers that are open; they follow when their writers are stopped.
+        gone: ledgers that were deleted at the source meanwhile.
+        entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
+        compared: entries compared on both sides.
+        failed: ledgers that could not be copied or that differ, and why; at most 100 are named.
+        failed_count: how many there are.
+    """
+
+    copied: int = 0
+    equal: int = 0
+    known: int = 0
+    recovered: int = 0
+    left_open: int = 0
+    gone: int = 0
+    entries: int = 0
+    entry_bytes: int = 0
+    compared: int = 0
+    failed: tuple[str, ...] = ()
+    failed_count: int = 0
+    seconds: float = 0.0
+
+
+class BrokersStopped(Frozen):
+    """No broker is registered any more: when the last one vanished, as far as it was seen, and who was there."""
+
+    since: datetime
+    brokers: tuple[str, ...]
+
+
+class TailCopy(Frozen):
+    """Result of SWITCH with routing `restart`: the target holds everything.
+
+    Attributes:
+        copy_summary: what was copied and compared while brokers were stopped.
+        checked: ledgers whose metadata were compared, all of the source.
+        removed: copies of ledgers that the source has deleted since.
+        references: positions in Pulsar's metadata whose ledger stands in the target.
+        missing: positions whose ledger does not; at most 100 are named.
+        missing_count: how many.
+    """
+
+    copy_summary: CopySummary
+    checked: int
+    removed: int
+    references: int
+    missing: tuple[str, ...] = ()
+    missing_count: int = 0
+
+
+class Directive(Frozen):
+    """`switch-target` was set: its epoch, and when."""
+
+    epoch: int
+    at: datetime
+
+
+class BrokersOn(Frozen):
+    """Brokers run, and it was proven where they write.
+
+    Attributes:
+        brokers: name and evidence of each.
+        new_ledgers: ledgers created there by brokers since the switch, at least one for each broker.
+        since: when the first of them was registered, as far as it was seen.
+    """
+
+    brokers: tuple[str, ...]
+    new_ledgers: int
+    since: datetime
+
+
+class Promotion(Frozen):
+    """Result of promoting, or of demoting, attributions.
+
+    Attributes:
+        schemas: schema locators rewritten by compare-and-set.
+        cursors: cursors rewritten by their topic's owner.
+        already: positions that carried the attribution before.
+        rollovers: cursors whose ledger changed before the owner was asked (`promotedViaRolloverFallback`).
+        deferred: positions whose ledger is open, or not known to be equal on both sides; they stay where they are.
+        contested: locators that others kept changing; the next round takes them.
+        failed: what could not be promoted, and why; at most 100 are named.
+    """
+
+    schemas: int
+    cursors: int
+    already: int
+    rollovers: int
+    deferred: tuple[str, ...] = ()
+    deferred_count: int = 0
+    contested: int = 0
+    failed: tuple[str, ...] = ()
+    failed_count: int = 0
+
+
+class CleanupTargets(Frozen):
+    """Ledgers of the old cluster that may be deleted.
+
+    Attributes:
+        ledgers: how many, with `entry_bytes` in all; `examples` are the lowest ids.
+        kept: how many are not, and `reasons` why.
+    """
+
+    cluster: str
+    ledgers: int
+    entry_bytes: int
+    examples: tuple[int, ...]
+    kept: int
+    reasons: tuple[str, ...]
+
+
+class SwitchCensus(Frozen):
+    """How things stand in the window.
+
+    Attributes:
+        brokers: each registered broker, with the cluster that it uses.
+        strays: ledgers that brokers created in the old cluster since the switch; none is as it should be.
+        restamped: attributions that a broker had dropped, and that were set again.
+        gained: ledgers that only the new cluster has: what a rollback would copy back, with `gained_bytes`.
+    """
+
+    brokers: tuple[str, ...]
+    strays: tuple[str, ...]
+    restamped: int
+    gained: int
+    gained_bytes: int
+    targets: CleanupTargets
+
+
+class LedgersDeleted(Frozen):
+    """Result of one bounded step of deleting: what was deleted, and what is left to delete."""
+
+    deleted: int
+    left: int

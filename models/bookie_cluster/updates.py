@@ -1,0 +1,50 @@
+"""What an operator tells a running bookie cluster switch beside the verbs."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from models.bookie_registry import ReadMode
+from models.lifecycle.base import Frozen
+
+
+class CleanupOrder(Frozen):
+    """Argument of the update `clean_up` (PIP-477, "CLI Commands").
+
+    Attributes:
+        src_cluster: the cluster to clean; must be the one that the switch left.
+        dry_run: only list what would be deleted.
+        max_deletions: most ledgers to delete.
+        force: delete although a broker still seems to use the old cluster, and also ledgers that nothing refers to and
+            that were never copied. What is referred to and not verified in the new cluster is never deleted.
+    """
+
+    src_cluster: str
+    dry_run: bool = False
+    max_deletions: int | None = Field(default=None, ge=1)
+    force: bool = False
+
+
+class Concurrency(Frozen):
+    """Argument of the update `set_concurrency`: batches of ledgers that are copied at once."""
+
+    batches: int = Field(ge=1, le=1024)
+
+
+class Pace(Frozen):
+    """How fast the copy goes: megabytes of entries per second (None: no limit), and batches of ledgers at once."""
+
+    throttle: float | None
+    concurrency: int
+
+
+class ReadModeChange(Frozen):
+    """Argument of the update `set_read_mode`."""
+
+    mode: ReadMode
+
+
+class ClientClosing(Frozen):
+    """Argument of the update `close_client`: the old cluster, whose client brokers shall close."""
+
+    cluster: str

@@ -1,0 +1,145 @@
+"""Which of the operator's verbs is legal when: the part of a migration that needs no server.
+
+A migration goes through phases. Each phase enters with rules; a verb is judged by the rules of the phase that runs, so
+that a verb given too early, twice or too late is answered and does no harm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from models.lifecycle.status import Undo
+from models.lifecycle.verbs import Verb, Verdict
+
+ENDED = "the migration has ended"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an operator may do while a phase runs.
+
+    Attributes:
+        undo: how the phase is undone.
+        undo_cost: what a rollback would do and cost now, in a sentence.
+        no_rollback: why `rollback` is refused; empty where it is legal.
+        no_pause: why `pause` is refused; empty where it is legal.
+        no_cleanup: why `cleanup` is refused; empty where it is legal.
+        gate: what `proceed` does here; empty where no gate is closed.
+    """
+
+    undo: Undo
+    undo_cost: str
+    no_rollback: str = ""
+    no_pause: str = ""
+    no_cleanup: str = "there is nothing to clean up before the migration is committed"
+    gate: str = ""
+
+
+class Lifecycle:
+    """The state that verbs change, and the judgement over them."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.ended = False
+        self.paused = False
+        self.rollback_wanted = False
+        self.cleanup_wanted = False
+        self.proceed_wanted = False
+
+    def enter(self, rules: Rules) -> None:
+        """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
+        self.rules = rules
+        self.proceed_wanted = False
+        self.cleanup_wanted = False
+        if rules.no_pause:
+            self.paused = False
+
+    def revise(self, rules: Rules) -> None:
+        """Judge the running phase by other rules from now on; what was taken stays taken."""
+        self.rules = rules
+
+    def close_gate(self, effect: str) -> None:
+        """Close a gate inside the running phase; `effect` says what `proceed` does there."""
+        self.rules, self.proceed_wanted = replace(self.rules, gate=effect), False
+
+    def open_gate(self) -> None:
+        """The phase goes on: the `proceed` that opened its gate is used up."""
+        self.rules, self.proceed_wanted = replace(self.rules, gate=""), False
+
+    def undo(self) -> None:
+        """The way back begins: it honours the rollback, and verbs are judged by its own rules from now on."""
+        self.rollback_wanted = False
+
+    def commit(self) -> None:
+        """The migration turned out to be committed: a rollback that was taken came too late."""
+        self.rollback_wanted = False
+
+    def end(self) -> None:
+        """Nothing is legal from now on."""
+        self.ended = True
+        self.paused = False
+
+    def legal(self) -> tuple[Verb, ...]:
+        """The verbs that would be accepted now."""
+        return tuple(verb for verb in Verb if not self._refusal(verb))
+
+    def judge(self, verb: Verb) -> Verdict:
+        """Say what a verb would do now, without doing it."""
+        refusal = self._refusal(verb)
+        why = refusal or self._effect(verb)
+        return Verdict(verb=verb, accepted=not refusal, why=why, legal=self.legal())
+
+    def take(self, verb: Verb) -> Verdict:
+        """Judge a verb, and let it take effect where it is legal; the verdict names what is legal after it."""
+        verdict = self.judge(verb)
+        if verdict.accepted:
+            match verb:
+                case Verb.ROLLBACK:
+                    self.rollback_wanted, self.paused = True, False
+                case Verb.CLEANUP:
+                    self.cleanup_wanted = True
+                case Verb.PAUSE:
+                    self.paused = True
+                case Verb.RESUME:
+                    self.paused = False
+                case Verb.PROCEED:
+                    self.proceed_wanted, self.cleanup_wanted = True, False
+        return verdict.model_copy(update={"legal": self.legal()})
+
+    def _refusal(self, verb: Verb) -> str:
+        if self.ended:
+            return ENDED
+        if self.rollback_wanted:
+            return "a rollback is under way" if verb is not Verb.ROLLBACK else "a rollback was asked for already"
+        match verb:
+            case Verb.ROLLBACK:
+                return self.rules.no_rollback
+            case Verb.CLEANUP:
+                return self.rules.no_cleanup or self._cleanup_settled()
+            case Verb.PAUSE:
+                return self.rules.no_pause or ("it is paused already" if self.paused else "")
+            case Verb.RESUME:
+                return "" if self.paused else "it is not paused"
+            case Verb.PROCEED:
+                if not self.rules.gate:
+                    return "no gate is closed"
+                return "proceed was given already" if self.proceed_wanted else ""
+
+    def _cleanup_settled(self) -> str:
+        # The word that keeps more wins: `proceed` takes a cleanup back, and not the other way round.
+        if self.proceed_wanted:
+            return "proceed was given already"
+        return "cleanup was asked for already" if self.cleanup_wanted else ""
+
+    def _effect(self, verb: Verb) -> str:
+        match verb:
+            case Verb.ROLLBACK:
+                return self.rules.undo_cost
+            case Verb.CLEANUP:
+                return "the window ends, and what the plan says of the source is done"
+            case Verb.PAUSE:
+                return "pauses; `resume` goes on"
+            case Verb.RESUME:
+                return "goes on"
+            case Verb.PROCEED:
+                return self.rules.gate

@@ -1,0 +1,54 @@
+"""The operator's verbs, and what else an operator tells a running migration."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+
+from pydantic import Field
+
+from models.lifecycle.base import Frozen
+
+
+class Verb(StrEnum):
+    """What an operator can ask for while a migration runs."""
+
+    ROLLBACK = "rollback"
+    CLEANUP = "cleanup"
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROCEED = "proceed"
+
+
+class Steering(Frozen):
+    """The argument of the `steer` update: a verb, and why it is given."""
+
+    verb: Verb
+    reason: str = ""
+
+
+class Verdict(Frozen):
+    """The answer to a verb.
+
+    Attributes:
+        accepted: whether it takes effect.
+        why: the reason of a refusal, or what happens now.
+        legal: the verbs that are legal at this moment.
+    """
+
+    verb: Verb
+    accepted: bool
+    why: str
+    legal: tuple[Verb, ...]
+
+
+class WindowChange(Frozen):
+    """Argument of the update `change_window`: the time that the window shall have left from now on."""
+
+    remaining: timedelta = Field(ge=timedelta(0))
+
+
+class Speed(Frozen):
+    """Argument of the update `set_throttle`; None lifts the limit."""
+
+    megabytes_per_second: float | None = Field(default=None, gt=0)

@@ -1,0 +1,85 @@
+"""Input of the metadata store migration (PIP-454)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from models.lifecycle.input import MigrationPlan, SourceCleanup
+from models.store_url import StoreUrl, parse_store_url
+
+KIND = "metadata-store"
+
+
+StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(text)))]
+
+
+class Mode(StrEnum):
+    """`live`: brokers and bookies take part (PIP-454). `offline`: all of them are stopped."""
+
+    LIVE = "live"
+    OFFLINE = "offline"
+
+
+class MetadataStorePlan(MigrationPlan):
+    """Input of `MetadataStoreMigration`.
+
+    Attributes:
+        source: where the metadata is: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
+        target: where it shall be, in the same forms. Brokers get this text as their new store, so it must be an address
+            that they can reach. Live migrations start from ZooKeeper.
+        mode: `live` or `offline`.
+        preparation_timeout: how long brokers and bookies may take to recreate their ephemerals in the target.
+        blocked_deadline: the longest time that metadata writes may stay blocked; then the migration fails by itself.
+        concurrency: parts into which a store is split for Spark.
+        throttle: limit of the bulk copy in megabytes of values per second; none by default.
+        validation_window: how long the source is kept under watch after COMPLETED.
+        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source.
+        cleanup_at_window_end: clean up when the window ends, without being told.
+        cleanup_limit: most records that one step of the cleanup removes; it goes on in further steps.
+        replace_target: empty a target that holds records of others. They are lost.
+        full_verify: compare both stores whole once more while writes are blocked.
+    """
+
+    source: StoreAddress
+    target: StoreAddress
+    mode: Mode = Mode.LIVE
+    preparation_timeout: timedelta = Field(default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1))
+    blocked_deadline: timedelta = Field(default=timedelta(minutes=5), gt=timedelta(0), le=timedelta(hours=6))
+    concurrency: int = Field(default=16, ge=1, le=1024)
+    throttle: float | None = Field(default=None, gt=0)
+    validation_window: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    cleanup: SourceCleanup = SourceCleanup.LEAVE
+    cleanup_at_window_end: bool = False
+    cleanup_limit: int = Field(default=100_000, ge=1)
+    replace_target: bool = False
+    full_verify: bool = False
+
+    @model_validator(mode="after")
+    def _stores_fit(self) -> MetadataStorePlan:
+        if self.source_url.overlaps(self.target_url):
+            raise ValueError(f"source {self.source} and target {self.target} are, or hold, the same tree")
+        if self.mode is Mode.LIVE and self.source_url.scheme != "zk":
+            raise ValueError(
+                "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
+                'stop them and use "mode": "offline"'
+            )
+        return self
+
+    @property
+    def source_url(self) -> StoreUrl:
+        """The source, taken apart."""
+        return parse_store_url(self.source)
+
+    @property
+    def target_url(self) -> StoreUrl:
+        """The target, taken apart."""
+        return parse_store_url(self.target)
+
+    @property
+    def workflow_id(self) -> str:
+        """One migration for each cluster: a second start is refused by the server."""
+        return f"{KIND}/{self.cluster}"

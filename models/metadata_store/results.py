@@ -1,0 +1,156 @@
+"""What the activities of the metadata store migration return."""
+
+from __future__ import annotations
+
+from models.lifecycle.base import Frozen
+from models.lifecycle.failures import Blocker
+from models.metadata_store.flag import FlagPhase
+
+
+class Survey(Frozen):
+    """What the source holds.
+
+    Attributes:
+        records: persistent records that will be copied.
+        value_bytes: sum of their values.
+        ephemerals: records that belong to sessions; never copied.
+        largest_path: the record with the largest value, `largest_bytes` long.
+        unreadable: paths whose ACL denies reading (at most 100 are named).
+    """
+
+    records: int
+    value_bytes: int
+    ephemerals: int
+    largest_path: str
+    largest_bytes: int
+    unreadable: tuple[str, ...]
+    unreadable_count: int
+
+
+class Precheck(Frozen):
+    """Result of PRECHECK; in a dry run it is the plan.
+
+    Attributes:
+        blockers: what must be cured first; empty means that the migration can start.
+        warnings: what the operator should know.
+        participants: services that take part, by name.
+        estimated_blocked_seconds: estimate of the time with metadata writes blocked, with its basis.
+    """
+
+    blockers: tuple[Blocker, ...]
+    warnings: tuple[str, ...]
+    survey: Survey | None
+    participants: tuple[str, ...]
+    flag: FlagPhase
+    estimated_copy_seconds: float
+    estimated_blocked_seconds: float
+    estimate_basis: str
+
+
+class PreCopy(Frozen):
+    """Result of PRE_COPY.
+
+    Attributes:
+        since_zxid: every change of the source that is not in the target yet has a larger zxid.
+        copied: records written by the bulk copy.
+        compared: records that the full compare read in the source.
+        repaired: records that the compare found different, and that were written again.
+        rounds: catch-up rounds after the compare.
+        version_floor: Oxia numbers what services write from now on above this; 0 for other targets.
+        worker_queue: the queue of the worker that watches the source; the next steps are fastest there.
+    """
+
+    since_zxid: int
+    copied: int
+    copied_bytes: int
+    copy_seconds: float
+    compared: int
+    compare_seconds: float
+    repaired: int
+    rounds: int
+    version_floor: int
+    worker_queue: str
+
+
+class Preparation(Frozen):
+    """Result of PREPARATION: all participants are ready, and `ephemerals` stand in the target with live sessions."""
+
+    ephemerals: int
+    seconds: float
+
+
+class ChangeCopy(Frozen):
+    """Result of COPYING.
+
+    Attributes:
+        by: `watch` (the changes were known) or `scan` (the watch had a gap; why says `gap`).
+    """
+
+    by: str
+    gap: str
+    changed: int
+    written: int
+    deleted: int
+    seconds: float
+
+
+class Verification(Frozen):
+    """Result of VERIFY.
+
+    Attributes:
+        compared: records compared while writes were blocked.
+        repaired: records that differed once and were written again.
+        whole: whether both stores were read whole while writes were blocked (`full_verify`, offline, or after a scan).
+    """
+
+    compared: int
+    repaired: int
+    whole: bool
+    seconds: float
+
+
+class Completion(Frozen):
+    """Result of COMPLETED.
+
+    Attributes:
+        blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
+        late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
+        contested: paths that were written on both sides then; the target's state stands.
+    """
+
+    blocked_seconds: float
+    late_copied: int = 0
+    contested: tuple[str, ...] = ()
+
+
+class Restoration(Frozen):
+    """Result of the way back before COMPLETED.
+
+    Attributes:
+        committed: the flag turned out to be COMPLETED by this migration: there is nothing to undo.
+        flag: the phase that the flag shows now.
+        blocked_seconds: time for which writes were blocked, by the source's own clock.
+    """
+
+    committed: bool
+    flag: FlagPhase
+    blocked_seconds: float = 0.0
+
+
+class Census(Frozen):
+    """Who still uses the source after COMPLETED.
+
+    Attributes:
+        services: brokers and bookies that run on the old configuration, with the evidence for each.
+        unknown: what could not be found out, and why.
+    """
+
+    services: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class CleanupStep(Frozen):
+    """Result of one bounded step of the cleanup: what was removed, and what remains."""
+
+    removed: int
+    remaining: int

@@ -1,0 +1,107 @@
+"""The bulk jobs of the bookie cluster switch: copy ledgers, and compare them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
+
+from clients.bookkeeper.copy_result import CopyOutcome
+from spark.bookie_cluster import tasks as ledger_tasks
+from spark.bookie_cluster.spec import Batch, LedgerPair
+from spark.engine import SparkEngine
+
+OnOutcomes = Callable[[list[CopyOutcome]], int]
+Task = Callable[[LedgerPair, Sequence[Batch]], list[CopyOutcome]]
+
+#: A Spark job shall take about so long: longer than its start, and short enough to show progress.
+_SECONDS = 3.0
+_FIRST_COST = 8 << 20
+#: What a ledger costs beside its bytes, in bytes that take as long.
+_LEDGER_COST = 20 << 10
+
+
+def copy(engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes) -> None:
+    """Copy ledgers, and compare each in full with its source; what stands in the target already is compared only.
+
+    Args:
+        engine: the session.
+        pair: both clusters.
+        batches: what to copy, in this order.
+        tag: for `SparkEngine.cancel`.
+        on_outcomes: called in this thread, with nothing at first and then after each Spark job (of some seconds) with
+            the outcomes of its ledgers. Returns how many jobs may run at once from now on. What it raises ends the
+            copy.
+
+    Raises:
+        StoreConflict: another attempt holds the claim, or others keep changing the same ledgers in the target.
+        StoreError: a store or too many bookies failed; what was copied stays, and the job can be repeated. That one
+            ledger fails is an outcome instead.
+    """
+    _run(engine, pair, batches, ledger_tasks.copy_unit, tag=tag, on_outcomes=on_outcomes)
+
+
+def compare(
+    engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes
+) -> None:
+    """Compare closed ledgers of the source in full with those of the target; only reads.
+
+    Arguments and errors are those of `copy`. A ledger that the target lacks is `different`.
+    """
+    _run(engine, pair, batches, ledger_tasks.compare_unit, tag=tag, on_outcomes=on_outcomes)
+
+
+def _run(
+    engine: SparkEngine,
+    pair: LedgerPair,
+    batches: Sequence[Batch],
+    task: Task,
+    *,
+    tag: str,
+    on_outcomes: OnOutcomes,
+) -> None:
+    """Keep as many Spark jobs of one task each running as are allowed, so that a long one holds up no other."""
+    waiting = deque(batches)
+    most = max(1, engine.lanes)
+    running: set[Future[_Done]] = set()
+    limit = _FIRST_COST
+    with ThreadPoolExecutor(most, thread_name_prefix="ledgers") as pool:
+        try:
+            lanes = min(most, max(1, on_outcomes([])))
+            while waiting or running:
+                while waiting and len(running) < lanes:
+                    unit = _take(waiting, limit)
+                    running.add(pool.submit(_run_unit, engine, replace(pair, lanes=lanes), unit, task, tag))
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    outcomes, cost, seconds = future.result()
+                    limit = max(1, int(cost / max(seconds, 0.1) * _SECONDS))
+                    lanes = min(most, max(1, on_outcomes(outcomes)))
+        except BaseException:
+            engine.cancel(tag)
+            raise
+
+
+_Done = tuple[list[CopyOutcome], int, float]
+
+
+def _run_unit(engine: SparkEngine, pair: LedgerPair, unit: list[Batch], task: Task, tag: str) -> _Done:
+    begun = time.monotonic()
+    (outcomes,) = engine.run([unit], partial(task, pair), tag=tag)
+    return outcomes, sum(map(_cost, unit)), time.monotonic() - begun
+
+
+def _take(waiting: deque[Batch], limit: int) -> list[Batch]:
+    """Batches of about this cost, at least one."""
+    unit = [waiting.popleft()]
+    cost = _cost(unit[0])
+    while waiting and (cost := cost + _cost(waiting[0])) <= limit:
+        unit.append(waiting.popleft())
+    return unit
+
+
+def _cost(batch: Batch) -> int:
+    return batch.entry_bytes + _LEDGER_COST * len(batch.ledger_ids)

@@ -1,0 +1,98 @@
+"""The description of a bulk job over ledgers: plain data that travels to executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.transport import BookieTls
+from clients.stores import Access
+from models.store_url import StoreUrl
+
+#: What a batch holds at most; a ledger that has more by itself is a batch of its own.
+BATCH_LEDGERS, BATCH_BYTES = 2_000, 16 << 20
+
+#: Bytes of an open ledger, which its metadata does not tell: few of them share a batch.
+_OPEN_BYTES = 2 << 20
+
+
+@dataclass(frozen=True)
+class LedgerPair:
+    """Both clusters of a switch, and how to talk to them.
+
+    Attributes:
+        source: root of the ledgers that are read.
+        target: root of the ledgers that are written.
+        access: credentials and timeout for ZooKeeper.
+        tls: how TLS to bookies is done; None for none.
+        read_timeout: seconds until the next replica is asked for an entry.
+        store: the brokers' metadata store.
+        claim: path of the node in it that says which attempt may write, and how fast (`SwitchClaim`).
+        attempt: number of this attempt; a task that finds another one in the claim stops.
+        lanes: how many tasks run at once; they share the throttle.
+        source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
+    """
+
+    source: StoreUrl
+    target: StoreUrl
+    access: Access
+    tls: BookieTls | None
+    read_timeout: float
+    store: StoreUrl
+    claim: str
+    attempt: int = 0
+    lanes: int = 1
+    source_may_be_down: bool = False
+
+
+class Batch(NamedTuple):
+    """Ledgers that one task takes together.
+
+    Attributes:
+        ledger_ids: ascending.
+        entry_bytes: sum of their lengths, as their metadata say.
+        recover: whether open ones are recovered at the source first, which fences their writers.
+    """
+
+    ledger_ids: tuple[int, ...]
+    entry_bytes: int
+    recover: bool = False
+
+
+def batches(records: Iterable[LedgerRecord], *, recover: bool) -> list[Batch]:
+    """Pack ledgers into batches; none is left out.
+
+    Large ledgers come first, so that no task is left with one when all others are done. Of the small ones neighbours
+    share a batch, because they share nodes in ZooKeeper.
+
+    Args:
+        records: the ledgers.
+        recover: whether open ones are recovered first; else their outcome is `open`.
+    """
+    sized = sorted((record.ledger_id, _bytes(record)) for record in records)
+    large = sorted((one for one in sized if one[1] >= BATCH_BYTES), key=lambda one: -one[1])
+    small = [one for one in sized if one[1] < BATCH_BYTES]
+    return [_batch(part, recover=recover) for part in (*([one] for one in large), *_packed(small))]
+
+
+def _packed(ledgers: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    part: list[tuple[int, int]] = []
+    size = 0
+    for one in ledgers:
+        if part and (len(part) == BATCH_LEDGERS or size + one[1] > BATCH_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += one[1]
+    if part:
+        yield part
+
+
+def _batch(ledgers: Sequence[tuple[int, int]], *, recover: bool) -> Batch:
+    return Batch(tuple(ledger for ledger, _ in ledgers), sum(size for _, size in ledgers), recover)
+
+
+def _bytes(record: LedgerRecord) -> int:
+    return record.metadata.length if record.metadata.closed else _OPEN_BYTES

@@ -1,0 +1,79 @@
+"""What one task of a bulk job over ledgers does on an executor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+from clients.bookkeeper.bulk_recovery import recover_batch
+from clients.bookkeeper.cluster import Cluster, open_clusters, rest
+from clients.bookkeeper.compare import compare_batch
+from clients.bookkeeper.copy import copy_batch
+from clients.bookkeeper.copy_result import CopyOutcome
+from clients.store import Record, StoreReader
+from clients.stores import open_reader
+from models.bookie_registry import SwitchClaim
+from spark.bookie_cluster.spec import Batch, LedgerPair
+from spark.fence import Hold, Leash
+
+
+class Hands(NamedTuple):
+    """What a task works with."""
+
+    source: Cluster
+    target: Cluster
+    leash: Leash
+
+
+def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+    """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
+    outcomes: list[CopyOutcome] = []
+    with at_work(pair) as (source, target, leash):
+        for batch in unit:
+            # An attempt that was given up may wake up here, and recovery fences writers.
+            leash.check(0)
+            lost = recover_batch(source, batch.ledger_ids) if batch.recover else []
+            outcomes += lost
+            left = set(batch.ledger_ids).difference(outcome.ledger_id for outcome in lost)
+            outcomes += copy_batch(source, target, sorted(left), verify=True, check=leash.check)
+    return outcomes
+
+
+def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+    """Compare the closed ledgers of some batches in full; an outcome for each."""
+    outcomes: list[CopyOutcome] = []
+    with at_work(pair) as (source, target, leash):
+        for batch in unit:
+            outcomes += compare_batch(source, target, batch.ledger_ids, check=leash.check)
+    return outcomes
+
+
+@contextmanager
+def at_work(pair: LedgerPair) -> Generator[Hands]:
+    """Connect to both clusters and to the claim, as each task does for itself."""
+    with ExitStack() as stack:
+        source, target = stack.enter_context(
+            open_clusters(
+                pair.source,
+                pair.target,
+                pair.access,
+                pair.tls,
+                pair.read_timeout,
+                source_may_be_down=pair.source_may_be_down,
+            )
+        )
+        store = open_reader(pair.store, pair.access)
+        stack.callback(store.close)
+        claim = partial(_read_claim, store, pair.claim.encode())
+        sleep = partial(rest, source.bookies.loop)
+        yield Hands(source, target, Leash(claim, attempt=pair.attempt, lanes=pair.lanes, sleep=sleep))
+
+
+def _read_claim(store: StoreReader, path: bytes) -> Hold | None:
+    (found,) = store.read([path])
+    if not isinstance(found, Record):
+        return None
+    claim = SwitchClaim.model_validate_json(found.value)
+    return Hold(claim.attempt, claim.throttle)

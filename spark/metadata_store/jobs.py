@@ -1,0 +1,203 @@
+"""The bulk jobs of the metadata store migration: survey, copy, compare, find changes, clear."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+
+from clients.equivalence import Equivalence
+from clients.store import Partition, Record, StoreReader
+from clients.stores import open_reader
+from models.store_url import StoreUrl
+from spark.engine import SparkEngine
+from spark.metadata_store import tasks
+from spark.metadata_store.spec import Comparison, Copied, Pair, Side, Surveyed
+
+_RECORDS_PER_BUCKET = 64
+_WORD = (1 << 64) - 1
+
+
+def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
+    """Count records, bytes, ephemerals and unreadable records of the source; only reads."""
+    found = engine.run(_parts(pair, pair.source), partial(tasks.survey_part, pair), tag=tag)
+    return Surveyed(
+        records=sum(one.records for one in found),
+        value_bytes=sum(one.value_bytes for one in found),
+        ephemerals=sum(one.ephemerals for one in found),
+        largest=max((one.largest for one in found), default=(0, b"")),
+        unreadable=tuple(path for one in found for path in one.unreadable)[:100],
+        unreadable_count=sum(one.unreadable_count for one in found),
+        misplaced=tuple(path for one in found for path in one.misplaced)[:100],
+        steep=tuple(path for one in found for path in one.steep)[:100],
+    )
+
+
+def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
+    """Copy all persistent records of the source that the target lacks.
+
+    Raises:
+        StoreConflict: another attempt claimed the target.
+        StoreError: a store failed; what was copied stays, and the job can be repeated.
+    """
+    pair = replace(pair, lanes=engine.lanes)
+    found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag)
+    return Copied(
+        records=sum(one.records for one in found),
+        value_bytes=sum(one.value_bytes for one in found),
+        highest=max((one.highest for one in found), default=0),
+    )
+
+
+def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Comparison:
+    """Compare both stores whole: path set, values, versions and counters.
+
+    First both sides are added up by buckets of paths; only buckets whose sums differ are listed record by record.
+
+    Args:
+        engine: the session.
+        pair: both stores.
+        records: about how many records there are; sets the number of buckets.
+        tag: for `SparkEngine.cancel`.
+    """
+    buckets = 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length())
+    sides = [(part, True) for part in _parts(pair, pair.source)] + [(part, False) for part in _parts(pair, pair.target)]
+    # The longest parts first, so that no core waits for the last one.
+    sides.sort(key=lambda side: side[1])
+    found = engine.run(sides, partial(_sum_side, pair, buckets), tag=tag)
+    source = _add([side for side, (_, of_source) in zip(found, sides, strict=True) if of_source], buckets)
+    target = _add([side for side, (_, of_source) in zip(found, sides, strict=True) if not of_source], buckets)
+    differing = frozenset(
+        index for index, (mine, theirs) in enumerate(zip(*_words(source, target), strict=True)) if mine != theirs
+    )
+    different = _list_differences(engine, pair, buckets, differing, sides, tag=tag) if differing else []
+    different += _lagging_counters(pair, source.counters)
+    return Comparison(source.records, tuple(dict.fromkeys(different)), source.ephemerals)
+
+
+def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> set[bytes]:
+    """Paths of a ZooKeeper source that were created, set or deleted after a transaction id; reads the whole source."""
+    found = engine.run(_parts(pair, pair.source), partial(_changed, pair, zxid), tag=tag)
+    return {path for paths in found for path in paths}
+
+
+def ephemerals(engine: SparkEngine, pair: Pair, *, tag: str) -> set[bytes]:
+    """Paths of the source's ephemerals; reads the whole source."""
+    found = engine.run(_parts(pair, pair.source), partial(tasks.ephemeral_part, pair), tag=tag)
+    return {path for paths in found for path in paths}
+
+
+def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = None, tag: str) -> tuple[int, int]:
+    """Delete the persistent records of one store; returns how many were deleted, and how many are left.
+
+    Args:
+        engine: the session.
+        pair: both stores.
+        store: `source` or `target`.
+        limit: about the most records to delete in this call; None deletes all.
+        tag: for `SparkEngine.cancel`.
+    """
+    parts = _parts(pair, pair.source if store == "source" else pair.target)
+    share = (1 << 62) if limit is None else max(1, limit // max(1, len(parts)))
+    subtrees = [part._replace(singles=()) for part in parts]
+    found = engine.run(subtrees, partial(_clear, pair, store, share), tag=tag)
+    removed, left = sum(one[0] for one in found), sum(one[1] for one in found)
+    singles = tuple(path for part in parts for path in part.singles)
+    if singles and not left:
+        tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
+        removed += _clear(pair, store, 1 << 62, tops)[0]
+    return removed, left
+
+
+def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
+    reader = open_reader(url, pair.access)
+    try:
+        return reader.partitions(pair.parts)
+    finally:
+        reader.close()
+
+
+def _sum_side(pair: Pair, buckets: int, side: tuple[Partition, bool]) -> Side:
+    return tasks.sum_part(pair, side[0], buckets, of_source=side[1])
+
+
+def _list_side(
+    pair: Pair, buckets: int, wanted: frozenset[int], side: tuple[Partition, bool]
+) -> list[tuple[bytes, int]]:
+    return tasks.list_part(pair, side[0], buckets, wanted, of_source=side[1])
+
+
+def _changed(pair: Pair, zxid: int, part: Partition) -> list[bytes]:
+    return tasks.changed_part(pair, part, zxid)
+
+
+def _clear(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int, int]:
+    return tasks.clear_part(pair, part, store, limit)
+
+
+def _add(sides: list[Side], buckets: int) -> Side:
+    total = array("Q", bytes(8 * buckets))
+    for side in sides:
+        part = array("Q", side.sums)
+        total = array("Q", [(mine + more) & _WORD for mine, more in zip(total, part, strict=True)])
+    return Side(
+        total.tobytes(),
+        sum(side.records for side in sides),
+        tuple(path for side in sides for path in side.ephemerals),
+        tuple(counter for side in sides for counter in side.counters),
+    )
+
+
+def _words(*sides: Side) -> Iterable[array[int]]:
+    return (array("Q", side.sums) for side in sides)
+
+
+def _list_differences(
+    engine: SparkEngine,
+    pair: Pair,
+    buckets: int,
+    differing: frozenset[int],
+    sides: list[tuple[Partition, bool]],
+    *,
+    tag: str,
+) -> list[bytes]:
+    found = engine.run(sides, partial(_list_side, pair, buckets, differing), tag=tag)
+    source: dict[bytes, int] = {}
+    target: dict[bytes, int] = {}
+    for entries, (_, of_source) in zip(found, sides, strict=True):
+        (source if of_source else target).update(entries)
+    different = [path for path, mine in source.items() if target.get(path) != mine]
+    excess = [path for path in target if path not in source]
+    return different + _not_carriers(pair, excess)
+
+
+def _not_carriers(pair: Pair, excess: list[bytes]) -> list[bytes]:
+    """Leave out what only carries children: ZooKeeper needs parents that Oxia does without."""
+    rules = Equivalence(pair.source, pair.target)
+    found = _read(pair, pair.target, excess)
+    return [
+        path
+        for path, record in zip(excess, found, strict=True)
+        if not (isinstance(record, Record) and rules.may_stand_alone(record))
+    ]
+
+
+def _lagging_counters(pair: Pair, counters: tuple[tuple[bytes, int], ...]) -> list[bytes]:
+    """Paths whose next number in the target is lower than it must be."""
+    found = _read(pair, pair.target, [path for path, _ in counters])
+    return [
+        path
+        for (path, least), record in zip(counters, found, strict=True)
+        if not (isinstance(record, Record) and record.count >= least)
+    ]
+
+
+def _read(pair: Pair, url: StoreUrl, paths: list[bytes]) -> list[object]:
+    if not paths:
+        return []
+    reader: StoreReader = open_reader(url, pair.access)
+    try:
+        return list(reader.read(paths))
+    finally:
+        reader.close()

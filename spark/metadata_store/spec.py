@@ -1,0 +1,79 @@
+"""The description of a bulk job: plain data that travels to executors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from clients.stores import Access
+from models.store_url import StoreUrl
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Both stores of a migration, and how to talk to them.
+
+    Attributes:
+        parts: into how many parts a store is split.
+        lanes: how many tasks run at once at most; they share the throttle.
+        attempt: number of the attempt that may write; a task that finds a newer one in the target stops.
+    """
+
+    source: StoreUrl
+    target: StoreUrl
+    access: Access
+    parts: int
+    lanes: int = 1
+    attempt: int = 0
+
+
+class Copied(NamedTuple):
+    """What one task, or a whole job, copied; `highest` is the highest version among the records."""
+
+    records: int
+    value_bytes: int
+    highest: int
+
+
+class Surveyed(NamedTuple):
+    """What one task, or a whole job, found in a store; at most 100 paths of unreadable records are named."""
+
+    records: int
+    value_bytes: int
+    ephemerals: int
+    largest: tuple[int, bytes]
+    unreadable: tuple[bytes, ...]
+    unreadable_count: int
+    misplaced: tuple[bytes, ...]
+    """Oxia: records written with a partition key, which cannot be carried."""
+    steep: tuple[bytes, ...]
+    """ZooKeeper as target: records whose version or next number is too high to count up to."""
+
+
+class Side(NamedTuple):
+    """One side of a compare: sums of record digests by path bucket.
+
+    Attributes:
+        sums: unsigned 64-bit integers, one for each bucket, native byte order.
+        ephemerals: paths of records that belong to sessions.
+        counters: paths whose next number must be compared by itself, with the least number that the target needs.
+    """
+
+    sums: bytes
+    records: int
+    ephemerals: tuple[bytes, ...]
+    counters: tuple[tuple[bytes, int], ...]
+
+
+class Comparison(NamedTuple):
+    """Result of a full compare.
+
+    Attributes:
+        records: persistent records of the source that were compared.
+        different: paths that differ, are missing or stand in excess in the target.
+        ephemerals: paths of the source's ephemerals.
+    """
+
+    records: int
+    different: tuple[bytes, ...]
+    ephemerals: tuple[bytes, ...]

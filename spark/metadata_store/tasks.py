@@ -1,0 +1,235 @@
+"""What one task of a bulk job does on an executor: read a part of a store, and write, add up or list it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from functools import partial
+from struct import Struct
+
+from xxhash import xxh3_64_intdigest
+
+from clients.equivalence import Equivalence, migrates
+from clients.errors import StoreDenied
+from clients.oxia.reader import OxiaReader
+from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
+from clients.stores import MAX_STEPS, open_reader, open_writer
+from models.metadata_store.flag import CLAIM, Claim
+from spark.fence import Hold, Leash
+from spark.metadata_store.spec import Copied, Pair, Side, Surveyed
+
+_NUMBERS = Struct(">qqI")
+_WORD = (1 << 64) - 1
+_NAMED = 100
+
+
+def copy_part(pair: Pair, part: Partition) -> Copied:
+    """Copy the persistent records of one part; records that stand in the target already are left as they are."""
+    rules = Equivalence(pair.source, pair.target)
+    reader, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
+    writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
+    records = value_bytes = highest = 0
+    try:
+        leash = Leash(partial(_read_claim, target), attempt=pair.attempt, lanes=pair.lanes)
+        for batch in reader.scan(part):
+            chosen: list[Record] = []
+            for record in batch:
+                if isinstance(record, Unreadable):
+                    raise _unreadable(record)
+                if migrates(record):
+                    chosen.append(record)
+            size = sum(len(record.value) for record in chosen)
+            # Before the batch is written: an attempt that was given up may wake up here.
+            leash.check(size)
+            for record in chosen:
+                writer.put(rules.wanted(record), over=ABSENT)
+                highest = max(highest, record.version)
+            records += len(chosen)
+            value_bytes += size
+        writer.flush()
+    finally:
+        for client in (writer, reader, target):
+            client.close()
+    return Copied(records, value_bytes, highest)
+
+
+def survey_part(pair: Pair, part: Partition) -> Surveyed:
+    """Count what one part of the source holds."""
+    reader = open_reader(pair.source, pair.access)
+    records = value_bytes = ephemerals = 0
+    largest = (0, b"")
+    unreadable: list[bytes] = []
+    misplaced: list[bytes] = []
+    steep: list[bytes] = []
+    rules = Equivalence(pair.source, pair.target)
+    try:
+        for batch in reader.scan(part):
+            for record in batch:
+                if isinstance(record, Unreadable):
+                    unreadable.append(record.path)
+                elif not migrates(record):
+                    ephemerals += bool(record.owner)
+                else:
+                    records += 1
+                    value_bytes += len(record.value)
+                    largest = max(largest, (len(record.value), record.path))
+                    if rules.steps(record) > MAX_STEPS:
+                        steep.append(record.path)
+            misplaced += _misplaced(reader, part, batch)
+    finally:
+        reader.close()
+    return Surveyed(
+        records,
+        value_bytes,
+        ephemerals,
+        largest,
+        tuple(unreadable[:_NAMED]),
+        len(unreadable),
+        tuple(misplaced[:_NAMED]),
+        tuple(steep[:_NAMED]),
+    )
+
+
+def digest(record: Record, numbers: tuple[int, int]) -> int:
+    """64-bit digest of path, value, version and count."""
+    head = _NUMBERS.pack(numbers[0], numbers[1], len(record.path))
+    return xxh3_64_intdigest(head + record.path + record.value)
+
+
+def bucket(path: bytes, buckets: int) -> int:
+    """The bucket of a path; `buckets` is a power of two."""
+    return xxh3_64_intdigest(path) & (buckets - 1)
+
+
+def sum_part(pair: Pair, part: Partition, buckets: int, *, of_source: bool) -> Side:
+    """Add up the digests of one part of one side, by bucket."""
+    rules = Equivalence(pair.source, pair.target)
+    numbers = rules.source_numbers if of_source else rules.target_numbers
+    sums = array("Q", bytes(8 * buckets))
+    records = 0
+    ephemerals: list[bytes] = []
+    counters: list[tuple[bytes, int]] = []
+    collect = of_source and rules.target_is_zookeeper
+    for record in _records(pair, part, of_source=of_source):
+        if not migrates(record):
+            if record.owner:
+                ephemerals.append(record.path)
+            continue
+        index = bucket(record.path, buckets)
+        sums[index] = (sums[index] + digest(record, numbers(record))) & _WORD
+        records += 1
+        if collect and (least := rules.counter(record)):
+            counters.append((record.path, least))
+    return Side(sums.tobytes(), records, tuple(ephemerals), tuple(counters))
+
+
+def list_part(
+    pair: Pair, part: Partition, buckets: int, wanted: frozenset[int], *, of_source: bool
+) -> list[tuple[bytes, int]]:
+    """Path and digest of the records of one part of one side that fall into the wanted buckets."""
+    rules = Equivalence(pair.source, pair.target)
+    numbers = rules.source_numbers if of_source else rules.target_numbers
+    return [
+        (record.path, digest(record, numbers(record)))
+        for record in _records(pair, part, of_source=of_source)
+        if migrates(record) and bucket(record.path, buckets) in wanted
+    ]
+
+
+def changed_part(pair: Pair, part: Partition, since: int) -> list[bytes]:
+    """Paths in one part of a ZooKeeper source that changed after a transaction id.
+
+    A node's own transaction ids tell that it was created or set; that of its last child tells that children came or
+    went, and then the target is asked for children that the source has no more.
+    """
+    changed: list[bytes] = []
+    source, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
+    try:
+        for record in _records(pair, part, of_source=True):
+            if max(record.changed, record.children_changed) <= since:
+                continue
+            changed.append(record.path)
+            if record.children_changed > since:
+                gone = set(target.children(record.path)) - set(source.children(record.path))
+                for path in gone:
+                    changed += _tree(target, path)
+    finally:
+        source.close()
+        target.close()
+    return changed
+
+
+def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
+    """Paths of the ephemerals in one part of the source."""
+    return [record.path for record in _records(pair, part, of_source=True) if record.owner]
+
+
+def clear_part(pair: Pair, part: Partition, store: str, limit: int) -> tuple[int, int]:
+    """Delete up to `limit` persistent records of one part of the `source` or the `target`, children first.
+
+    Ephemerals, the coordinator's subtree and znodes that carry either stay. Returns how many were deleted, and how many
+    are left.
+    """
+    reader = open_reader(pair.source if store == "source" else pair.target, pair.access)
+    try:
+        doomed = [
+            record.path
+            for batch in reader.scan(part)
+            for record in batch
+            if isinstance(record, Record) and migrates(record)
+        ]
+    finally:
+        reader.close()
+    doomed.sort(key=_depth, reverse=True)
+    return delete_all(pair, store, doomed[:limit]), max(len(doomed) - limit, 0)
+
+
+def delete_all(pair: Pair, store: str, paths: list[bytes]) -> int:
+    """Delete paths, in order; returns how many. A znode that has children stays."""
+    writer = open_writer(pair.source if store == "source" else pair.target, pair.access, keep_versions=False)
+    try:
+        for path in paths:
+            writer.delete(path)
+        return writer.flush()
+    finally:
+        writer.close()
+
+
+def _read_claim(target: StoreReader) -> Hold | None:
+    (found,) = target.read([CLAIM.encode()])
+    if not isinstance(found, Record):
+        return None
+    claim = Claim.model_validate_json(found.value)
+    return Hold(claim.attempt, claim.throttle)
+
+
+def _records(pair: Pair, part: Partition, *, of_source: bool) -> Iterator[Record]:
+    reader = open_reader(pair.source if of_source else pair.target, pair.access)
+    try:
+        for batch in reader.scan(part):
+            for record in batch:
+                if isinstance(record, Unreadable):
+                    raise _unreadable(record)
+                yield record
+    finally:
+        reader.close()
+
+
+def _tree(reader: StoreReader, path: bytes) -> Iterator[bytes]:
+    yield path
+    for child in reader.children(path):
+        yield from _tree(reader, child)
+
+
+def _depth(path: bytes) -> int:
+    return path.count(b"/")
+
+
+def _unreadable(record: Unreadable) -> StoreDenied:
+    return StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}")
+
+
+def _misplaced(reader: StoreReader, part: Partition, batch: list[Record | Unreadable]) -> list[bytes]:
+    if not isinstance(reader, OxiaReader):
+        return []
+    return [record.path for record in batch if isinstance(record, Record) and reader.misplaced(record, part.shard)]

@@ -1,0 +1,237 @@
+"""The cluster of a bookie cluster switch: its sides, its light estate, its registry and ledgers from outside."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import httpx
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
+from clients.errors import StoreError
+from clients.stores import Access
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.bookie_cluster.input import BookieCluster, BookieClusterPlan
+from models.bookie_registry import (
+    ORCHESTRATOR,
+    REGISTRY,
+    RESERVED,
+    SWITCH_TARGET,
+    ClusterStatus,
+    RegisteredCluster,
+    SwitchTarget,
+)
+from models.ledger_store import parse_ledger_store_uri
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
+from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
+from tests.support.metadata_store import stores
+
+CLUSTER = "switch-faults"
+SPEC = StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS)
+
+_LOOK_EVERY = 0.05
+_SCAN_EVERY = 10
+"""Every how many looks at the registry ledgers are looked at too."""
+
+Ledgers = dict[int, LedgerRecord]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One bookie cluster.
+
+    Attributes:
+        cluster: name and address, as a plan has them.
+        bookies: names of its servers.
+    """
+
+    cluster: BookieCluster
+    bookies: tuple[str, str]
+
+    def ledgers(self) -> Ledgers:
+        """All of its ledgers by id."""
+        with LedgerDirectory(self.cluster.root, Access()) as directory:
+            return {record.ledger_id: record for batch in directory.scan() for record in batch}
+
+
+class Ground:
+    """A cluster that is switched there and back, round after round; a context manager.
+
+    Args:
+        stack: two bookie clusters, a broker.
+        tools: for the estate.
+        folder: for the estate.
+
+    Attributes:
+        source: the side that brokers use; `target` is the other one.
+        identities: what tells a ledger from another one with its id, of every ledger that was ever seen.
+        rounds: how many rounds it has had.
+    """
+
+    def __init__(self, stack: Stack, tools: Toolchain, folder: Path) -> None:
+        self.stack = stack
+        self.source = Side(_cluster("a", stack.bookkeeper_uri), ("bookie-1", "bookie-2"))
+        self.target = Side(_cluster("b", stack.second_bookkeeper_uri), ("second-bookie-1", "second-bookie-2"))
+        self.identities: dict[int, _Identity] = {}
+        self.rounds = 0
+        self._estate = Estate(tools, folder, kinds=[Plain(), Typed("JSON")])
+
+    def __enter__(self) -> Self:
+        self._estate.fill(*self._addresses)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._estate.__exit__(kind, error, trace)
+        self.stack.down(graceful=False)
+
+    def plan(self, **more: object) -> BookieClusterPlan:
+        """From the side that brokers use to the other one; the old ledgers are deleted at the end."""
+        plan = {
+            "cluster": CLUSTER,
+            "metadata_url": self.stack.zk_url,
+            "source": self.source.cluster,
+            "target": self.target.cluster,
+            "routing": "restart",
+            "advance_ids": True,
+            "cleanup": "remove",
+            "cleanup_at_window_end": True,
+            "rollback_window": "PT0S",
+            "pause_deadline": "PT5M",
+        }
+        return BookieClusterPlan.model_validate({**plan, **more})
+
+    def verify(self) -> None:
+        """Prove that every message, position and schema is there."""
+        self._estate.verify(*self._addresses)
+
+    def add_more(self) -> None:
+        """Write and acknowledge more of everything."""
+        self._estate.add_more(*self._addresses)
+
+    def brokers_use(self, side: Side) -> bool:
+        """Whether the broker says that it uses this side."""
+        answer = httpx.get(f"{self.stack.admin_urls[0]}/admin/v2/brokers/configuration/runtime", timeout=10)
+        own = answer.raise_for_status().json().get("bookkeeperMetadataServiceUri")
+        default = f"metadata-store:{self.stack.zk_url}"
+        return parse_ledger_store_uri(own or default).url.overlaps(side.cluster.root)
+
+    def swap(self) -> None:
+        """Brokers use the other side now."""
+        self.source, self.target = self.target, self.source
+
+    @property
+    def _addresses(self) -> tuple[str, str]:
+        return self.stack.broker_url, self.stack.admin_urls[0]
+
+
+class _Identity(NamedTuple):
+    """What stays the same as long as a ledger lives, on both sides."""
+
+    made: int | None
+    custom: frozenset[tuple[str, bytes]]
+
+
+class Watch:
+    """Looks at registry and ledgers all the time; a context manager.
+
+    Attributes:
+        broken: what was seen that must never be.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        self.broken: list[str] = []
+        self._ground = ground
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    def ledgers(self) -> tuple[Ledgers, Ledgers]:
+        """Those of source and target now; an id that belongs to another ledger than before is noted."""
+        sides = self._ground.source.ledgers(), self._ground.target.ledgers()
+        for records in sides:
+            for number, record in records.items():
+                identity = _Identity(record.metadata.ctime, frozenset(record.metadata.custom))
+                known = self._ground.identities.setdefault(number, identity)
+                if known != identity:
+                    self.broken.append(f"ledger id {number} was used twice: {known}, {identity}")
+        return sides
+
+    def _watch(self) -> None:
+        looks = 0
+        with stores.kazoo(self._ground.stack.zk_url) as client:
+            while not self._end.wait(_LOOK_EVERY):
+                # A server that is down says nothing; what counts is what it says when it is back.
+                with suppress(KazooException, KazooTimeoutError, StoreError):
+                    self._look(client)
+                    if looks % _SCAN_EVERY == 0:
+                        self.ledgers()
+                looks += 1
+
+    def _look(self, client: Any) -> None:
+        first, second = read_registry(client), read_registry(client)
+        # Nodes are read one by one: only what stayed the same over two looks was there at one moment.
+        if first == second and first.statuses and list(first.statuses.values()).count(ClusterStatus.ACTIVE) != 1:
+            self.broken.append(f"not exactly one cluster was ACTIVE: {first.statuses}")
+
+
+class Registry(NamedTuple):
+    """The registry as one look finds it.
+
+    Attributes:
+        statuses: of each cluster.
+        directed: the cluster of the last directive; None before the first.
+        claims: switches that somebody holds.
+        versions: of the clusters' nodes.
+    """
+
+    statuses: dict[str, ClusterStatus]
+    directed: str | None
+    claims: list[str]
+    versions: list[int]
+
+
+def read_registry(client: Any) -> Registry:
+    """Read it with a ZooKeeper client."""
+    names = [name for name in _children(client, REGISTRY) if name not in RESERVED]
+    nodes = [client.get_async(f"{REGISTRY}/{name}").get(timeout=2) for name in names]
+    clusters = [RegisteredCluster.model_validate_json(value) for value, _ in nodes]
+    try:
+        directive, _ = client.get_async(f"{REGISTRY}/{SWITCH_TARGET}").get(timeout=2)
+        directed = SwitchTarget.model_validate_json(directive).target
+    except NoNodeError:
+        directed = None
+    return Registry(
+        {cluster.name: cluster.status for cluster in clusters},
+        directed,
+        _children(client, f"{REGISTRY}/{ORCHESTRATOR}"),
+        [stat.version for _, stat in nodes],
+    )
+
+
+def _children(client: Any, path: str) -> list[str]:
+    try:
+        return sorted(client.get_children_async(path).get(timeout=2))
+    except NoNodeError:
+        return []
+
+
+def _cluster(name: str, uri: str) -> BookieCluster:
+    return BookieCluster(name=name, metadataServiceUri=uri)

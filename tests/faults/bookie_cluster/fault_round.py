@@ -1,0 +1,272 @@
+"""One round of faults in a bookie cluster switch: traffic, the fault, and what has to hold afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Self
+
+from temporalio.service import RPCError
+
+from deploy.devstack.server import Server
+from deploy.devstack.traffic import Traffic
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, Status
+from models.lifecycle.verbs import Verb
+from tests.faults.bookie_cluster.environment import Ground, Registry, Watch, read_registry
+from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
+from tests.faults.lifecycle.environment import End, FaultySite, Hits, end_state
+from tests.support.bookie_cluster.broker_operator import Hands
+from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
+from tests.support.lifecycle.gates import Edge, Gate
+from tests.support.lifecycle.operator import Run
+from tests.support.metadata_store import stores
+from tests.support.waiting import wait_for
+
+_END_LIMIT = 240.0
+_PHASE_LIMIT = 180.0
+_TOLD_LIMIT = 120.0
+_SERVICE_LIMIT = 60.0
+
+_COPY_SECONDS = 4.0
+"""How long the throttle makes the bulk copy last where the hit comes within."""
+
+_SHORT_WINDOW, _LONG_WINDOW = "PT4S", "PT1H"
+_INTERVAL = 0.1
+_FULL = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
+_SPACIOUS = dict.fromkeys(_FULL, "0.99")
+_EARLY = Gate("stop_brokers", Edge.BEFORE)
+
+
+class Trial:
+    """A switch of one cluster while traffic flows; a context manager.
+
+    Attributes:
+        end: how the switch ended, once it has.
+    """
+
+    def __init__(self, site: FaultySite, ground: Ground) -> None:
+        self._site, self._ground, self._stack = site, ground, ground.stack
+        self._opened = ExitStack()
+        self._hits = Hits(site)
+        self.end: End | None = None
+
+    def __enter__(self) -> Self:
+        self._site.gates.clear()
+        self._ground.rounds += 1
+        with self._opened as opened:
+            opened.enter_context(self._hits)
+            topics = [f"flow-{self._ground.rounds}"]
+            self._traffic = opened.enter_context(Traffic(self._stack.broker_url, topics, interval=_INTERVAL))
+            self._traffic.wait_for_more(5)
+            self._watch = opened.enter_context(Watch(self._ground))
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    # The fault ------------------------------------------------------------------------------------------------------
+
+    def run(self, fault: SwitchRound) -> None:
+        """Switch, hit the victim at its moment, and wait until the switch has ended and all servers are back.
+
+        Raises:
+            AssertionError: something did not come in time; what the switch did until then is in the message.
+        """
+        run = self._site.operator.start(self._ground.plan(**self._changes(fault)))
+        with Hands(self._stack, run, kill=fault.victim.after_crash):
+            try:
+                frozen = self._hit_in_time(fault, run)
+                self.end = self._site.end_of(run, _END_LIMIT)
+            except AssertionError as error:
+                story = run.story()
+                # The next round starts a switch of the same name; this one may have ended too early.
+                with suppress(RPCError):
+                    run.terminate()
+                raise AssertionError(f"{error}\n{story}") from error
+        self._hits.wait_all_back()
+        if fault.victim.late:
+            self._come_back_late(fault, frozen)
+
+    def _hit_in_time(self, fault: SwitchRound, run: Run) -> FaultyWorkerProcess | None:
+        gates = self._site.gates
+        self._come_to_gate(fault, run)
+        if fault.into_step:
+            gates.release(fault.gate)
+            threading.Event().wait(fault.into_step)
+        frozen = self._hit(fault)
+        if not fault.victim.late:
+            gates.release(fault.gate)
+        self._until_told(fault, run)
+        return frozen
+
+    def _changes(self, fault: SwitchRound) -> dict[str, object]:
+        changes: dict[str, object] = {}
+        if fault.into_step:
+            stored = sum(record.metadata.length for record in self._ground.source.ledgers().values())
+            changes["throttle"] = stored / 1e6 / _COPY_SECONDS
+        if fault.way_back:
+            changes["rollback_window"] = _LONG_WINDOW
+        elif fault.step == "census":
+            changes["rollback_window"] = _SHORT_WINDOW
+        if not fault.way_back:
+            self._site.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
+        if fault.step == EARLY_BACK:
+            self._site.gates.hold(_EARLY)
+        return changes
+
+    def _come_to_gate(self, fault: SwitchRound, run: Run) -> None:
+        """Wait until the step of the fault is held; a way back is asked for when it is time."""
+        gates = self._site.gates
+        if fault.way_back:
+            run.wait_for_phase("ROLLBACK_WINDOW", _PHASE_LIMIT)
+            self._traffic.wait_for_more(5)
+            self._ground.add_more()
+            gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
+            run.signal(Verb.ROLLBACK)
+        elif fault.step == EARLY_BACK:
+            gates.wait_reached(_EARLY)
+            run.signal(Verb.ROLLBACK)
+        gates.wait_reached(fault.gate)
+
+    def _hit(self, fault: SwitchRound) -> FaultyWorkerProcess | None:
+        match fault.victim:
+            case Victim.WORKER:
+                self._hits.worker()
+            case Victim.ZOMBIE:
+                return self._hits.zombie()
+            case Victim.TEMPORAL:
+                self._hits.kill(self._site.stack["temporal"], fault.seconds_down)
+            case Victim.ZOOKEEPER:
+                self._hits.kill(self._stack["zookeeper-1"], fault.seconds_down)
+            case Victim.SOURCE_BOOKIE | Victim.TARGET_BOOKIE:
+                self._hits.kill(self._bookie(fault), fault.seconds_down)
+            case Victim.GONE_SOURCE | Victim.GONE_TARGET:
+                self._bookie(fault).kill()
+            case Victim.FULL_TARGET | Victim.FULL_ROLLBACK:
+                self._stack.reconfigure(self._bookie(fault).name, **_FULL)
+            case Victim.RUDE_BROKER:
+                broker = self._stack["broker-1"]
+                # Its registration goes before its process does.
+                wait_for("the broker's end", lambda: not broker.alive, _SERVICE_LIMIT)
+                broker.start()
+            case _:
+                # Crashed brokers are killed by the operator's hands, and a lost attempt falls silent at its gate.
+                pass
+        return None
+
+    def _bookie(self, fault: SwitchRound) -> Server:
+        """The victim: a bookie of the side from which, or to which, entries go at that moment."""
+        source = "source" in fault.victim
+        side = self._ground.source if source != fault.way_back else self._ground.target
+        return self._stack[side.bookies[fault.seed % len(side.bookies)]]
+
+    # A trouble that lasts until the operator is told -----------------------------------------------------------------
+
+    def _until_told(self, fault: SwitchRound, run: Run) -> None:
+        if fault.victim == Victim.RUDE_BROKER:
+            run.wait_until("the wait for the broker to go", _waits_for("begins anew"), _TOLD_LIMIT)
+            self._stack["broker-1"].stop()
+        if not fault.victim.until_told:
+            return
+        run.wait_until("a reason to wait that tells of bookies", _waits_for("bookie"), _TOLD_LIMIT)
+        bookie = self._bookie(fault)
+        if fault.victim == Victim.FULL_ROLLBACK:
+            run.signal(Verb.ROLLBACK)
+            self.end = self._site.end_of(run, _END_LIMIT)
+        if fault.victim in (Victim.FULL_TARGET, Victim.FULL_ROLLBACK):
+            self._stack.reconfigure(bookie.name, **_SPACIOUS)
+        else:
+            bookie.start()
+
+    # What a late attempt must not do --------------------------------------------------------------------------------
+
+    def _come_back_late(self, fault: SwitchRound, frozen: FaultyWorkerProcess | None) -> None:
+        """Let the attempt that was given up go on, when brokers have used the other side for a while."""
+        self._traffic.wait_for_more(5, _SERVICE_LIMIT)
+        before = self._watch.ledgers()
+        registry = self._registry()
+        self._site.gates.release(fault.gate)
+        if frozen:
+            frozen.thaw()
+        try:
+            self._site.gates.wait_ended(fault.gate)
+        finally:
+            if frozen:
+                frozen.close()
+        assert self._registry() == registry, "a late attempt changed the registry"
+        for was, now in zip(before, self._watch.ledgers(), strict=True):
+            closed = {number: record.mzxid for number, record in was.items() if record.metadata.closed}
+            changed = [number for number, mzxid in closed.items() if number in now and now[number].mzxid != mzxid]
+            assert changed == [], "a late attempt changed ledgers that were closed"
+        old, new = (set(now) - set(was) for was, now in zip(before, self._watch.ledgers(), strict=True))
+        assert (new if fault.rolled_back else old) == set(), "a late attempt made ledgers where no broker writes"
+
+    # What has to hold -----------------------------------------------------------------------------------------------
+
+    def check(self, fault: SwitchRound) -> None:
+        """Check everything that is promised of an end.
+
+        Raises:
+            AssertionError: a promise is broken.
+        """
+        ground = self._ground
+        wanted = Outcome.ROLLED_BACK if fault.rolled_back else Outcome.DONE
+        assert isinstance(self.end, Report), self.end
+        assert (self.end.outcome, self.end.failed_items) == (wanted, []), self.end.summary
+        self._check_certificate(self.end, fault)
+        if not fault.rolled_back:
+            ground.swap()
+        registry = self._registry()
+        assert registry.statuses[ground.source.cluster.name] == "ACTIVE"
+        assert registry.directed in (ground.source.cluster.name, None)
+        assert registry.claims == [], "somebody still holds the switch"
+        self._traffic.wait_for_more(3, _SERVICE_LIMIT)
+        wait_for("a broker on the side that is ACTIVE", lambda: ground.brokers_use(ground.source), 10)
+        ground.verify()
+        self._check_ids()
+        # A send that was not acknowledged in time is no loss, so what producers met does not count.
+        self._traffic.stop()
+        assert self._traffic.faults() == []
+        assert self._watch.broken == []
+
+    def _check_certificate(self, report: Report, fault: SwitchRound) -> None:
+        certificate = report.certificate
+        if report.outcome is Outcome.DONE:
+            assert certificate["ledgers_compared"] > 0
+            assert certificate["references_missing"] == 0
+            assert certificate["brokers_on_the_target"]
+        elif fault.way_back:
+            assert certificate["copied_back"] > 0
+            assert certificate["brokers_on_the_source"]
+
+    def _check_ids(self) -> None:
+        """New ledgers come where brokers are directed, with ids above all that were ever seen."""
+        now, other = self._watch.ledgers()
+        before, known = set(now), max(self._ground.identities)
+        self._ground.add_more()
+        now, still = self._watch.ledgers()
+        assert sum(number > known for number in now) > 1
+        assert all(number > known for number in set(now) - before)
+        assert set(still) == set(other), "a ledger was made where no broker may write"
+
+    def _registry(self) -> Registry:
+        with stores.kazoo(self._stack.zk_url) as client:
+            return read_registry(client)
+
+
+def _waits_for(part: str) -> Callable[[Status], bool]:
+    def holds(status: Status) -> bool:
+        return status.waiting is not None and part in status.waiting.why
+
+    return holds
+
+
+def line(fault: SwitchRound, trial: Trial, begun: float) -> str:
+    """What a round was, in one line."""
+    figures = trial.end.figures if isinstance(trial.end, Report) else {}
+    pause = f"{figures['pause_seconds']:.1f}" if "pause_seconds" in figures else "-"
+    return f"{fault!s:<44} {end_state(trial.end):<24} paused {pause:>6} s, took {time.monotonic() - begun:5.1f} s"

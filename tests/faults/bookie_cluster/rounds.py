@@ -1,0 +1,158 @@
+"""Rounds of faults in the bookie cluster switch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from tests.faults.lifecycle.rounds import DURING, INSTANTS, Choice, Round, Span, every
+from tests.support.lifecycle.gates import Edge, Gate
+
+BACK = "back_"
+"""Begins the names of steps of the way back that the way there has too."""
+
+
+class Victim(StrEnum):
+    """Who is hit, and how.
+
+    A `zombie` is a worker that is frozen with its executors, while another one takes over, and goes on only when the
+    switch has ended. A `lost attempt` is the same within one worker. `crashed brokers` are killed instead of stopped,
+    which leaves open ledgers of messages and cursors. A `rude broker` is started on the source while no broker may run.
+    A bookie that is `gone`, or all of a cluster that are `full`, stay so until the status says what the switch waits
+    for; with `rollback` the operator takes the switch back then.
+    """
+
+    WORKER = "worker"
+    ZOMBIE = "zombie"
+    LOST_ATTEMPT = "lost-attempt"
+    TEMPORAL = "temporal"
+    ZOOKEEPER = "zookeeper"
+    SOURCE_BOOKIE = "source-bookie"
+    TARGET_BOOKIE = "target-bookie"
+    GONE_SOURCE = "gone-source-bookie"
+    GONE_TARGET = "gone-target-bookie"
+    FULL_TARGET = "full-target"
+    FULL_ROLLBACK = "full-target-rollback"
+    CRASHED_BROKERS = "crashed-brokers"
+    RUDE_BROKER = "rude-broker"
+
+    @property
+    def late(self) -> bool:
+        """Whether an attempt goes on when the switch has ended."""
+        return self in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
+
+    @property
+    def after_crash(self) -> bool:
+        """Whether brokers are killed; a bookie that is missed then is needed to close their ledgers."""
+        return self in (Victim.CRASHED_BROKERS, Victim.GONE_SOURCE)
+
+    @property
+    def until_told(self) -> bool:
+        """Whether the trouble lasts until the status tells of it."""
+        return self in (Victim.GONE_SOURCE, Victim.GONE_TARGET, Victim.FULL_TARGET, Victim.FULL_ROLLBACK)
+
+
+_COPYING = ("build", "copy_tail")
+_FORWARD = (
+    "register",
+    "precheck",
+    "advance_ids",
+    "build",
+    "stop_brokers",
+    "check_ids",
+    "copy_tail",
+    "set_target",
+    "start_brokers",
+    "census",
+    "flip_statuses",
+    "delete_ledgers",
+    "release",
+)
+_BACK = tuple(
+    f"{BACK}{step}" for step in ("stop_brokers", "advance_ids", "check_ids", "copy_tail", "set_target", "start_brokers")
+)
+_AT_RANDOM = (Victim.WORKER, Victim.TEMPORAL, Victim.ZOOKEEPER, Victim.SOURCE_BOOKIE, Victim.TARGET_BOOKIE)
+
+EARLY_BACK = "remove_copies"
+"""A step of the way back of a switch that did not come to its end."""
+
+
+@dataclass(frozen=True)
+class SwitchRound(Round):
+    """One fault in a switch by restart."""
+
+    victim: Victim
+
+    victims: ClassVar[type[StrEnum]] = Victim
+    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *_BACK, EARLY_BACK)
+    # A bookie's session ends after ten seconds: it comes back before, or when it has been missed.
+    down: ClassVar[dict[str, Span]] = {Victim.SOURCE_BOOKIE: (1.0, 14.0), Victim.TARGET_BOOKIE: (1.0, 14.0)}
+    into: ClassVar[dict[str, float]] = {"build": 4.0, "copy_tail": 1.5}
+
+    @property
+    def gate(self) -> Gate:
+        """Where the step is held; a step of the way back has the name that it has on the way there."""
+        return super().gate._replace(step=self.step.removeprefix(BACK))
+
+    @property
+    def way_back(self) -> bool:
+        """Whether the switch is rolled back in its window, once messages were written on the target."""
+        return self.step in _BACK
+
+    @property
+    def rolled_back(self) -> bool:
+        """Whether the switch ends on its source."""
+        return self.way_back or self.step == EARLY_BACK or self.victim == Victim.FULL_ROLLBACK
+
+
+def matrix(seed: int) -> list[SwitchRound]:
+    """Every victim at every step that makes a difference for it, and in the middle of the copies."""
+    during = [(step, DURING) for step in _COPYING]
+    both = [(step, edge) for step in SwitchRound.steps for edge in Edge] + during
+    late = [(step, Edge.BEFORE) for step in (*_COPYING, "set_target", "delete_ledgers")] + during
+    bookie = [(step, Edge.BEFORE) for step in (*_COPYING, "set_target", f"{BACK}copy_tail")] + during
+    moments: dict[str, Sequence[tuple[str, str]]] = {
+        Victim.WORKER: both,
+        Victim.TEMPORAL: both,
+        Victim.ZOMBIE: late,
+        Victim.LOST_ATTEMPT: late,
+        Victim.ZOOKEEPER: bookie,
+        Victim.SOURCE_BOOKIE: bookie,
+        Victim.TARGET_BOOKIE: bookie,
+        Victim.GONE_SOURCE: [("copy_tail", Edge.BEFORE)],
+        Victim.GONE_TARGET: [("build", Edge.BEFORE), ("copy_tail", Edge.BEFORE)],
+        Victim.FULL_TARGET: [("build", Edge.BEFORE), ("copy_tail", Edge.BEFORE)],
+        Victim.FULL_ROLLBACK: [("build", Edge.BEFORE), ("copy_tail", Edge.BEFORE)],
+        Victim.CRASHED_BROKERS: [("stop_brokers", Edge.BEFORE), (f"{BACK}stop_brokers", Edge.BEFORE)],
+        Victim.RUDE_BROKER: [("copy_tail", Edge.BEFORE), (f"{BACK}copy_tail", Edge.BEFORE)],
+    }
+    return every(SwitchRound, moments, seed)
+
+
+def sample(seed: int) -> list[SwitchRound]:
+    """Six rounds: worker and Temporal, a bookie of each side, a full target, a worker that comes back too late."""
+    return [
+        SwitchRound(Victim.WORKER, "copy_tail", Edge.AFTER, seed),
+        SwitchRound(Victim.TARGET_BOOKIE, "build", DURING, seed),
+        SwitchRound(Victim.CRASHED_BROKERS, "stop_brokers", Edge.BEFORE, seed),
+        SwitchRound(Victim.TEMPORAL, f"{BACK}copy_tail", Edge.BEFORE, seed),
+        SwitchRound(Victim.ZOMBIE, "copy_tail", Edge.BEFORE, seed),
+        SwitchRound(Victim.FULL_ROLLBACK, "build", Edge.BEFORE, seed),
+    ]
+
+
+def at_random(seed: int) -> SwitchRound:
+    """A round that the seed decides."""
+    choice = random.Random(seed)
+    victim = choice.choice(
+        [Victim.WORKER, Victim.TEMPORAL, Victim.ZOOKEEPER, Victim.SOURCE_BOOKIE, Victim.TARGET_BOOKIE]
+    )
+    servers = victim in (Victim.WORKER, Victim.TEMPORAL)
+    step = choice.choice(SwitchRound.steps if servers else (*_COPYING, f"{BACK}copy_tail"))
+    return SwitchRound(victim, step, choice.choice(INSTANTS), seed)
+
+
+ROUNDS = Choice(SwitchRound, sample, matrix, at_random)

@@ -1,0 +1,69 @@
+"""Kills, freezes, full disks and rude operators in the bookie cluster switch, at every boundary of its steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+
+import pytest
+
+from deploy.devstack.provision import Toolchain
+from tests.faults.bookie_cluster.environment import SPEC, Ground
+from tests.faults.bookie_cluster.fault_round import Trial, line
+from tests.faults.bookie_cluster.rounds import SwitchRound
+from tests.faults.lifecycle.environment import FaultySite
+from tests.support.stacks import MakeStack
+
+_ROUNDS_OF_ONE = 12
+"""A cluster grows with each round, and its checks with it."""
+
+
+class Grounds:
+    """Clusters for rounds: one is used again until a round breaks it, or it has grown too large."""
+
+    def __init__(self, make: Callable[[], Ground]) -> None:
+        self._make = make
+        self._ground: Ground | None = None
+
+    def take(self) -> Ground:
+        """The cluster of the next round."""
+        if self._ground and self._ground.rounds >= _ROUNDS_OF_ONE:
+            self.drop()
+        self._ground = self._ground or self._make().__enter__()
+        return self._ground
+
+    def drop(self) -> None:
+        """Use this one no more."""
+        if self._ground:
+            self._ground.__exit__(None, None, None)
+            self._ground = None
+
+
+@pytest.fixture(scope="module")
+def grounds(
+    make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Grounds]:
+    """Clusters of two bookie clusters and a broker, with a light estate."""
+    grounds = Grounds(lambda: Ground(make_stack(SPEC), toolchain, tmp_path_factory.mktemp("estate")))
+    yield grounds
+    grounds.drop()
+
+
+@pytest.mark.timeout(900)
+def test_round(switch_round: SwitchRound, site: FaultySite, grounds: Grounds, tell: Callable[[str], None]) -> None:
+    """Whatever is hit, the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
+    ground = grounds.take()
+    begun = time.monotonic()
+    try:
+        with Trial(site, ground) as trial:
+            try:
+                trial.run(switch_round)
+                told = line(switch_round, trial, begun)
+                trial.check(switch_round)
+            except BaseException:
+                tell(f"{line(switch_round, trial, begun)}  BROKEN")
+                raise
+            tell(told)
+    except BaseException:
+        grounds.drop()
+        raise

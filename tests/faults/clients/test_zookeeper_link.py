@@ -1,0 +1,41 @@
+"""A bulk scan of ZooKeeper over a link that is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from clients.store import Record, Unreadable
+from clients.stores import Access, open_reader
+from deploy.devstack.stack import StackSpec
+from models.store_url import parse_store_url
+from tests.faults.metadata_store.fault_round import BALLAST, put_ballast
+from tests.support.clients.proxy import Proxy
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+
+def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
+    """Behind whichever batch the link is cut for a moment, the scan goes on and finds every record."""
+    stack = make_stack(StackSpec(zookeepers=1))
+    put_ballast(stack)
+    wanted = {path.encode() for path in stores.read_zookeeper(stack.zk_url) if path.startswith(BALLAST)}
+    with Proxy(stack["zookeeper-1"].address) as link:
+        batches = len(list(_scan(link)))
+        assert batches > 5
+        for number in range(batches):
+            found: set[bytes] = set()
+            for index, batch in enumerate(_scan(link)):
+                if index == number:
+                    link.cut()
+                    link.heal()
+                found |= {record.path for record in batch}
+            assert found >= wanted, number
+
+
+def _scan(link: Proxy) -> Iterator[list[Record | Unreadable]]:
+    reader = open_reader(parse_store_url(f"zk:{link.address}"), Access())
+    try:
+        for part in reader.partitions(1):
+            yield from reader.scan(part)
+    finally:
+        reader.close()

@@ -1,0 +1,176 @@
+"""Where rounds of faults take place: Temporal and its workers, what hits them, and how they come back."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from deploy.devstack.errors import ServerFailed
+from deploy.devstack.server import Server
+from deploy.devstack.stack import Stack
+from models.lifecycle.report import Report
+from tests.support.clients.proxy import Proxy
+from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
+from tests.support.lifecycle.gates import Gates
+from tests.support.lifecycle.operator import Operator, Run
+from tests.support.waiting import wait_for
+
+End = Report | ApplicationError
+"""How a migration ends: with a report, or with a typed failure."""
+
+_RESTARTS = 6
+
+
+class FaultySite:
+    """Temporal, its workers and the operator; another worker can take over.
+
+    Args:
+        folder: for the workers' files.
+        stack: holds Temporal.
+        operator: starts and steers migrations.
+        gates: at which steps are held.
+        link: between workers and Temporal.
+    """
+
+    def __init__(self, folder: Path, stack: Stack, operator: Operator, gates: Gates, link: Proxy) -> None:
+        self.stack, self.operator, self.gates, self.link = stack, operator, gates, link
+        self._folder = folder
+        self._numbers = itertools.count(1)
+        self.worker = self.new_worker()
+
+    def new_worker(self) -> FaultyWorkerProcess:
+        """A further worker, not started yet."""
+        folder = self._folder / f"worker-{next(self._numbers)}"
+        folder.mkdir()
+        return FaultyWorkerProcess(self.link.address, folder, self.gates)
+
+    def close(self) -> None:
+        """End the worker."""
+        self.worker.close()
+
+    def end_of(self, run: Run, limit: float) -> End:
+        """How a migration ends, while Temporal may go away and come back.
+
+        Raises:
+            AssertionError: it did not end in time, or it ended without a report and without a typed failure; the
+                worker's log is in the message.
+        """
+
+        def seen() -> End | None:
+            try:
+                return run.result(10)
+            except WorkflowFailureError as error:
+                if isinstance(error.cause, ApplicationError) and error.cause.type:
+                    return error.cause
+                raise AssertionError(f"a failure without a type: {error.cause!r}") from error
+            except (RPCError, TimeoutError):
+                return None
+
+        try:
+            return wait_for("the end of the migration", seen, limit)
+        except AssertionError as error:
+            raise AssertionError(self.worker.story(str(error))) from error
+
+
+def end_state(end: End | None) -> str:
+    """How a migration ended, in a few words."""
+    match end:
+        case Report(outcome=outcome):
+            return str(outcome)
+        case ApplicationError(type=kind):
+            return f"failed: {kind}"
+        case _:
+            return "did not end"
+
+
+class Hits:
+    """Hits workers and servers, and brings them back; a context manager that waits for what it has begun.
+
+    Args:
+        site: whose worker and Temporal are hit.
+    """
+
+    def __init__(self, site: FaultySite) -> None:
+        self._site = site
+        self._returns: list[Return] = []
+        self._timers: list[threading.Timer] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.join()
+
+    def worker(self) -> None:
+        """Kill the worker, and start it again; a hold of its steps ends with it, and the next attempt finds none."""
+        self._site.worker.kill()
+        self._site.worker.restart()
+
+    def zombie(self) -> FaultyWorkerProcess:
+        """Freeze the worker with its executors, and let another one take over; returns the frozen one."""
+        frozen, self._site.worker = self._site.worker, self._site.new_worker()
+        frozen.freeze()
+        self._site.worker.restart()
+        return frozen
+
+    def kill(self, server: Server, seconds: float) -> None:
+        """Kill a server, and bring it back after a while."""
+        server.kill()
+        self._returns.append(Return(server, seconds))
+
+    def freeze(self, server: Server, seconds: float) -> None:
+        """Freeze a server for a while."""
+        server.pause()
+        self.later(seconds, server.resume)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after a while."""
+        timer = threading.Timer(seconds, action)
+        timer.start()
+        self._timers.append(timer)
+
+    def wait_all_back(self) -> None:
+        """Wait until every server that was killed is back.
+
+        Raises:
+            ServerFailed: one did not come back in some attempts.
+        """
+        for back in self._returns:
+            back.wait()
+
+
+class Return:
+    """Brings a killed server back after a while, in the background: a broker's start fails while writes are blocked."""
+
+    def __init__(self, server: Server, after: float) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="return")
+        self._done: Future[None] = self._thread.submit(self._bring_back, server, after)
+
+    def wait(self, limit: float = 120) -> None:
+        """Wait until it is back.
+
+        Raises:
+            ServerFailed: it did not come back in some attempts.
+        """
+        self._done.result(limit)
+        self._thread.shutdown()
+
+    def _bring_back(self, server: Server, after: float) -> None:
+        threading.Event().wait(after)
+        for attempt in range(1, _RESTARTS + 1):
+            try:
+                server.start()
+            except ServerFailed:
+                if attempt == _RESTARTS:
+                    raise
+            else:
+                return

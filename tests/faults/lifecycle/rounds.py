@@ -1,0 +1,123 @@
+"""Rounds of faults: who is hit, how and when; the whole matrix, a fixed sample of it, and random ones."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Self, TypeVar
+
+from tests.support.lifecycle.gates import Edge, Gate
+
+DURING = "during"
+INSTANTS = (*map(str, Edge), DURING)
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One fault in one migration; each migration has a kind of its own.
+
+    Attributes:
+        victim: who is hit; one of `victims`.
+        step: the step at which that happens; one of `steps`.
+        instant: `before` or `after` the step, or `during` it, some time after its begin.
+        seed: decides how long that takes, and how long the victim stays away.
+        victims: who can be hit.
+        steps: at which steps; no two kinds share a name.
+        down: how many seconds a victim stays away, by victim; `down_else` for others.
+        into: the latest hit after a step's begin in seconds, by step; `into_else` for others.
+    """
+
+    victim: str
+    step: str
+    instant: str
+    seed: int
+
+    victims: ClassVar[type[StrEnum]]
+    steps: ClassVar[tuple[str, ...]]
+    down: ClassVar[dict[str, Span]] = {}
+    down_else: ClassVar[Span] = (0.2, 4.0)
+    into: ClassVar[dict[str, float]] = {}
+    into_else: ClassVar[float] = 0.4
+
+    def __str__(self) -> str:
+        return f"{self.victim}/{self.step}.{self.instant}/{self.seed}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` wrote.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        victim, moment, seed = text.split("/")
+        step, instant = moment.split(".")
+        if step not in cls.steps or instant not in INSTANTS:
+            raise ValueError(f"{text!r} names no step, or no instant of it")
+        return cls(cls.victims(victim), step, instant, int(seed))
+
+    @classmethod
+    def knows(cls, text: str) -> bool:
+        """Whether the text names a step of this kind."""
+        return any(f"/{step}." in text for step in cls.steps)
+
+    @property
+    def gate(self) -> Gate:
+        """Where the step is held, so that the victim can be hit."""
+        return Gate(self.step, Edge.AFTER if self.instant == Edge.AFTER else Edge.BEFORE)
+
+    @property
+    def into_step(self) -> float:
+        """Seconds between the release of the step and the hit."""
+        longest = self.into.get(self.step, self.into_else)
+        return self._random("into").uniform(0, longest) if self.instant == DURING else 0.0
+
+    @property
+    def seconds_down(self) -> float:
+        """How long the victim stays away."""
+        return self._random("down").uniform(*self.down.get(self.victim, self.down_else))
+
+    def _random(self, what: str) -> random.Random:
+        return random.Random(f"{self} {what}")
+
+
+RoundT = TypeVar("RoundT", bound=Round)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where the rounds of one migration come from.
+
+    Attributes:
+        kind: the rounds' type.
+        sample: a few rounds, for every run of the tests.
+        matrix: every victim at every boundary that makes a difference for it.
+        at_random: a round that a seed decides.
+    """
+
+    kind: type[Round]
+    sample: Callable[[int], Sequence[Round]]
+    matrix: Callable[[int], Sequence[Round]]
+    at_random: Callable[[int], Round]
+
+    def rounds(self, count: int | None, seed: int) -> list[Round]:
+        """The sample, or the first `count` of the matrix and then of random rounds."""
+        if count is None:
+            return list(self.sample(seed))
+        return list(itertools.islice(itertools.chain(self.matrix(seed), self._random_rounds(seed)), count))
+
+    def replay(self, texts: Iterable[str]) -> list[Round]:
+        """Those rounds of a replay that are of this migration."""
+        return [self.kind.parse(text) for text in texts if self.kind.knows(text)]
+
+    def _random_rounds(self, seed: int) -> Iterator[Round]:
+        return (self.at_random(number) for number in itertools.count(seed + 1))
+
+
+def every(kind: type[RoundT], moments: Mapping[str, Iterable[tuple[str, str]]], seed: int) -> list[RoundT]:
+    """A round for each victim and each of its moments."""
+    return [kind(victim, step, str(instant), seed) for victim, hits in moments.items() for step, instant in hits]

@@ -1,0 +1,106 @@
+"""The cluster of a metadata store migration: its plan, and its flag and stores as they look from outside."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from deploy.devstack.stack import Stack
+from models.metadata_store.flag import Flag, FlagPhase
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.metadata_store import stores
+from tests.support.waiting import wait_for
+
+CLUSTER = "faults"
+_LOOK_EVERY = 0.03
+
+
+def plan(stack: Stack, **more: object) -> MetadataStorePlan:
+    """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
+    limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
+    return MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "concurrency": 4, **limits, **more}
+    )
+
+
+class FlagWatch:
+    """Looks at the migration flag all the time, and at both stores as soon as it says COMPLETED; a context manager.
+
+    Attributes:
+        seen: each phase of the flag, with the time at which it was moved there, in seconds by ZooKeeper's clock.
+        at_commit: both stores as they stood right after the commit.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self.seen: list[tuple[FlagPhase, float]] = []
+        self.at_commit: tuple[stores.Tree, stores.Records] | None = None
+        self._stack = stack
+        self._version = -1
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="flag", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(30)
+
+    @property
+    def phase(self) -> FlagPhase:
+        """The last value."""
+        return self.seen[-1][0] if self.seen else FlagPhase.NOT_STARTED
+
+    def blocked(self) -> list[float]:
+        """How long writes were blocked, each time, in seconds."""
+        spans: list[float] = []
+        begun: float | None = None
+        for phase, at in self.seen:
+            if phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+                begun = begun or at
+            elif begun is not None:
+                spans.append(at - begun)
+                begun = None
+        return [*spans, time.time() - begun] if begun is not None else spans
+
+    def _watch(self) -> None:
+        with stores.kazoo(self._stack.zk_url) as client:
+            while not self._end.wait(_LOOK_EVERY):
+                # A server that is down says nothing; what counts is what it says when it is back.
+                with suppress(KazooException, KazooTimeoutError):
+                    self._look(client)
+
+    def _look(self, client: Any) -> None:
+        try:
+            value, stat = client.get_async(stores.FLAG).get(timeout=2)
+        except NoNodeError:
+            return
+        if stat.version != self._version:
+            flag = Flag.model_validate_json(value)
+            self._version = stat.version
+            if flag.phase is self.phase:
+                return
+            self.seen.append((flag.phase, stat.mtime / 1000))
+            if flag.phase is FlagPhase.COMPLETED:
+                self.at_commit = self._read_both()
+
+    def _read_both(self) -> tuple[stores.Tree, stores.Records]:
+        """Both stores; a server that is frozen or down now answers later."""
+
+        def seen() -> tuple[stores.Tree, stores.Records] | None:
+            with suppress(KazooException, KazooTimeoutError, grpc.RpcError):
+                target = stores.read_oxia(self._stack.oxia_url)
+                return stores.read_zookeeper(self._stack.zk_url), target
+            return None
+
+        return wait_for("both stores", seen, 60)

@@ -1,0 +1,175 @@
+"""Attributions of schemas in a switch of bookie clusters: promoted, set back, contested, dropped and set again."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from activities.bookie_cluster.attribution import close_client, reconcile
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter
+from clients.errors import StoreConflict
+from clients.pulsar.attribution import restamp_schema
+from clients.stores import Access
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.results import Promotion
+from models.bookie_cluster.updates import ClientClosing
+from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def cluster(make_stack: MakeStack) -> Generator[Place]:
+    """A bookie in each cluster, and a broker that is directed to the new one."""
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="attributed"))
+    with Place(stack) as place:
+        place.direct()
+        place.put_schema("first", 1)
+        # The broker stores one of its own when it first serves a namespace; tests shall not have to count it.
+        system = "/schemas/public/default/__change_events"
+        wait_for("the broker's own schema", lambda: place.zookeeper.exists(system), 60)
+        yield place
+
+
+@pytest.fixture
+def place(cluster: Place) -> Generator[Place]:
+    """The cluster with all promoted that stands, so that a test counts its own; it ends without a violation."""
+    cluster.build()
+    cluster.promote()
+    yield cluster
+    assert cluster.double.violations == []
+
+
+def schema_of(place: Place, topic: str, versions: int) -> bytes:
+    """Store so many versions of a schema; returns its node."""
+    for number in range(1, versions + 1):
+        place.put_schema(topic, number)
+    return place.locator(topic)
+
+
+def counts(promotion: Promotion) -> tuple[int, int, int, int]:
+    """Rewritten, contested, deferred and failed."""
+    return promotion.schemas, promotion.contested, promotion.deferred_count, promotion.failed_count
+
+
+def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
+    """Only the attribution of each version changes (I10), a broker reads them all, and the way back restores bytes."""
+    bare = schema_of(place, "bare", 3)
+    named = restamp_schema(schema_of(place, "named", 2), None, OLD)
+    assert named is not None
+    place.set_node("/schemas/public/default/named", named)
+
+    place.build()
+    there = place.promote()
+
+    assert counts(there) == (2, 0, 0, 0)
+    for topic, before, versions in (("bare", bare, 3), ("named", named, 2)):
+        after = place.locator(topic)
+        assert stamps(after) == [NEW] * (versions + 1)
+        assert without_stamps(after) == without_stamps(before)
+    place.crash_brokers()
+    assert (place.schemas("bare"), place.schemas("named")) == ([1, 2, 3], [1, 2])
+    assert counts(place.promote()) == (0, 0, 0, 0)
+
+    place.direct(Direction.BACK)
+    back = place.promote(Direction.BACK)
+    place.direct()
+
+    assert back.failed_count == 0
+    assert place.locator("named") == named
+    assert stamps(place.locator("bare")) == [OLD] * 4
+    assert without_stamps(place.locator("bare")) == without_stamps(bare)
+
+
+def test_a_version_that_was_not_copied_stays(place: Place) -> None:
+    """A version whose ledger differs in the target keeps its attribution and is named; the others are promoted."""
+    locator = schema_of(place, "partly", 3)
+    odd = ledgers(locator)[1]
+    with (
+        LedgerDirectoryWriter(place.plan.source.root, Access()) as source,
+        LedgerDirectoryWriter(place.plan.target.root, Access()) as target,
+    ):
+        (record,) = source.read([odd])
+        (other,) = target.read([ledgers(place.locator("bare"))[0]])
+        assert record is not None
+        assert other is not None
+        target.create([(odd, other.metadata)])
+
+        place.build()
+        promotion = place.promote()
+
+        assert stamps(place.locator("partly")) == [NEW, NEW, None, NEW]
+        assert counts(promotion) == (1, 0, 0, 1)
+        assert "schema /schemas/public/default/partly: ledger" in promotion.failed[0]
+        assert place.schemas("partly") == [1, 2, 3]
+        target.delete([(odd, None)])
+    place.build()
+    assert counts(place.promote()) == (1, 0, 0, 0)
+    assert stamps(place.locator("partly")) == [NEW] * 4
+
+
+def test_a_schema_that_is_stored_meanwhile_is_kept(place: Place) -> None:
+    """A version that a broker stores between reading and compare-and-set stands, and moves with the next build."""
+    schema_of(place, "growing", 2)
+    place.build()
+    more = [3]
+
+    def store_the_next() -> None:
+        while more:
+            place.put_schema("growing", more.pop())
+
+    first = promote_against(place, store_the_next)
+
+    assert counts(first) == (1, 0, 0, 0)
+    assert stamps(place.locator("growing")) == [None, NEW, NEW, None]
+    place.build()
+    assert counts(place.promote()) == (1, 0, 0, 0)
+    assert stamps(place.locator("growing")) == [NEW] * 4
+    assert place.schemas("growing") == [1, 2, 3]
+
+
+def test_a_schema_that_others_keep_changing_is_contested(place: Place) -> None:
+    """After five compare-and-sets that came too late the locator is left as it is, and the next promotion takes it."""
+    locator = schema_of(place, "contested", 2)
+    path = "/schemas/public/default/contested"
+    place.build()
+    version = place.zookeeper.get(path)[1].version
+
+    contested = promote_against(place, lambda: place.set_node(path, locator))
+
+    assert counts(contested) == (0, 1, 0, 0)
+    assert place.locator("contested") == locator
+    assert place.zookeeper.get(path)[1].version == version + 5
+    assert counts(place.promote()) == (1, 0, 0, 0)
+    assert stamps(place.locator("contested")) == [NEW] * 3
+
+
+def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
+    """Pulsar 5.0.0-M1 drops them with the next version; each gets the cluster again that has its ledger."""
+    schema_of(place, "dropped", 2)
+    place.build()
+    place.promote()
+    place.put_schema("dropped", 3)
+    dropped = place.locator("dropped")
+    assert stamps(dropped) == [None] * 4
+
+    assert reconcile(place.steps.work(place.plan)) == 3
+
+    assert stamps(place.locator("dropped")) == [OLD, NEW, NEW, OLD]
+    assert without_stamps(place.locator("dropped")) == without_stamps(dropped)
+    assert reconcile(place.steps.work(place.plan)) == 0
+    assert place.schemas("dropped") == [1, 2, 3]
+
+
+def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:
+    """Refused are a cluster that brokers write to, one that is referred to, and one of another switch (I5)."""
+    work = place.steps.work(place.plan)
+    # The broker's own topics have their messages in the old cluster, and no attribution.
+    for name, why in ((NEW, "brokers write to new"), (OLD, "still need old"), ("else", "no cluster of this switch")):
+        with pytest.raises(StoreConflict, match=why):
+            close_client(work, ClientClosing(cluster=name))
+    assert place.double.closed == []

@@ -1,0 +1,258 @@
+"""Attributions of cursors in a switch of bookie clusters, changed by the owners of topics: the double stands for them.
+
+A cursor has a closed ledger that is still referred to after a crash: the broker that takes the topic over closes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from activities.bookie_cluster.attribution import close_client, set_read_mode
+from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
+from activities.lifecycle.registrations import Service, brokers
+from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
+from clients.pulsar.attribution import attribution, restamp_cursor
+from clients.pulsar.fields import bytes_field, split
+from clients.pulsar.formats_pb2 import KeyValue
+from clients.pulsar.managed_ledgers import decode_cursor_info
+from deploy.devstack.admin import topic_url
+from deploy.devstack.stack import StackSpec
+from deploy.devstack.traffic import quiet_client
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.updates import ClientClosing, ReadModeChange
+from models.bookie_registry import ReadMode
+from tests.support.bookie_cluster.attributed import NEW, OLD, Place
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+MESSAGES, ACKNOWLEDGED = 10, 4
+ODD, ODD_CURSOR = "odd näme+1%*~.-_", "süb +%*~/a"
+CURSORS = {ODD: ODD_CURSOR, "plain": "sub", "rolls": "sub", "open": "sub"}
+_ENCODED = {ODD: "odd+n%C3%A4me%2B1%25*%7E.-_", ODD_CURSOR: "s%C3%BCb+%2B%25*%7E%2Fa"}
+_PROPERTIES = 8
+
+
+# Brokers are started, killed and started again before the first test.
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def place(make_stack: MakeStack) -> Generator[Place]:
+    """Two brokers that were killed while each topic's cursor had an open ledger; no test may violate the proposal.
+
+    The cursor with the odd name has a property of its own, and names the old cluster; the others have none.
+    """
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, cluster="owned"))
+    with Place(stack) as place:
+        client = quiet_client(stack.broker_url)
+        for topic in CURSORS:
+            consumer = subscribe(client, topic)
+            producer = client.create_producer(topic_url(topic))
+            for number in range(MESSAGES):
+                producer.send(str(number).encode())
+            for _ in range(ACKNOWLEDGED):
+                consumer.acknowledge(consumer.receive(30_000))
+            wait_for("a cursor's ledger", lambda topic=topic: ledger(place, topic) >= 0, 30)
+        client.close()
+        place.crash_brokers(lambda: name_the_old(place))
+        place.direct()
+        positions(place, *CURSORS)
+        yield place
+        assert place.double.violations == []
+
+
+def name_the_old(place: Place) -> None:
+    """Give the odd cursor a property, and an attribution."""
+    value = node(place, ODD)
+    value += bytes_field(_PROPERTIES, KeyValue(key="colour", value="blue").SerializeToString()).raw
+    place.set_node(path_of(ODD), restamp_cursor(value, ledger(place, ODD), OLD) or value)
+
+
+def subscribe(client: Any, topic: str) -> Any:
+    """A consumer of the topic's cursor."""
+    return client.subscribe(topic_url(topic), CURSORS[topic], pulsar.ConsumerType.Shared)
+
+
+def go_on(place: Place, client: Any, topic: str) -> None:
+    """Acknowledge one message more, for which the owner begins another ledger."""
+    standing = ledger(place, topic)
+    consumer = subscribe(client, topic)
+    consumer.acknowledge(consumer.receive(30_000))
+    wait_for("another ledger", lambda: ledger(place, topic) not in (standing, -1), 30)
+
+
+def path_of(topic: str) -> str:
+    """The node of a topic's cursor."""
+    cursor = CURSORS[topic]
+    return f"/managed-ledgers/public/default/persistent/{_ENCODED.get(topic, topic)}/{_ENCODED.get(cursor, cursor)}"
+
+
+def node(place: Place, topic: str) -> bytes:
+    """What it holds."""
+    return place.zookeeper.get(path_of(topic))[0]
+
+
+def ledger(place: Place, topic: str) -> int:
+    """The ledger of a topic's cursor, -1 for none."""
+    return decode_cursor_info(node(place, topic)).cursorsLedgerId
+
+
+def stamp(place: Place, topic: str) -> str | None:
+    """The attribution of a topic's cursor."""
+    return attribution(decode_cursor_info(node(place, topic)).cursorProperties)
+
+
+def properties(value: bytes) -> dict[str, str]:
+    """The properties of a cursor."""
+    return {one.key: one.value for one in decode_cursor_info(value).cursorProperties}
+
+
+def other_bytes(value: bytes) -> list[bytes]:
+    """All fields of a cursor but its properties."""
+    return [field.raw for field in split(value) if field.number != _PROPERTIES]
+
+
+def positions(place: Place, *topics: str) -> dict[str, tuple[str, str]]:
+    """How far the cursors of topics are, as their owners say, which load the topics for that."""
+    found: dict[str, tuple[str, str]] = {}
+    for topic in topics:
+        stats = place.admin("GET", f"/persistent/public/default/{quote(topic, safe='')}/internalStats").json()
+        (cursor,) = stats["cursors"].values()
+        found[topic] = (cursor["markDeletePosition"], cursor["individuallyDeletedMessages"])
+    return found
+
+
+def test_names_are_those_of_clients() -> None:
+    """Names of nodes are decoded as brokers encode them, and what is no cursor of a topic has no name."""
+    name = cursor_name(path_of(ODD))
+    assert name is not None
+    assert (name.full_topic, name.cursor) == (topic_url(ODD), ODD_CURSOR)
+    assert cursor_name("/managed-ledgers/public/default/persistent/topic") is None
+
+
+def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
+    """Only the attribution changes (I9), open cursors wait, one that rolls over counts as that, and nobody rewinds."""
+    settled = (ODD, "plain")
+    known = positions(place, *settled)
+    client = quiet_client(place.stack.broker_url)
+    go_on(place, client, "open")
+    before = {topic: node(place, topic) for topic in CURSORS}
+
+    place.build()
+    place.double.before_promote = lambda body: (
+        go_on(place, client, "rolls") if body["topic"] == topic_url("rolls") else None
+    )
+    there = place.promote()
+    place.double.before_promote = None
+    client.close()
+
+    assert (there.cursors, there.rollovers, there.deferred_count, there.failed) == (2, 1, 1, ())
+    assert there.deferred == (f"cursor sub of {topic_url('open')}: ledger {ledger(place, 'open')} is open",)
+    asked = sorted((body["topic"], body["cursorName"]) for body in place.double.promotions)
+    assert asked == sorted((topic_url(topic), CURSORS[topic]) for topic in CURSORS if topic != "open")
+    for topic in settled:
+        after = node(place, topic)
+        assert other_bytes(after) == other_bytes(before[topic])
+        assert properties(after) == {**properties(before[topic]), "_pulsar.bookieClusterName": NEW}
+    assert node(place, "open") == before["open"]
+
+    place.crash_brokers()
+    assert positions(place, *settled) == known
+    positions(place, "rolls", "open")
+    place.build()
+    rest = place.promote()
+    assert (rest.cursors, rest.rollovers, rest.deferred, rest.failed) == (2, 0, (), ())
+
+    place.direct(Direction.BACK)
+    back = place.promote(Direction.BACK)
+    place.direct()
+
+    assert (back.cursors, back.failed) == (4, ())
+    assert node(place, ODD) == before[ODD]
+    assert {stamp(place, topic) for topic in CURSORS} == {OLD}
+    assert other_bytes(node(place, "open")) == other_bytes(before["open"])
+    place.crash_brokers()
+    assert positions(place, *settled) == known
+
+
+def test_the_node_counts_and_not_the_answer(place: Place) -> None:
+    """A busy owner is asked again; one that says yes and does nothing, or refuses, is named with its answer."""
+    place.build()
+    place.promote()
+    count = sum(stamp(place, topic) == NEW for topic in CURSORS)
+    assert count > 1
+    place.double.promotions.clear()
+
+    place.double.troubles = deque((503, 503))
+    assert place.promote(Direction.BACK).cursors == count
+    assert len(place.double.promotions) == count + 2
+
+    place.double.troubles = deque((200,))
+    idle = place.promote()
+    assert (idle.cursors, idle.failed_count) == (count - 1, 1)
+    assert "answered 200" in idle.failed[0]
+    assert f"its node does not name {NEW}" in idle.failed[0]
+
+    place.double.troubles = deque((404,))
+    refused = place.promote()
+    assert (refused.cursors, refused.failed_count) == (0, 1)
+    assert "answered 404" in refused.failed[0]
+    assert place.promote().cursors == 1
+    assert sum(stamp(place, topic) == NEW for topic in CURSORS) == count
+
+
+def test_every_broker_is_told_the_read_mode(place: Place) -> None:
+    """The registry keeps the mode, and a broker that cannot be told fails the step while the others know it."""
+    work = place.steps.work(place.plan)
+    set_read_mode(work, ReadModeChange(mode=ReadMode.OLD_CLUSTER_ONLY))
+    assert place.double.read_modes == {"broker-1": "OLD_CLUSTER_ONLY", "broker-2": "OLD_CLUSTER_ONLY"}
+
+    place.double.deaf.add("broker-1")
+    with pytest.raises(StoreUnreachable, match="answered 500"):
+        set_read_mode(work, ReadModeChange(mode=ReadMode.DUAL_READ))
+    place.double.deaf.clear()
+
+    assert place.double.read_modes == {"broker-1": "OLD_CLUSTER_ONLY", "broker-2": "DUAL_READ"}
+    with work.registry() as registry:
+        assert registry.read_mode() is ReadMode.DUAL_READ
+
+
+def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> None:
+    """While cursors name the new cluster its client stays open; after they were set back all brokers close it (I5)."""
+    work = place.steps.work(place.plan)
+    place.build()
+    place.promote()
+    place.direct(Direction.BACK)
+    with pytest.raises(StoreConflict, match=f"positions still need {NEW}, the first of them"):
+        close_client(work, ClientClosing(cluster=NEW))
+    assert place.double.closed == []
+
+    assert place.promote(Direction.BACK).failed == ()
+    close_client(work, ClientClosing(cluster=NEW))
+    place.direct()
+
+    assert sorted(place.double.closed) == [("broker-1", NEW), ("broker-2", NEW)]
+
+
+def test_brokers_without_the_plugin_are_told_apart(place: Place) -> None:
+    """A real broker of today does not know the requests, which is said with the cure; and without brokers nobody is."""
+    settings = place.steps.runtime.settings
+    real = Service("broker today", 1, f'{{"webServiceUrl": "{place.stack.admin_urls[0]}"}}'.encode())
+    with (
+        PluginAdmin(settings, [real]) as admin,
+        pytest.raises(StoreUnsupported, match="install the plugin of PIP-477 on it, or use routing `restart`"),
+    ):
+        admin.set_read_mode(ReadMode.DUAL_READ)
+    with pytest.raises(StoreUnreachable, match="no broker is registered"):
+        PluginAdmin(settings, [])
+    with place.steps.work(place.plan).broker_store() as store:
+        assert len(brokers(store)) == 2

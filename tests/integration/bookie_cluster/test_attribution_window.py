@@ -1,0 +1,94 @@
+"""The window of a switch with routing `attribution`, and its cleanup, on real servers with the plugin's double."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import registry
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
+from clients.bookkeeper.ledgers import LedgerDirectory
+from clients.errors import StoreConflict
+from clients.stores import Access
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.updates import CleanupOrder
+from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, stamps
+from tests.support.stacks import MakeStack
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def place(make_stack: MakeStack) -> Generator[Place]:
+    """A bookie in each cluster, and a broker that writes to the old one, whatever it is told."""
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="window"))
+    with Place(stack) as place:
+        place.put_schema("topic", 1)
+        place.put_schema("topic", 2)
+        yield place
+        assert place.double.violations == []
+
+
+def in_source(place: Place) -> set[int]:
+    """Ids of the ledgers of the old cluster."""
+    with LedgerDirectory(place.plan.source.root, Access()) as directory:
+        return {record.ledger_id for batch in directory.scan() for record in batch}
+
+
+def test_precheck_finds_the_plugin(place: Place) -> None:
+    """Brokers that answer for the plugin are not in the way; the plan says what moves and what stays."""
+    found = place.steps.run(
+        lambda work, control: SwitchPrecheckRun(work, control).run(),
+        place.plan.model_copy(update={"advance_ids": True}),
+    )
+
+    assert found.blockers == ()
+    assert found.survey is not None
+    assert found.survey.kinds.keys() <= {"schema", "managed-ledger"}
+    assert found.estimated_pause_seconds == 0
+    assert any("topics' data stay in old" in step for step in found.steps)
+
+
+def test_census_sets_dropped_attributions_again(place: Place) -> None:
+    """What a broker drops is set again by the census, which also names the ledger that the broker wrote to the old one.
+
+    Pulsar 5.0.0-M1 drops a schema's attributions with the next version, and knows nothing of the new cluster.
+    """
+    place.direct()
+    place.build()
+    place.promote()
+    assert stamps(place.locator("topic")) == [NEW] * 3
+    place.put_schema("topic", 3)
+    assert stamps(place.locator("topic")) == [None] * 4
+    third = ledgers(place.locator("topic"))[2]
+
+    census = place.steps.run(cleaning.take_census, place.plan)
+
+    assert census.restamped >= 3
+    assert stamps(place.locator("topic")) == [OLD, NEW, NEW, OLD]
+    assert f"ledger {third}" in [name.partition(":")[0] for name in census.strays]
+    assert census.targets.ledgers >= 2
+
+
+def test_promoted_copies_are_not_removed(place: Place) -> None:
+    """While brokers are directed to the new cluster its copies stay."""
+    with pytest.raises(StoreConflict, match="directed to new"):
+        place.steps.run(cleaning.remove_copies, place.plan)
+
+
+def test_cleanup_keeps_what_is_attributed_to_the_old_cluster(place: Place) -> None:
+    """Even by force a cleanup deletes promoted ledgers only, and keeps what is attributed to the old cluster."""
+    order = CleanupOrder(src_cluster=OLD, force=True)
+    first, second, third = ledgers(place.locator("topic"))
+    before = in_source(place)
+    place.steps.run(registry.flip_statuses, place.plan)
+
+    listed = place.steps.run(lambda work, _: cleaning.list_targets(work, order), place.plan)
+    done = place.steps.run(lambda work, control: cleaning.delete_ledgers(work, control, order), place.plan)
+
+    assert (done.deleted, done.left) == (listed.ledgers, 0)
+    assert before - in_source(place) >= {first, second}
+    assert third in in_source(place)
+    assert any("are referred to as ledgers of old" in reason for reason in listed.reasons)

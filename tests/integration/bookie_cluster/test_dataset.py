@@ -1,0 +1,59 @@
+"""The account of all kinds of data: it holds over restarts and a crash, and tells what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from deploy.devstack.admin import Admin
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
+from tests.support.clients.java_ledgers import JavaLedgers
+from tests.support.stacks import MakeStack
+
+DELAY = 12.0
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two bookies and a broker."""
+    return make_stack(StackSpec(zookeepers=1, bookies=2, brokers=1, broker_settings=ESTATE_SETTINGS))
+
+
+@pytest.fixture(scope="module")
+def estate(stack: Stack, toolchain: Toolchain) -> Generator[Estate]:
+    """All kinds of data on the stack."""
+    with Estate(toolchain, stack.folder, delay=DELAY) as made:
+        made.fill(stack.broker_url, stack.admin_urls[0])
+        yield made
+
+
+def test_what_was_filled_is_there(stack: Stack, estate: Estate) -> None:
+    """The account fits the cluster right after it was filled, and once more after a broker's restart."""
+    estate.verify(stack.broker_url, stack.admin_urls[0])
+    stack["broker-1"].restart()
+    estate.verify(stack.broker_url, stack.admin_urls[0])
+
+
+def test_more_is_there_after_a_crash(stack: Stack, estate: Estate) -> None:
+    """What was added, and every position, is exact after the broker was killed."""
+    estate.add_more(stack.broker_url, stack.admin_urls[0])
+    stack["broker-1"].kill()
+    stack["broker-1"].start()
+    estate.verify(stack.broker_url, stack.admin_urls[0])
+
+
+def test_a_lost_ledger_is_noticed(stack: Stack, estate: Estate, toolchain: Toolchain) -> None:
+    """When a ledger of a topic is gone, the account names topic and messages."""
+    admin = Admin(stack.admin_urls[0])
+    ledgers = admin.ledgers("later-0")
+    admin.close()
+    stack["broker-1"].stop()
+    with JavaLedgers(toolchain, stack.folder) as java:
+        java.delete(stack.bookkeeper_uri, [min(ledgers)])
+    stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
+    stack["broker-1"].start()
+    with pytest.raises(AssertionError, match="later-0"):
+        estate.verify(stack.broker_url, stack.admin_urls[0])

@@ -1,0 +1,178 @@
+"""Switches by restart, with everything that Pulsar keeps in ledgers: there, back, and there again.
+
+The tests share one cluster and run in their order: each starts where the one before left the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import Traffic
+from models.bookie_cluster.input import BookieClusterPlan
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import CleanupTargets
+from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from tests.support.bookie_cluster.broker_operator import Hands
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
+from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.operator import Run
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+CLUSTER = "switch"
+LIMIT = 240.0
+A, B = ("bookie-1", "bookie-2"), ("second-bookie-1", "second-bookie-2")
+
+
+@dataclass
+class Cluster:
+    """The cluster that all tests of this module move.
+
+    Attributes:
+        run: the switch, once it is started.
+    """
+
+    stack: Stack
+    estate: Estate
+    run: Run | None = None
+
+    def plan(self, **more: object) -> BookieClusterPlan:
+        """The plan from the first bookies to the second ones."""
+        plan = {
+            "cluster": CLUSTER,
+            "metadata_url": self.stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},
+            "routing": "restart",
+            "advance_ids": True,
+            "cleanup": "remove",
+        }
+        return BookieClusterPlan.model_validate({**plan, **more})
+
+    @contextmanager
+    def without(self, bookies: tuple[str, ...]) -> Generator[None]:
+        """Stop bookies, and start them again at the end."""
+        for name in bookies:
+            self.stack[name].stop()
+        yield
+        for name in bookies:
+            self.stack[name].start()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        """Where clients and administrators connect."""
+        return self.stack.broker_url, self.stack.admin_urls[0]
+
+    def verify(self) -> None:
+        """Prove that every message, position and schema is there."""
+        self.estate.verify(*self.addresses)
+
+    @property
+    def switch(self) -> Run:
+        """The running switch."""
+        assert self.run is not None, "an earlier test of this module has to start it"
+        return self.run
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Cluster]:
+    """Two bookie clusters of two bookies each, two brokers, and an estate of every kind of ledger."""
+    spec = StackSpec(
+        zookeepers=1, bookies=2, second_bookies=2, brokers=2, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS
+    )
+    stack = make_stack(spec)
+    with Estate(toolchain, tmp_path_factory.mktemp("estate")) as estate:
+        estate.fill(stack.broker_url, stack.admin_urls[0])
+        yield Cluster(stack, estate)
+
+
+def test_ids_behind_are_refused(cluster: Cluster, site: Site) -> None:
+    """Without a word on ids the switch is refused: the target would hand out ids that are in use."""
+    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+
+    assert failure.type == "PrecheckFailed"
+    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "HOB-0000000001" in failure.message
+
+
+def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
+    """A dry run ends with the plan, and no node of ZooKeeper changes but those that brokers change by themselves."""
+    before = stores.read_zookeeper(cluster.stack.zk_url)
+
+    report = site.operator.run(cluster.plan(dry_run=True))
+
+    assert report.outcome is Outcome.PLANNED, report.summary
+    assert report.summary.startswith("ready:"), report.summary
+    changed = stores.changes(before, stores.read_zookeeper(cluster.stack.zk_url))
+    assert not [path for path in changed if not path.startswith("/loadbalance/")]
+
+
+def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, site: Site) -> None:
+    """Brokers that were killed leave open ledgers; all is on the target, and the old bookies can be stopped."""
+    cluster.run = site.operator.start(cluster.plan())
+    with Hands(cluster.stack, cluster.switch, kill=True) as hands:
+        status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+    assert [asked.partition(":")[0] for asked in hands.asked] == ["you", "you"]
+    assert status.failed_items == []
+    assert status.facts["tail_recovered_ledgers"] > 0
+    with cluster.without(A):
+        cluster.verify()
+        cluster.estate.add_more(*cluster.addresses)
+        cluster.verify()
+
+
+def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, site: Site) -> None:
+    """Messages, acknowledgements and schemas of the window are on the source after a rollback, without the target."""
+    with Hands(cluster.stack, cluster.switch):
+        cluster.switch.signal(Verb.ROLLBACK, "the new disks are slow")
+        report = cluster.switch.result(LIMIT)
+    assert report.outcome is Outcome.ROLLED_BACK, report.summary
+    assert report.certificate["copied_back"] > 0
+    with cluster.without(B):
+        cluster.verify()
+        cluster.estate.add_more(*cluster.addresses)
+        cluster.verify()
+
+
+def test_ids_of_the_way_back_are_refused_too(cluster: Cluster, site: Site) -> None:
+    """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
+    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+
+    assert failure.type == "PrecheckFailed"
+    assert "TARGET_IDS_BEHIND" in failure.message
+    assert "HOB-0000000003" in failure.message
+
+
+def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, site: Site) -> None:
+    """A switch with producers running ends on the target; the cleanup deletes what it listed, and nothing is lost."""
+    with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
+        traffic.wait_for_more(20)
+        cluster.run = site.operator.start(cluster.plan())
+        with Hands(cluster.stack, cluster.switch):
+            cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+        traffic.wait_for_more(20)
+        assert traffic.verify() > 0
+    # Ended from outside, as no operator should: a new start goes on behind the commit.
+    cluster.switch.terminate()
+    cluster.run = site.operator.start(cluster.plan())
+    resumed = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+    assert [entry.phase for entry in resumed.history] == ["REGISTER", "PRECHECK", "PROMOTE", "ROLLBACK_WINDOW"]
+    listed = cluster.switch.update("clean_up", CleanupOrder(src_cluster="a", dry_run=True), CleanupTargets)
+    assert listed.ledgers > 0
+    cluster.switch.signal(Verb.CLEANUP)
+    report = cluster.switch.result(LIMIT)
+
+    assert report.outcome is Outcome.DONE, report.failed_items
+    assert report.figures["deleted_from_source"] == listed.ledgers
+    with cluster.without(A):
+        cluster.verify()

@@ -1,0 +1,150 @@
+"""The registry of bookie clusters on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from clients.errors import StoreConflict
+from clients.pulsar.bookie_registry import BookieRegistry
+from clients.zookeeper.coordination import Coordination
+from models.bookie_registry import REGISTRY, ClusterStatus, SwitchClaim
+from models.store_url import StoreUrl
+
+pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
+
+URIS = {name: f"zk+hierarchical://zk-1:2181/ledgers-{name}" for name in "abc"}
+SWITCH = "a-to-b"
+
+
+@pytest.fixture
+def zookeeper(url: StoreUrl) -> Iterator[Coordination]:
+    """A session with a store of its own."""
+    with Coordination(url) as session:
+        yield session
+
+
+@pytest.fixture
+def registry(zookeeper: Coordination) -> BookieRegistry:
+    """A registry in which `a` is ACTIVE, and `b` and `c` are STANDBY."""
+    found = BookieRegistry(zookeeper, REGISTRY)
+    for name, uri in URIS.items():
+        found.register(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY)
+    return found
+
+
+def statuses(registry: BookieRegistry) -> dict[str, ClusterStatus]:
+    """The status of each cluster."""
+    return {name: entry.cluster.status for name, entry in registry.clusters().items()}
+
+
+def test_nodes_are_those_of_the_proposal(registry: BookieRegistry, zookeeper: Coordination) -> None:
+    """A registration is the proposal's JSON, and what others add to it survives a change (PIP-477)."""
+    path = f"{REGISTRY}/a"
+    found = zookeeper.get(path)
+    assert found is not None
+    assert json.loads(found[0]) == {"name": "a", "metadataServiceUri": URIS["a"], "status": "ACTIVE"}
+    zookeeper.set(path, json.dumps({**json.loads(found[0]), "region": "eu"}).encode(), found[1].version)
+
+    registry.flip(new="b", old="a")
+
+    changed = zookeeper.get(path)
+    assert changed is not None
+    assert json.loads(changed[0]) == {
+        "name": "a",
+        "metadataServiceUri": URIS["a"],
+        "status": "DEPRECATED",
+        "region": "eu",
+    }
+
+
+def test_addresses_in_use_are_refused(registry: BookieRegistry) -> None:
+    """A registered address, a root inside it, another address for a name, and a second ACTIVE cluster are refused."""
+    assert not registry.register("a", URIS["a"], ClusterStatus.STANDBY)
+    for name, uri, status in (
+        ("d", URIS["b"], ClusterStatus.STANDBY),
+        ("d", f"{URIS['b']}/inside", ClusterStatus.STANDBY),
+        ("b", "zk+hierarchical://zk-1:2181/ledgers-d", ClusterStatus.STANDBY),
+        ("d", "zk+hierarchical://zk-1:2181/ledgers-d", ClusterStatus.ACTIVE),
+    ):
+        with pytest.raises(StoreConflict):
+            registry.register(name, uri, status)
+    assert statuses(registry) == {"a": "ACTIVE", "b": "STANDBY", "c": "STANDBY"}
+
+
+def test_statuses_flip_in_one_transaction(registry: BookieRegistry, zookeeper: Coordination) -> None:
+    """Both nodes change with one transaction, so that no reader can find two ACTIVE clusters or none (I12)."""
+    registry.flip(new="b", old="a")
+
+    assert statuses(registry) == {"a": "DEPRECATED", "b": "ACTIVE", "c": "STANDBY"}
+    stats = [zookeeper.exists(f"{REGISTRY}/{name}") for name in "ab"]
+    assert all(stats)
+    assert len({stat.mzxid for stat in stats if stat}) == 1
+
+    registry.flip(new="b", old="a")
+    assert [zookeeper.exists(f"{REGISTRY}/{name}") for name in "ab"] == stats
+
+
+def test_flips_at_once_leave_one_active(registry: BookieRegistry, url: StoreUrl) -> None:
+    """Many that flip against each other at once leave exactly one ACTIVE cluster, whoever is last (I12)."""
+
+    def flip(pair: tuple[str, str]) -> str:
+        with Coordination(url) as session:
+            mine = BookieRegistry(session, REGISTRY)
+            for _ in range(10):
+                try:
+                    mine.flip(new=pair[0], old=pair[1])
+                except StoreConflict:
+                    continue  # the other one was first, five times
+        return pair[0]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert set(pool.map(flip, [("a", "b"), ("b", "a")])) == {"a", "b"}
+    assert sorted(statuses(registry).values()) == ["ACTIVE", "DEPRECATED", "STANDBY"]
+
+
+def test_two_active_clusters_are_noticed(registry: BookieRegistry, zookeeper: Coordination) -> None:
+    """A registry that somebody else left with two ACTIVE clusters, or with none, is an error that names the cure."""
+    for status, named in (("ACTIVE", "a, b"), ("STANDBY", "none")):
+        for name in "ab":
+            path = f"{REGISTRY}/{name}"
+            found = zookeeper.get(path)
+            assert found is not None
+            zookeeper.set(path, json.dumps({**json.loads(found[0]), "status": status}).encode(), found[1].version)
+        with pytest.raises(StoreConflict, match=f"holds {named}"):
+            registry.active()
+
+
+def test_directive_is_given_once(registry: BookieRegistry) -> None:
+    """A repeated directive stands as it was given; another target, or another run, makes the next epoch."""
+    first = registry.set_target("b", "run-1")
+    assert registry.set_target("b", "run-1") == first
+    assert [registry.set_target("a", "run-1").epoch, registry.set_target("b", "run-2").epoch] == [2, 3]
+    standing = registry.switch_target()
+    assert standing is not None
+    assert (first.epoch, standing[0].target) == (1, "b")
+
+
+def test_claim_keeps_others_out(registry: BookieRegistry) -> None:
+    """A claim is one migration's; each attempt supersedes the one before, and a new run begins with its own pace."""
+
+    def claim(workflow_id: str, run_id: str) -> SwitchClaim:
+        return registry.take_claim(SWITCH, SwitchClaim(workflow_id=workflow_id, run_id=run_id))
+
+    assert claim("mine", "run-1").attempt == 1
+    registry.set_pace(SWITCH, "mine", throttle=5.0, concurrency=3)
+    second = claim("mine", "run-1")
+    assert (second.attempt, second.throttle, second.concurrency) == (2, 5.0, 3)
+    third = claim("mine", "run-2")
+    assert (third.attempt, third.throttle, third.concurrency) == (3, None, 16)
+
+    with pytest.raises(StoreConflict, match="mine"):
+        claim("theirs", "run-1")
+    with pytest.raises(StoreConflict, match="mine"):
+        registry.release(SWITCH, "theirs")
+    registry.release(SWITCH, "mine")
+    assert registry.claims() == {}
+    assert claim("theirs", "run-1").attempt == 1

@@ -1,0 +1,239 @@
+"""Ledgers whose writer is gone, or still there, closed by this project's own client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+import pytest
+
+from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import LedgerState, Segment
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.recovery import recover_ledger
+from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
+from clients.stores import Access
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from models.store_url import parse_store_url
+from tests.support.clients.bookies import Cluster, Written, pack
+from tests.support.clients.java_ledgers import JavaClientError, JavaLedgers, Ledger, payloads_digest
+from tests.support.stacks import MakeStack
+
+ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
+READ_TIMEOUT = 2.0
+DATAS = [b"entry %d" % number for number in range(200)]
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Three bookies."""
+    return make_stack(StackSpec(zookeepers=1, bookies=3))
+
+
+def connected(stack: Stack) -> tuple[LedgerDirectoryWriter, Bookies]:
+    """A client of its own."""
+    directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
+    return directory, Bookies(directory.bookies, read_timeout=READ_TIMEOUT, add_timeout=5.0)
+
+
+@pytest.fixture
+def cluster(stack: Stack) -> Iterator[Cluster]:
+    """The stack's ledgers and bookies, with connections of the test's own."""
+    directory, bookies = connected(stack)
+    with directory, bookies:
+        yield Cluster(directory, bookies)
+
+
+@pytest.fixture(scope="module")
+def java(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaLedgers]:
+    """BookKeeper's own client."""
+    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as client:
+        yield client
+
+
+def recovered(cluster: Cluster, ledger: Written) -> LedgerRecord:
+    """The ledger after its recovery."""
+    return recover_ledger(cluster.directory, cluster.bookies, ledger.ledger_id)
+
+
+@pytest.mark.parametrize(
+    "made", [Ledger(3, 2, 2), Ledger(3, 3, 2), Ledger(2, 2, 1), Ledger(1, 1, 1, "HMAC", b"secret")], ids=str
+)
+def test_a_java_writer_is_fenced(stack: Stack, cluster: Cluster, java: JavaLedgers, made: Ledger) -> None:
+    """A ledger that a Java client holds open is closed at its last entry, and the writer cannot add any more."""
+    ledger = replace(made, entries=50, sizes=(100, 0, 7))
+    held = java.hold(stack.bookkeeper_uri, ledger)
+
+    record = recover_ledger(cluster.directory, cluster.bookies, held.ledger_id)
+
+    metadata = record.metadata
+    assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 49)
+    assert metadata.length == sum(map(len, ledger.payloads()))
+    with pytest.raises(JavaClientError) as caught:
+        held.add(b"too late")
+    assert caught.value.kind == "BKLedgerFencedException"
+    (found,) = java.read(stack.bookkeeper_uri, [held.ledger_id], digest=ledger.digest, password=ledger.password)
+    assert (found.error, found.entries, found.length) == (None, 50, metadata.length)
+    assert found.sha256 == payloads_digest(ledger.payloads())
+
+
+def test_an_abandoned_pipelined_writer(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
+    """Entries that were written many at a time, and that no entry says are confirmed, are all found."""
+    ledger = Ledger(3, 2, 2, entries=1000, sizes=(500,))
+    ids = java.create(stack.bookkeeper_uri, ledger, count=3, close=False)
+    for ledger_id in ids:
+        assert recover_ledger(cluster.directory, cluster.bookies, ledger_id).metadata.last_entry == 999
+    assert {found.sha256 for found in java.read(stack.bookkeeper_uri, ids)} == {payloads_digest(ledger.payloads())}
+
+
+def test_the_java_client_recovers_what_was_written(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
+    """A ledger that this client left open is closed by BookKeeper's own client at the same end."""
+    ours, theirs = (cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS) for _ in range(2))
+    (found,) = java.read(stack.bookkeeper_uri, [theirs.ledger_id], recover=True)
+    assert found.error is None
+    mine, other = recovered(cluster, ours).metadata, cluster.record(theirs).metadata
+    assert mine.same_content(other)
+    assert mine.last_entry == len(DATAS) - 1
+
+
+def test_an_entry_of_one_replica_is_kept(cluster: Cluster) -> None:
+    """An entry that reached one bookie only counts, because a reader may have seen it, and is written to both."""
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO))], (2, 1)), DATAS[:5])
+    (body,) = pack(ledger, [b"last"], 5, sum(map(len, DATAS[:5])))
+    cluster.put(ledger, 5, body, TWO)
+    metadata = recovered(cluster, ledger).metadata
+    assert (metadata.last_entry, metadata.length) == (5, sum(map(len, DATAS[:5])) + 4)
+    assert cluster.holds(ledger, 5, ONE) == body
+
+
+def test_nothing_counts_behind_a_gap(cluster: Cluster) -> None:
+    """An entry behind one that nobody has was never acknowledged to its writer, and does not count."""
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS[:5])
+    body = pack_entry(ledger.ledger_id, 6, b"behind", length=100, last_add_confirmed=3)
+    for bookie_id in ledger.metadata.replicas(6):
+        cluster.put(ledger, 6, body, bookie_id)
+    assert recovered(cluster, ledger).metadata.last_entry == 4
+
+
+def test_an_empty_ledger_and_an_empty_segment(cluster: Cluster) -> None:
+    """A ledger without entries is closed empty, and one whose last segment is empty at the end of the one before."""
+    empty = recovered(cluster, cluster.open([(0, (ONE, TWO))])).metadata
+    assert (empty.state, empty.last_entry, empty.length) == (LedgerState.CLOSED, -1, 0)
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO)), (5, (TWO, THREE))]), DATAS[:5])
+    assert recovered(cluster, ledger).metadata.last_entry == 4
+    assert cluster.read(ledger) == ledger.bodies
+
+
+def test_a_closed_ledger_is_left_alone(cluster: Cluster) -> None:
+    """Recovery of a closed ledger changes nothing, one that was interrupted is finished, a missing one is told."""
+    closed = cluster.close(cluster.open([(0, (ONE, TWO))]), DATAS)
+    assert recovered(cluster, closed) == cluster.record(closed)
+    begun = cluster.fill(cluster.open([(0, (ONE, TWO))]), DATAS)
+    cluster.directory.update([(begun.ledger_id, replace(begun.metadata, state=LedgerState.IN_RECOVERY), 0)])
+    assert recovered(cluster, begun).metadata.last_entry == len(DATAS) - 1
+    with pytest.raises(StoreConflict, match="does not exist"):
+        recover_ledger(cluster.directory, cluster.bookies, 999)
+
+
+def test_several_recoveries_at_once(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
+    """Four recoveries that begin together and BookKeeper's own agree on the end."""
+    ledgers = [cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS) for _ in range(5)]
+    together = Barrier(5)
+
+    def recover_all(number: int) -> list[tuple[LedgerState, int, int]]:
+        directory, bookies = connected(stack)
+        with directory, bookies:
+            together.wait()
+            records = [recover_ledger(directory, bookies, one.ledger_id) for one in ledgers[number:] + ledgers[:number]]
+        return sorted((record.metadata.state, record.metadata.last_entry, record.metadata.length) for record in records)
+
+    def recover_by_java() -> list[str | None]:
+        together.wait()
+        return [one.error for one in java.read(stack.bookkeeper_uri, [led.ledger_id for led in ledgers], recover=True)]
+
+    with ThreadPoolExecutor(5) as pool:
+        by_java = pool.submit(recover_by_java)
+        results = list(pool.map(recover_all, range(4)))
+    assert results == [[(LedgerState.CLOSED, len(DATAS) - 1, sum(map(len, DATAS)))] * 5] * 4
+    assert by_java.result() == [None] * 5
+    for ledger in ledgers:
+        assert cluster.read(ledger) == ledger.bodies
+
+
+@pytest.fixture
+def without_two(stack: Stack) -> Iterator[None]:
+    """Bookie 2 dies when the test says so, and comes back afterwards."""
+    yield
+    if not stack["bookie-2"].alive:
+        stack[TWO].start()
+
+
+@pytest.mark.usefixtures("without_two")
+def test_a_dead_bookie_is_replaced(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:
+    """Entries that are written again go to a spare bookie in place of the dead one, those before stay."""
+    segments = [(0, (ONE, THREE)), (100, (ONE, TWO))]
+    ledger = cluster.fill(cluster.open(segments), DATAS)
+    short = cluster.fill(cluster.open([(0, (ONE, TWO))]), DATAS[:1])
+    stack[TWO].kill()
+
+    metadata = recovered(cluster, ledger).metadata
+
+    assert (metadata.last_entry, metadata.length) == (len(DATAS) - 1, sum(map(len, DATAS)))
+    # The last entry says that the one before it is confirmed; it is the only one that is written again.
+    assert metadata.segments[:2] == ledger.metadata.segments
+    assert metadata.segments[2:] == (Segment(199, (ONE, THREE)),)
+    assert cluster.holds(ledger, 199, THREE) == ledger.bodies[199]
+    assert recovered(cluster, short).metadata.segments == (Segment(0, (ONE, THREE)),)
+    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id])
+    assert (found.error, found.sha256) == (None, payloads_digest(DATAS))
+
+
+@pytest.mark.usefixtures("without_two")
+def test_a_dead_bookie_without_a_spare(stack: Stack, cluster: Cluster) -> None:
+    """Without a spare bookie the ack quorum decides: reached, the ledger is closed; else one can try again."""
+    enough = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 2)), DATAS)
+    striped = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS)
+    unfenced = cluster.fill(cluster.open([(0, (ONE, TWO))], (2, 1)), DATAS)
+    stack[TWO].kill()
+
+    metadata = recovered(cluster, enough).metadata
+    assert (metadata.last_entry, metadata.segments) == (len(DATAS) - 1, enough.metadata.segments)
+    with pytest.raises(StoreUnreachable, match="cannot be written to its ack quorum of 2"):
+        recovered(cluster, striped)
+    with pytest.raises(StoreUnreachable, match=r"cannot be fenced: bookie-2 .*start these bookies"):
+        recovered(cluster, unfenced)
+
+    stack[TWO].start()
+    directory, bookies = connected(stack)
+    with directory, bookies:
+        for ledger in (striped, unfenced):
+            assert recover_ledger(directory, bookies, ledger.ledger_id).metadata.last_entry == len(DATAS) - 1
+
+
+def test_an_end_that_cannot_be_told(cluster: Cluster) -> None:
+    """A last entry with bad copies only may have been acknowledged: the ledger is not closed before it."""
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 1)), DATAS)
+    bad = ledger.bodies[-1] + b"?"
+    for bookie_id in (ONE, TWO, THREE):
+        cluster.put(ledger, 199, bad, bookie_id)
+    with pytest.raises(LedgerUnreadable, match=r"whether entry 199 .* cannot be told"):
+        recovered(cluster, ledger)
+    assert cluster.record(ledger).metadata.state is LedgerState.IN_RECOVERY
+
+
+def test_a_frozen_bookie(stack: Stack, cluster: Cluster) -> None:
+    """A frozen bookie of the last ensemble costs one read timeout, and is replaced like a dead one."""
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO))]), DATAS)
+    stack[TWO].pause()
+    try:
+        begun = time.monotonic()
+        metadata = recovered(cluster, ledger).metadata
+        assert time.monotonic() - begun < 2 * READ_TIMEOUT
+        assert metadata.segments == (Segment(0, (ONE, TWO)), Segment(199, (ONE, THREE)))
+    finally:
+        stack[TWO].resume()

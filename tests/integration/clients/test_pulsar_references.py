@@ -1,0 +1,202 @@
+"""What a real broker's metadata says of ledgers, compared with the ledgers that are there; restamped nodes serve on."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+from collections.abc import Generator
+from contextlib import closing
+from itertools import chain
+from typing import Any
+
+import httpx
+import pytest
+
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
+from clients.bookkeeper.metadata import LedgerMetadata
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.recovery import recover_ledger
+from clients.errors import StoreConflict
+from clients.pulsar.attribution import restamp_cursor, restamp_schema
+from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
+from clients.pulsar.references import Reference, ReferenceKind, references
+from clients.stores import Access
+from clients.zookeeper import Coordination, ZooKeeperReader
+from deploy.devstack.admin import NAMESPACE, Admin, topic_url
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
+from models.store_url import parse_store_url
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+schema: Any = importlib.import_module("pulsar.schema")
+
+# Two versions of one schema, of which the second can be read by readers of the first.
+VERSIONS: list[Any] = [
+    type("Event", (schema.Record,), {"name": schema.String(), **more})
+    for more in ({}, {"size": schema.Integer(required_default=True)})
+]
+TOPICS = "/managed-ledgers/public/default/persistent"
+MESSAGES = 25
+#: Header and CRC32C of an entry.
+BEFORE_PAYLOAD = 32 + 4
+ACKNOWLEDGED = set(range(12)) | {15, 18}
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A broker with short ledgers, an index of delayed messages on the bookies, and compressed topics."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "10",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "brokerDeleteInactiveTopicsEnabled": "false",
+        "delayedDeliveryTrackerFactoryClassName": (
+            "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
+        ),
+        "delayedDeliveryMinIndexCountPerBucket": "5",
+        "managedLedgerInfoCompressionType": "LZ4",
+        "managedLedgerInfoCompressionThresholdInBytes": "1",
+    }
+    stack = make_stack(StackSpec(zookeepers=1, bookies=2, brokers=1, broker_settings=settings))
+    fill(stack)
+    return stack
+
+
+def fill(stack: Stack) -> None:
+    """Topics with cursors, schemas, a compacted topic and delayed messages."""
+    client = quiet_client(stack.broker_url)
+    http = httpx.Client(base_url=f"{stack.admin_urls[0]}/admin/v2/persistent/{NAMESPACE}", trust_env=False)
+    with closing(client), closing(http):
+        consumer = client.subscribe(topic_url("plain"), "sub", consumer_type=pulsar.ConsumerType.Shared)
+        producer = client.create_producer(topic_url("plain"), batching_enabled=False)
+        for number in range(MESSAGES):
+            producer.send(b"%d" % number)
+        for _ in range(MESSAGES):
+            message = consumer.receive(10_000)
+            if int(message.data()) in ACKNOWLEDGED:
+                consumer.acknowledge(message)
+        for kind in VERSIONS:
+            client.create_producer(topic_url("events"), schema=schema.JsonSchema(kind)).send(kind(name="a"))
+        producer = client.create_producer(topic_url("compact"), batching_enabled=False)
+        for number in range(9):
+            producer.send(b"%d" % number, partition_key=f"key-{number % 3}")
+        http.put("/compact/compaction").raise_for_status()
+        wait_for("the compaction", lambda: http.get("/compact/compaction").json()["status"] == "SUCCESS", 60)
+        client.subscribe(topic_url("delayed"), "later", consumer_type=pulsar.ConsumerType.Shared)
+        producer = client.create_producer(topic_url("delayed"), batching_enabled=False)
+        for number in range(MESSAGES):
+            producer.send(b"%d" % number, deliver_after=datetime.timedelta(seconds=3600 + number * 60))
+        wait_for("an index of delayed messages", lambda: of_kind(stack, ReferenceKind.DELAYED_INDEX), 60)
+
+
+@pytest.fixture
+def store(stack: Stack) -> Generator[Coordination]:
+    """The brokers' store."""
+    with Coordination(parse_store_url(stack.zk_url)) as coordination:
+        yield coordination
+
+
+def of_kind(stack: Stack, kind: ReferenceKind) -> list[Reference]:
+    """The references of one kind."""
+    with closing(ZooKeeperReader(parse_store_url(stack.zk_url))) as reader:
+        return sorted(one for one in chain.from_iterable(references(reader)) if one.kind is kind)
+
+
+def ledgers(stack: Stack) -> dict[int, LedgerMetadata]:
+    """All ledgers of the bookies."""
+    with LedgerDirectory(parse_store_url(stack.zk_url + "/ledgers"), Access()) as directory:
+        return {one.ledger_id: one.metadata for one in chain.from_iterable(directory.scan())}
+
+
+def of_component(stack: Stack, component: str) -> set[int]:
+    """The ledgers that Pulsar made for this."""
+    return {number for number, metadata in ledgers(stack).items() if metadata.component == component}
+
+
+def ids(found: list[Reference]) -> set[int]:
+    """Their ledgers."""
+    return {one.ledger_id for one in found}
+
+
+def test_live_broker(stack: Stack) -> None:
+    """Every ledger is referred to by its kind, save for the compacted topic's, which the cursor's own ledger names."""
+    data, cursors = of_kind(stack, ReferenceKind.DATA), of_kind(stack, ReferenceKind.CURSOR)
+    schemas, delayed = of_kind(stack, ReferenceKind.SCHEMA), of_kind(stack, ReferenceKind.DELAYED_INDEX)
+    assert ids(data) | ids(cursors) == of_component(stack, "managed-ledger")
+    assert {"plain/sub", "compact/__compaction"} <= {one.path.removeprefix(TOPICS + "/") for one in cursors}
+    assert ids(schemas) == of_component(stack, "schema")
+    assert len([one for one in schemas if one.path == "/schemas/public/default/events"]) == 2
+    assert ids(delayed) == of_component(stack, "delayed-index-bucket")
+    assert {one.path for one in delayed} == {f"{TOPICS}/delayed/later"}
+    assert of_kind(stack, ReferenceKind.COMPACTED) == []
+    assert len(of_component(stack, "compacted-ledger")) == 1
+    with closing(Admin(stack.admin_urls[0])) as admin:
+        for topic in ("plain", "events", "compact", "delayed"):
+            mine = [one for one in (*data, *cursors) if f"{one.path}/".startswith(f"{TOPICS}/{topic}/")]
+            assert ids(mine) == admin.ledgers(topic)
+            assert [one.ledger_id for one in mine if one.last] == [max(ids([one for one in mine if one in data]))]
+
+
+def test_broker_compresses(store: Coordination) -> None:
+    """The nodes of topics in these tests are compressed."""
+    node = store.get(f"{TOPICS}/plain")
+    assert node
+    assert unpack(node[0])[0] is Compression.LZ4
+
+
+def test_restamped_schema_is_served(stack: Stack, store: Coordination) -> None:
+    """A live broker serves both versions of a schema whose node was restamped, and the way back gives its bytes."""
+    path = "/schemas/public/default/events"
+    node = store.get(path)
+    assert node
+    stamped = restamp_schema(node[0], "A", "B")
+    assert stamped
+    stat = store.set(path, stamped, node[1].version)
+    assert {one.cluster for one in of_kind(stack, ReferenceKind.SCHEMA) if one.path == path} == {"B"}
+    answer = httpx.get(f"{stack.admin_urls[0]}/admin/v2/schemas/{NAMESPACE}/events/schemas", trust_env=False)
+    assert [one["version"] for one in answer.raise_for_status().json()["getSchemaResponses"]] == [0, 1]
+    back = restamp_schema(stamped, "B", None)
+    assert back == node[0]
+    store.set(path, node[0], stat.version)
+
+
+def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
+    """After a crash the cursor's ledger names the compacted topic's; restamped cursors keep their place.
+
+    A clean stop puts the compacted topic's ledger into the cursor's node, so that nothing is left unreferenced.
+    """
+    stack["broker-1"].kill()
+    [cursor] = [one for one in of_kind(stack, ReferenceKind.CURSOR) if one.path == f"{TOPICS}/compact/__compaction"]
+    url = parse_store_url(stack.zk_url + "/ledgers")
+    with LedgerDirectoryWriter(url, Access()) as directory, Bookies(directory.bookies) as bookies:
+        record = recover_ledger(directory, bookies, cursor.ledger_id)
+        last = LedgerReader(bookies).read_entry(cursor.ledger_id, record.metadata, record.metadata.last_entry)
+    named = compacted_ledger(decode_cursor_entry(last[BEFORE_PAYLOAD:]))
+    assert {named} == of_component(stack, "compacted-ledger")
+
+    for one in of_kind(stack, ReferenceKind.CURSOR):
+        node = store.get(one.path)
+        assert node
+        stamped = restamp_cursor(node[0], one.ledger_id, "B")
+        assert stamped
+        with pytest.raises(StoreConflict, match="rolled over"):
+            restamp_cursor(node[0], one.ledger_id + 1, "B")
+        store.set(one.path, stamped, node[1].version)
+    assert {one.cluster for one in of_kind(stack, ReferenceKind.CURSOR)} == {"B"}
+
+    stack["broker-1"].start()
+    with closing(quiet_client(stack.broker_url)) as client:
+        consumer = client.subscribe(topic_url("plain"), "sub", consumer_type=pulsar.ConsumerType.Shared)
+        due = set(range(MESSAGES)) - ACKNOWLEDGED
+        assert {int(consumer.receive(20_000).data()) for _ in due} == due
+        reader = client.create_reader(topic_url("compact"), pulsar.MessageId.earliest, is_read_compacted=True)
+        assert {reader.read_next(20_000).partition_key() for _ in range(3)} == {"key-0", "key-1", "key-2"}
+
+    stack["broker-1"].stop()
+    kinds = (kind for kind in ReferenceKind if kind is not ReferenceKind.CURSOR)
+    assert of_kind(stack, ReferenceKind.CURSOR) == []
+    assert {one.ledger_id for kind in kinds for one in of_kind(stack, kind)} == ledgers(stack).keys()
+    assert {named} == ids(of_kind(stack, ReferenceKind.COMPACTED))

@@ -1,0 +1,252 @@
+"""ZooKeeper's bulk writer on a real server: values, versions, counters, races."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from clients.errors import RecordNotWritable, StoreConflict, StoreUnreachable
+from clients.store import ABSENT, Record
+from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
+from clients.zookeeper.ops import UNFINISHED
+from deploy.devstack.server import Server
+from models.store_url import StoreUrl, parse_store_url
+from tests.support.clients.zookeeper_records import by_path, contents, record, scan, write
+
+pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
+
+
+def realistic(number: int) -> list[Record]:
+    """Managed ledgers with cursors, ledgers beneath a counted directory, policies; about 30 % set more than once."""
+    rng = random.Random(number)
+    records = [record("/ledgers/idgen", count=number + 7), record("/ledgers/idgen-long/HOB-0000000001", b"", 2, 40)]
+    for topic in range(number):
+        path = f"/managed-ledgers/public/ns{topic % 5}/persistent/topic-{topic:05d}"
+        records += [
+            record(path, rng.randbytes(rng.randrange(1, 900)), rng.choice([0, 0, 1, 3])),
+            record(path + "/sub", rng.randbytes(60), rng.choice([0, 0, 0, 12])),
+            record(f"/ledgers/00/{topic // 1000:04d}/L{topic:04d}", rng.randbytes(600), rng.choice([0, 0, 1])),
+        ]
+    records.append(record("/managed-ledgers", b"", 0))
+    records.append(record("/managed-ledgers/public", b"p", 4))
+    return records
+
+
+@pytest.mark.parametrize("order", ["parents first", "children first", "shuffled"])
+def test_copy_in_any_order(url: StoreUrl, order: str) -> None:
+    """Whatever the order, the target gets the values and versions asked for, and counts that are high enough."""
+    records = realistic(2_000)
+    records.sort(key=lambda one: one.path, reverse=order == "children first")
+    if order == "shuffled":
+        random.Random(1).shuffle(records)
+    assert write(url, records) == len(records)
+    found = by_path(scan(url))
+    for one in records:
+        stands = found.pop(one.path)
+        assert (stands.value, stands.version) == (one.value, one.version)
+        assert not keeps_count(one.path, one.value) or stands.count >= one.count
+    assert {(one.value, one.version) for one in found.values()} == {(b"", 0)}
+
+
+def test_second_copy_changes_nothing(url: StoreUrl) -> None:
+    """A copy repeated finds everything equal: no node is set, created or counted again."""
+    records = realistic(300)
+    write(url, records)
+    before = by_path(scan(url))
+    assert write(url, records) == len(records)
+    assert by_path(scan(url)) == before
+
+
+def test_version_is_raised_by_the_difference(url: StoreUrl) -> None:
+    """A node with a lower version is set until it has the one wanted, and stays the node that it was."""
+    write(url, [record("/a", b"1", 2)])
+    (before,) = scan(url)
+    write(url, [record("/a", b"2", 5)])
+    assert contents(url) == {b"/a": (b"2", 5)}
+    with closing(ZooKeeperReader(url)) as reader:
+        (after,) = reader.read([b"/a"])
+    assert isinstance(before, Record)
+    assert isinstance(after, Record)
+    assert after.children_changed == before.children_changed
+
+
+@pytest.mark.parametrize("version", [3, 1], ids=["same version", "lower version"])
+def test_node_ahead_is_replaced_and_what_is_beneath_kept(url: StoreUrl, version: int) -> None:
+    """A node that stands with a version that cannot be taken back is replaced, without loss beneath it."""
+    write(url, [record("/a", b"old", 3), record("/a/b", b"b", 2, 0), record("/a/b/c", b"", 1, 9), record("/x", b"x")])
+    assert write(url, [record("/a", b"new", version), record("/x", b"y", 0)]) == 2
+    assert contents(url) == {b"/a": (b"new", version), b"/a/b": (b"b", 2), b"/a/b/c": (b"", 1), b"/x": (b"y", 0)}
+    assert by_path(scan(url))[b"/a/b/c"].count >= 9
+
+
+def test_node_above_an_ephemeral_is_not_replaced(url: StoreUrl) -> None:
+    """Where a replacement would end another session's ephemeral node, it is refused and nothing is touched."""
+    write(url, [record("/a", b"old", 3)])
+    with Coordination(url) as other:
+        other.create("/a/lock", b"", ephemeral=True)
+        with pytest.raises(RecordNotWritable, match=r"/a/lock .* ephemeral"):
+            write(url, [record("/a", b"new", 1)])
+        assert contents(url) == {b"/a": (b"old", 3), b"/a/lock": (b"", 0)}
+        with pytest.raises(RecordNotWritable, match="/a/lock is an ephemeral"):
+            write(url, [record("/a/lock", b"data")])
+
+
+def test_over_absent_leaves_what_stands(url: StoreUrl) -> None:
+    """A late attempt neither overwrites a value nor raises a version, and writes what is absent."""
+    write(url, [record("/a", b"newer", 1), record("/empty", b"", 0)])
+    late = [record("/a", b"older", 7), record("/empty", b"late", 0), record("/b", b"b", 2)]
+    assert write(url, late, over=ABSENT) == 1
+    assert contents(url) == {b"/a": (b"newer", 1), b"/empty": (b"", 0), b"/b": (b"b", 2)}
+
+
+def test_over_absent_completes_mere_parents_and_unfinished_nodes(url: StoreUrl) -> None:
+    """What another attempt created only as a parent, or left unfinished, is no data and is written."""
+    write(url, [record("/parent/child", b"c"), record("/half", UNFINISHED, 5)])
+    late = [record("/parent", b"p", 3), record("/half", b"whole", 9)]
+    assert write(url, late, over=ABSENT) == 2
+    assert contents(url) == {b"/parent": (b"p", 3), b"/parent/child": (b"c", 0), b"/half": (b"whole", 9)}
+
+
+def test_long_raises(url: StoreUrl) -> None:
+    """A version and a count of 20,000 are reached, and beyond the limit the path and the number are named."""
+    write(url, [record("/often", b"v", 20_000), record("/ledgers/idgen", b"", 0, 20_000)], max_raise=20_000)
+    found = by_path(scan(url))
+    assert found[b"/often"][1:3] == (b"v", 20_000)
+    assert found[b"/ledgers/idgen"].count == 20_000
+    with pytest.raises(RecordNotWritable, match=r"/often has version 20011, which takes 11 sets"):
+        write(url, [record("/often", b"v", 20_011)], max_raise=10)
+    with pytest.raises(RecordNotWritable, match=r"/ledgers/idgen had 20011 children, which takes 11 creations"):
+        write(url, [record("/ledgers/idgen", b"", 0, 20_011)], max_raise=10)
+
+
+def test_next_sequential_child_goes_on(url: StoreUrl) -> None:
+    """The first sequential child after the copy gets the number that it would have got in the source."""
+    write(url, [record("/ledgers/idgen", b"", 0, 4711)])
+    with Coordination(url) as session:
+        assert session.create("/ledgers/idgen/ID-", b"", sequence=True) == "/ledgers/idgen/ID-0000004711"
+
+
+def test_without_versions(url: StoreUrl) -> None:
+    """Without versions a node is created or set once, whatever the source's version id is."""
+    huge = 1 << 50
+    write(url, [record("/a", b"1", huge), record("/a/b", b"2", huge + 1)], keep_versions=False)
+    write(url, [record("/a", b"1", huge + 5), record("/a/b", b"3", huge + 6)], keep_versions=False)
+    assert contents(url) == {b"/a": (b"1", 0), b"/a/b": (b"3", 1)}
+
+
+def test_delete(url: StoreUrl) -> None:
+    """Nodes go in any order once their children are gone; one that keeps a child stays."""
+    write(url, [record(f"/{top}/{number}/leaf", b"v") for top in "abc" for number in range(400)] + [record("/d", b"d")])
+    with closing(ZooKeeperWriter(url)) as writer:
+        writer.delete(b"/a")
+        writer.delete(b"/b")
+        for number in range(400):
+            writer.delete(b"/b/%d" % number)
+            writer.delete(b"/b/%d/leaf" % number)
+        writer.delete(b"/d")
+        writer.delete(b"/none/at/all")
+        assert writer.flush() == 802
+        assert writer.flush() == 0
+    left = contents(url)
+    assert {path.split(b"/")[1] for path in left} == {b"a", b"c"}
+    assert len(left) == 2 * 801
+
+
+def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl) -> None:
+    """A put over a version, and a delete of one, do nothing to a node that somebody changed meanwhile."""
+    write(url, [record("/over", b"copied", 5), record("/gone", b"g", 1)])
+    assert write(url, [record("/over", b"repaired", 6)], over=5) == 1
+    with pytest.raises(StoreConflict, match="/over has version 6, and version 5 was expected"):
+        write(url, [record("/over", b"late", 7)], over=5)
+    with pytest.raises(StoreConflict, match="/absent is gone"):
+        write(url, [record("/absent", b"late", 7)], over=5)
+    with closing(ZooKeeperWriter(url)) as writer:
+        writer.delete(b"/over", expected=5)
+        with pytest.raises(StoreConflict, match="/over has version 6"):
+            writer.flush()
+    with closing(ZooKeeperWriter(url)) as writer:
+        writer.delete(b"/gone", expected=1)
+        writer.delete(b"/never", expected=1)
+        assert writer.flush() == 1
+    assert contents(url) == {b"/over": (b"repaired", 6)}
+
+
+def test_two_attempts_at_once(url: StoreUrl) -> None:
+    """Two writers that copy the same records at the same time end up with exactly these, and neither fails."""
+    records = realistic(1_000)
+    failures: list[BaseException] = []
+
+    def attempt(seed: int) -> None:
+        mine = list(records)
+        random.Random(seed).shuffle(mine)
+        try:
+            write(url, mine)
+        except BaseException as cause:  # noqa: BLE001 - handed to the test's own thread
+            failures.append(cause)
+
+    threads = [threading.Thread(target=attempt, args=(seed,)) for seed in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    found = contents(url)
+    assert all(found[one.path] == (one.value, one.version) for one in records)
+
+
+def test_value_that_the_server_refuses(url: StoreUrl) -> None:
+    """A value larger than the server takes is named with the cure, and not retried for ever."""
+    with pytest.raises(RecordNotWritable, match=r"/huge is larger .* jute.maxbuffer"):
+        write(url, [record("/small", b"s"), record("/huge", bytes(5_000_000))], timeout=3)
+
+
+@pytest.mark.parametrize("path", ["/a//b", "/a/", "no-slash", "/a/../b", "/a/\x07", "/a/🜁"])
+def test_path_that_zookeeper_refuses(url: StoreUrl, path: str) -> None:
+    """A key that is no path in ZooKeeper is named at once, before anything is sent."""
+    with closing(ZooKeeperWriter(url)) as writer, pytest.raises(RecordNotWritable, match="no path in ZooKeeper"):
+        writer.put(record(path), over=None)
+
+
+def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
+    """A copy made with reader and writer alone scans equal to its source."""
+    source, target = new_url(), new_url()
+    write(source, realistic(500))
+    with closing(ZooKeeperReader(source)) as reader, closing(ZooKeeperWriter(target)) as writer:
+        for part in reader.partitions(3):
+            for batch in reader.scan(part):
+                for one in batch:
+                    assert isinstance(one, Record)
+                    writer.put(one, over=ABSENT)
+        writer.flush()
+    assert contents(source) == contents(target)
+    before, after = by_path(scan(source)), by_path(scan(target))
+    assert all(after[path].count >= one.count for path, one in before.items() if keeps_count(path, one.value))
+
+
+def test_server_that_dies_is_reported(victim: Server) -> None:
+    """A server lost in mid-copy ends the flush with StoreUnreachable, and a repetition completes the copy."""
+    url = parse_store_url(f"{victim.address}/dies")
+    records = realistic(1_500)
+    with closing(ZooKeeperWriter(url, timeout=5)) as writer:
+        for one in records[: len(records) // 2]:
+            writer.put(one, over=None)
+        victim.kill()
+        with pytest.raises(StoreUnreachable):
+            writer.flush()
+    victim.start()
+    write(url, records)
+    found = contents(url)
+    assert all(found[one.path] == (one.value, one.version) for one in records)
+
+
+def test_a_flag_set_with_its_version(url: StoreUrl, kazoo: Any) -> None:
+    """What the writer wrote can be changed by a commit that names the version, as one would a migration's flag."""
+    write(url, [record("/flag", b"PREPARATION", 2)])
+    with Coordination(url) as session:
+        session.commit([Set("/flag", b"COPYING", 2), Create("/claim", b"me")])
+    assert kazoo.get(url.root + "/flag")[0] == b"COPYING"

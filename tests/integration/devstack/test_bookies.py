@@ -1,0 +1,87 @@
+"""Two BookKeeper clusters on one ZooKeeper, and brokers that go from one to the other."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
+from tests.support.clients.java_ledgers import JavaLedgers
+from tests.support.stacks import MakeStack
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two bookies in each cluster, and two brokers."""
+    return make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=2))
+
+
+def exchange(stack: Stack, topic: str) -> set[int]:
+    """Send and receive one message; returns the ledgers that hold it."""
+    client, admin = quiet_client(stack.broker_url), Admin(stack.admin_urls[0])
+    try:
+        reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
+        client.create_producer(topic_url(topic)).send(topic.encode())
+        assert reader.read_next(timeout_millis=10_000).data() == topic.encode()
+        return admin.ledgers(topic)
+    finally:
+        client.close()
+        admin.close()
+
+
+def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> None:
+    """Messages lie on both bookies of the first cluster, then of the second, with nothing of them in the other one."""
+    with JavaLedgers(toolchain, tmp_path) as java:
+        on_first = exchange(stack, "first")
+        stack["broker-2"].stop()
+
+        stack.use_bookies(stack.second_bookkeeper_uri)
+
+        assert not stack["broker-2"].alive
+        # Ids begin anew in the other cluster, so what counts is which topic a ledger names.
+        on_second = exchange(stack, "second")
+        for uri, ids, topic, kind in (
+            (stack.bookkeeper_uri, on_first, "first", "bookie"),
+            (stack.second_bookkeeper_uri, on_second, "second", "second-bookie"),
+        ):
+            found = java.read(uri, ids, recover=True)
+            assert {one.error for one in found} == {None}
+            assert {one.custom["pulsar/managed-ledger"] for one in found} == {
+                f"public/default/persistent/{topic}".encode()
+            }
+            assert {bookie for one in found for row in one.segments.values() for bookie in row} == {
+                f"{kind}-1",
+                f"{kind}-2",
+            }
+            assert sum(one.entries for one in found) >= 1
+
+
+def test_a_stopped_broker_starts_where_it_was_told(stack: Stack) -> None:
+    """A broker that was down during the change uses the second cluster from its start, and both go back together."""
+    stack["broker-2"].start()
+    assert f"bookkeeperMetadataServiceUri={stack.second_bookkeeper_uri}" in _config(stack, "broker-2")
+    before = {name: stack[name].pid for name in ("broker-1", "broker-2")}
+    stack.use_bookies(stack.bookkeeper_uri)
+    assert all(stack[name].ready and stack[name].pid != pid for name, pid in before.items())
+    assert exchange(stack, "first-again")
+
+
+def test_both_clusters_stand_after_a_restart(stack: Stack) -> None:
+    """The roots are written once: a stack that was down comes up on the same data, in both clusters."""
+    stack.down()
+    stack.up()
+    assert {row.name: row.state for row in stack.status()} == dict.fromkeys(stack.state.spec.names, "ready")
+    assert exchange(stack, "once-more")
+
+
+def _config(stack: Stack, name: str) -> list[str]:
+    return (stack[name].folder / "broker.conf").read_text().splitlines()

@@ -1,0 +1,42 @@
+"""A live migration of a cluster that lives beneath a chroot of its ZooKeeper."""
+
+from __future__ import annotations
+
+from deploy.devstack.admin import Admin
+from deploy.devstack.stack import StackSpec
+from deploy.devstack.traffic import Traffic
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.lifecycle.environment import Site
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+CLUSTER = "chroot"
+
+
+def test_live_from_beneath_a_chroot(make_stack: MakeStack, site: Site) -> None:
+    """The tree beneath the chroot arrives whole, brokers follow, no message is lost and no ledger id is given twice."""
+    stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, zk_chroot="/pulsar-a", cluster=CLUSTER))
+    assert stack.zk_url.endswith("/pulsar-a")
+    plan = MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    )
+    admin = Admin(stack.admin_urls[0])
+    assert admin.create_topic("old").is_success
+    with Traffic(stack.broker_url, ["flow"]) as traffic:
+        traffic.wait_for_more(10)
+        report = site.operator.run(plan)
+        tree = stores.read_zookeeper(stack.zk_url)
+        commit = stores.committed_ms(stack.zk_url)
+        assert report.outcome is Outcome.DONE
+        assert any("beneath the chroot /pulsar-a" in note for note in report.notes)
+        assert stores.assert_equal(tree, stores.read_oxia(stack.oxia_url), until_ms=commit) > 30
+        used = stores.ledger_ids(set(tree))
+        for number in range(10):
+            admin.create_topic(f"new-{number}").raise_for_status()
+        fresh = {ledger for number in range(10) for ledger in admin.ledgers(f"new-{number}")}
+        assert len(fresh) == 10
+        assert min(fresh) > max(used)
+        traffic.wait_for_more(10)
+        assert traffic.verify() > 20
+    admin.close()

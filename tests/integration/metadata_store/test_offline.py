@@ -1,0 +1,120 @@
+"""Offline migrations with all services stopped: from ZooKeeper, beneath a chroot, to Oxia, and back again."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import pulsar, quiet_client
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.lifecycle.environment import Site
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+CLUSTER = "offline"
+SERVICES = ("broker-1", "bookie-1")
+TOPIC = "eras"
+OLD_FLAG = b'{"phase":"COMPLETED","targetUrl":"oxia://127.0.0.1:1/default"}'
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """One broker and one bookie beneath a chroot, with a message of the first era and ledgers that are gone."""
+    made = make_stack(
+        StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER, zk_chroot="/clusters/pulsar-a")
+    )
+    _send(made, TOPIC, b"first")
+    for number in range(3):
+        _send(made, f"gone-{number}", b"x")
+    admin = Admin(made.admin_urls[0])
+    for number in range(3):
+        admin.delete_topic(f"gone-{number}").raise_for_status()
+    admin.close()
+    return made
+
+
+def plan(source: str, target: str, **more: object) -> MetadataStorePlan:
+    """An offline plan without a window."""
+    return MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "mode": "offline", "validation_window": "PT0S", "source": source, "target": target, **more}
+    )
+
+
+def test_to_oxia_and_start_there(stack: Stack, site: Site) -> None:
+    """The copy is exact, the cluster starts on it, reads what it wrote before, and no ledger id comes again."""
+    _stop(stack)
+    report = site.operator.run(plan(stack.zk_url, stack.oxia_url))
+    assert report.outcome is Outcome.DONE
+    tree, records = stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)
+    assert stores.assert_equal(tree, records) > 30
+    assert report.certificate["compared_while_blocked"] == len(stores.persistent(tree))
+    given = tree["/ledgers/idgen"].created
+    _start(stack, stack.oxia_url)
+    _send(stack, TOPIC, b"second")
+    assert _messages(stack, TOPIC, 2) == [b"first", b"second"]
+    fresh = _ledgers(stack, "new-on-oxia")
+    assert min(fresh) >= given
+
+
+def test_back_to_zookeeper(stack: Stack, site: Site) -> None:
+    """Back over the old tree and its flag: the cluster starts on ZooKeeper, and messages of all eras are there."""
+    before = stores.ledger_ids(set(stores.read_oxia(stack.oxia_url)))
+    _stop(stack)
+    with stores.kazoo(stack.zk_url) as source:
+        source.create(stores.FLAG, OLD_FLAG, makepath=True)
+    back = plan(stack.oxia_url, stack.zk_url)
+    assert "[TARGET_NOT_EMPTY]" in str(site.operator.refusal(back))
+    records = stores.read_oxia(stack.oxia_url)
+    report = site.operator.run(back.model_copy(update={"replace_target": True}))
+    assert report.outcome is Outcome.DONE
+    tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
+    assert stores.FLAG not in tree
+    copied = stores.persistent(records)
+    assert copied - set(tree) == set()
+    assert {path for path in copied if tree[path].value != records[path].value} == set()
+    _start(stack, stack.zk_url)
+    _send(stack, TOPIC, b"third")
+    assert _messages(stack, TOPIC, 3) == [b"first", b"second", b"third"]
+    fresh = _ledgers(stack, "new-on-zookeeper")
+    assert fresh & before == set()
+    assert min(fresh) > max(before)
+
+
+def _stop(stack: Stack) -> None:
+    for name in SERVICES:
+        stack[name].stop()
+
+
+def _start(stack: Stack, url: str) -> None:
+    stack.use_metadata(url)
+    for name in reversed(SERVICES):
+        stack[name].start()
+
+
+def _send(stack: Stack, topic: str, body: bytes) -> None:
+    client = quiet_client(stack.broker_url)
+    try:
+        client.create_producer(topic_url(topic)).send(body)
+    finally:
+        client.close()
+
+
+def _messages(stack: Stack, topic: str, count: int) -> list[bytes]:
+    client = quiet_client(stack.broker_url)
+    try:
+        reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
+        return [bytes(reader.read_next(timeout_millis=30_000).data()) for _ in range(count)]
+    finally:
+        client.close()
+
+
+def _ledgers(stack: Stack, topic: str) -> set[int]:
+    """The ledgers of a new topic."""
+    _send(stack, topic, b"x")
+    admin = Admin(stack.admin_urls[0])
+    try:
+        return admin.ledgers(topic)
+    finally:
+        admin.close()

@@ -1,0 +1,154 @@
+"""What a metadata store migration refuses to start with, on real stores with a bookie that cannot follow it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.metadata_store.flag import FlagPhase
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.clients.old_oxia import OldOxia
+from tests.support.lifecycle.environment import Site
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+# The library has no types.
+security: Any = importlib.import_module("kazoo.security")
+
+CLUSTER = "refused"
+SECRET, OWNER = "/schemas/secret", "owner:password"
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """One bookie on BookKeeper's own ZooKeeper driver, which knows of no migration; and an Oxia that is not empty."""
+    made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, cluster=CLUSTER))
+    hosts = made.zk_url.removeprefix("zk:")
+    made.reconfigure("bookie-1", metadataServiceUri=f"zk+null://{hosts}/ledgers")
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(stack: Stack) -> Generator[Any]:
+    """A client of the source."""
+    with stores.kazoo(stack.zk_url) as client:
+        yield client
+
+
+def plan(stack: Stack, **more: object) -> MetadataStorePlan:
+    """From ZooKeeper to Oxia."""
+    return MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, **more}
+    )
+
+
+def contents(stack: Stack) -> tuple[int, stores.Records]:
+    """What a write to either store would change."""
+    records = stores.read_oxia(stack.oxia_url, without_coordinator=False)
+    return stores.last_zxid(stack.zk_url, digest=OWNER), records
+
+
+@contextmanager
+def flag(source: Any, phase: FlagPhase) -> Generator[None]:
+    """The migration flag as Pulsar's own coordinator leaves it."""
+    value = json.dumps({"phase": phase, "targetUrl": "oxia://127.0.0.1:1"}).encode()
+    source.create(stores.FLAG, value, makepath=True)
+    try:
+        yield
+    finally:
+        source.delete(stores.FLAG)
+
+
+@contextmanager
+def record_in_target(stack: Stack) -> Generator[None]:
+    """A record of somebody else."""
+    stores.put_oxia(stack.oxia_url, "/somebody/else", b"1")
+    try:
+        yield
+    finally:
+        stores.delete_oxia(stack.oxia_url, "/somebody/else")
+
+
+@contextmanager
+def secret(source: Any) -> Generator[None]:
+    """A node that only its owner may read."""
+    acl = security.make_digest_acl(*OWNER.split(":"), all=True)
+    source.ensure_path(SECRET.rpartition("/")[0])
+    source.create(SECRET, b"x", acl=[acl])
+    try:
+        yield
+    finally:
+        source.delete(SECRET)
+
+
+def test_all_blockers_come_in_one_answer(stack: Stack, source: Any, site: Site) -> None:
+    """Every blocker is named with its cure in one failure, and neither store is changed by it."""
+    with flag(source, FlagPhase.PREPARATION), record_in_target(stack), secret(source):
+        before = contents(stack)
+        failure = site.operator.refusal(plan(stack))
+        assert contents(stack) == before
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    text = str(failure)
+    for code in ("FLAG_HELD", "NOT_PARTICIPATING", "TARGET_NOT_EMPTY", "UNREADABLE"):
+        assert text.count(f"[{code}]") == 1, text
+    assert "4 blocker(s)" in text
+    assert text.count("Cure: ") == 4
+    assert "bookie bookie-1" in text
+    assert "/somebody/else" in text
+    assert SECRET in text
+    assert "PREPARATION" in text
+
+
+@pytest.mark.parametrize(
+    ("phase", "code"),
+    [
+        (FlagPhase.PREPARATION, "FLAG_HELD"),
+        (FlagPhase.COPYING, "FLAG_HELD"),
+        (FlagPhase.COMPLETED, "ALREADY_COMPLETED"),
+    ],
+)
+def test_a_flag_of_others_is_respected(stack: Stack, source: Any, site: Site, phase: FlagPhase, code: str) -> None:
+    """A flag that Pulsar's own coordinator set is named with its target, and stays as it is."""
+    with flag(source, phase):
+        failure = site.operator.refusal(plan(stack))
+        assert source.get(stores.FLAG)[1].version == 0
+    assert f"[{code}]" in str(failure)
+    assert f"{phase} (target oxia://127.0.0.1:1)" in str(failure)
+
+
+def test_an_offline_migration_wants_services_stopped(stack: Stack, site: Site) -> None:
+    """An offline migration names the services that run."""
+    failure = site.operator.refusal(plan(stack, mode="offline"))
+    assert "[SERVICES_RUNNING]" in str(failure)
+    assert "bookie bookie-1" in str(failure)
+
+
+def test_wrong_addresses(stack: Stack, site: Site) -> None:
+    """A chroot without metadata and a target where nobody listens are refused, and told apart."""
+    wrong = plan(stack, source=f"{stack.zk_url}/nothing/here", target="oxia://127.0.0.1:1", dry_run=True)
+    report = site.operator.run(wrong)
+    assert report.outcome is Outcome.PLANNED
+    assert report.summary.startswith("not ready: ")
+    for text in ("[SOURCE_EMPTY]", "/nothing/here holds no metadata", "[TARGET_UNREACHABLE]", "127.0.0.1:1"):
+        assert text in report.summary, report.summary
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "for-real"])
+def test_an_old_oxia_is_refused(stack: Stack, site: Site, dry_run: bool) -> None:
+    """An Oxia that cannot keep versions is refused by its address and the version that can, and left clean."""
+    stack["bookie-1"].stop()
+    with OldOxia(stack.oxia_url) as old:
+        wanted = plan(stack, target=old.url, mode="offline", dry_run=dry_run)
+        text = site.operator.run(wanted).summary if dry_run else str(site.operator.refusal(wanted))
+    assert "[TARGET_UNSUPPORTED]" in text
+    assert "0.16" in text
+    assert old.url.removeprefix("oxia://").partition("/")[0] in text
+    assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == {}

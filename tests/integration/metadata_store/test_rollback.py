@@ -1,0 +1,225 @@
+"""Every way back of a live migration, on one cluster; at last it is migrated.
+
+The tests run in their order. Phases are held where they are by freezing a server that they need.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from deploy.devstack.admin import Admin
+from deploy.devstack.server import Server
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import Traffic
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from models.metadata_store.flag import FlagPhase
+from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.phases import Phase
+from tests.support.lifecycle.environment import Site
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+CLUSTER = "back"
+BULK = [f"/bulk/{number:04}" for number in range(3_000)]
+# A frozen broker has to keep its session, and thus its place among the participants, for longer than a test.
+PATIENT = {"metadataStoreSessionTimeoutMillis": "60000"}
+
+
+@dataclass
+class Cluster:
+    """A cluster with records enough for a copy that takes its time."""
+
+    stack: Stack
+    admin: Admin
+    source: Any
+    before: stores.Tree = field(default_factory=stores.Tree)
+
+    def plan(self, **more: object) -> MetadataStorePlan:
+        """The plan from ZooKeeper to Oxia."""
+        return MetadataStorePlan.model_validate(
+            {"cluster": CLUSTER, "source": self.stack.zk_url, "target": self.stack.oxia_url, **more}
+        )
+
+    @property
+    def oxia(self) -> Server:
+        """The target's server."""
+        return self.stack["oxia-1"]
+
+    def flag(self) -> FlagPhase:
+        """What the flag says."""
+        if self.source.exists(stores.FLAG) is None:
+            return FlagPhase.NOT_STARTED
+        return FlagPhase(json.loads(self.source.get(stores.FLAG)[0])["phase"])
+
+    def fill(self, round_: bytes) -> None:
+        """Set all bulk nodes to new values, past the brokers, who would refuse to write now."""
+        asked = [self.source.set_async(path, round_ + b"x" * 200) for path in BULK]
+        for answer in asked:
+            answer.get(timeout=30)
+
+    def remember(self) -> None:
+        """Read what the source must still be after the way back."""
+        self.before = stores.read_zookeeper(self.stack.zk_url)
+
+    def must_be_as_before(self, flag: FlagPhase) -> None:
+        """After a way back: flag, an untouched source, an empty target, and brokers that write metadata again."""
+        assert self.flag() is flag
+        after = stores.read_zookeeper(self.stack.zk_url)
+        assert stores.changes(self.before, after) == {}
+        left = stores.read_oxia(self.stack.oxia_url, without_coordinator=False)
+        assert stores.persistent(left) == set()
+        wait_for("a write of metadata", lambda: self.admin.can_write(CLUSTER), 30)
+
+
+@pytest.fixture(scope="module")
+def cluster(make_stack: MakeStack, site: Site) -> Generator[Cluster]:
+    """Two brokers and a bookie, and an empty Oxia."""
+    stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=PATIENT))
+    admin = Admin(stack.admin_urls[0])
+    with stores.kazoo(stack.zk_url) as source:
+        source.ensure_path("/bulk")
+        asked = [source.create_async(path, b"x" * 200) for path in BULK]
+        for answer in asked:
+            answer.get(timeout=30)
+        yield Cluster(stack, admin, source)
+    admin.close()
+
+
+class FlagWatch:
+    """Freezes a server as soon as the flag shows a phase.
+
+    Args:
+        cluster: whose flag.
+        server: to be frozen.
+        phase: when; None for never.
+    """
+
+    def __init__(self, cluster: Cluster, server: Server, phase: FlagPhase) -> None:
+        self.seen = threading.Event()
+        self._server = server
+        self._phase = phase.value.encode()
+        cluster.source.DataWatch(stores.FLAG, self._look)
+
+    def _look(self, value: bytes | None, _stat: object) -> bool | None:
+        """False ends the watch."""
+        if value is None or b'"' + self._phase + b'"' not in value:
+            return None
+        self._server.pause()
+        self.seen.set()
+        return False
+
+
+@contextmanager
+def held(cluster: Cluster, phase: FlagPhase) -> Generator[Callable[[], bool]]:
+    """Hold a migration in a phase of the flag by freezing the target; yields how to wait for that moment."""
+    watch = FlagWatch(cluster, cluster.oxia, phase)
+    try:
+        yield lambda: watch.seen.wait(60)
+    finally:
+        cluster.oxia.resume()
+
+
+def test_a_participant_that_is_never_ready(cluster: Cluster, site: Site) -> None:
+    """A frozen broker ends the migration in FAILED by its name; the other one writes metadata, later both do."""
+    cluster.remember()
+    run = site.operator.start(cluster.plan(preparation_timeout="PT15S"))
+    run.wait_for_phase(Phase.PRE_COPY)
+    broker = cluster.stack["broker-2"]
+    broker.pause()
+    try:
+        failure = run.failure()
+        assert failure.type == FailureKind.NOT_READY
+        assert f"broker 127.0.0.1:{broker.ports['http']}" in str(failure)
+        assert f"broker 127.0.0.1:{cluster.stack['broker-1'].ports['http']}" not in str(failure)
+        cluster.must_be_as_before(FlagPhase.FAILED)
+    finally:
+        broker.resume()
+    other = Admin(cluster.stack.admin_urls[1])
+    wait_for("a write by the broker that was frozen", lambda: other.can_write(CLUSTER), 60)
+    other.close()
+
+
+def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, site: Site) -> None:
+    """A rollback in PRE_COPY ends the copy, which a throttle made slow, and the brokers never notice."""
+    cluster.remember()
+    flag = cluster.flag()
+    run = site.operator.start(cluster.plan(throttle=0.02))
+    run.wait_for_phase(Phase.PRE_COPY)
+    wait_for("copied records", lambda: stores.persistent(stores.read_oxia(cluster.stack.oxia_url)), 60)
+    assert cluster.admin.can_write(CLUSTER)
+    cluster.remember()
+    run.signal(Verb.ROLLBACK, "changed my mind")
+    report = run.result()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert any("rollback (changed my mind)" in note for note in report.notes)
+    cluster.must_be_as_before(flag)
+
+
+@pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+def test_rollback_with_writes_blocked(cluster: Cluster, site: Site, phase: FlagPhase) -> None:
+    """A rollback in PREPARATION or COPYING, while the target does not answer, gives the writes back before it does."""
+    with held(cluster, FlagPhase.PREPARATION) as reached:
+        run = site.operator.start(cluster.plan())
+        assert reached()
+        assert not cluster.admin.can_write(CLUSTER)
+        # Now nobody but this test writes to the source.
+        cluster.fill(phase.value.encode())
+        cluster.remember()
+        if phase is FlagPhase.COPYING:
+            with held(cluster, phase) as copying:
+                cluster.oxia.resume()
+                assert copying()
+                run.signal(Verb.ROLLBACK)
+                _wait_for_flag(cluster, FlagPhase.FAILED)
+        else:
+            run.signal(Verb.ROLLBACK)
+            _wait_for_flag(cluster, FlagPhase.FAILED)
+    report = run.result()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert [entry.phase for entry in report.history if entry.outcome is Outcome.ROLLED_BACK] == [phase.value]
+    cluster.must_be_as_before(FlagPhase.FAILED)
+
+
+def test_rollback_while_verifying(cluster: Cluster, site: Site) -> None:
+    """A rollback in VERIFY, the last phase before the commit, leaves the source in charge."""
+    with held(cluster, FlagPhase.PREPARATION) as reached:
+        run = site.operator.start(cluster.plan(full_verify=True))
+        assert reached()
+        cluster.fill(b"verify")
+        cluster.remember()
+    run.wait_for_phase(Phase.VERIFY)
+    run.signal(Verb.ROLLBACK)
+    report = run.result()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert report.history[-2].phase == Phase.VERIFY
+    cluster.must_be_as_before(FlagPhase.FAILED)
+
+
+def test_the_next_attempt_succeeds(cluster: Cluster, site: Site) -> None:
+    """After all these failures a start with the same workflow id migrates the cluster, under traffic."""
+    with Traffic(cluster.stack.broker_url, ["flow"]) as traffic:
+        traffic.wait_for_more(10)
+        report = site.operator.run(cluster.plan(validation_window="PT0S"))
+        assert report.outcome is Outcome.DONE
+        assert cluster.flag() is FlagPhase.COMPLETED
+        commit = stores.committed_ms(cluster.stack.zk_url)
+        tree, records = stores.read_zookeeper(cluster.stack.zk_url), stores.read_oxia(cluster.stack.oxia_url)
+        assert stores.assert_equal(tree, records, until_ms=commit) > len(BULK)
+        assert cluster.admin.can_write(CLUSTER)
+        assert cluster.admin.create_topic("after").is_success
+        traffic.wait_for_more(10)
+        assert traffic.verify() > 20
+
+
+def _wait_for_flag(cluster: Cluster, phase: FlagPhase) -> None:
+    wait_for(f"the flag {phase}", lambda: cluster.flag() is phase, 60)

@@ -1,0 +1,138 @@
+"""A migration whose bulk jobs run on a Spark cluster, with executors that know nothing of this project."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from deploy.devstack import supervise
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.lifecycle.operator import Operator
+from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+CLUSTER = "bulk"
+NODES = 4_000
+WORKERS = 2
+# One core and little memory for each executor, and nothing that leaves this machine.
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+class SparkCluster(NamedTuple):
+    """A standalone cluster.
+
+    Attributes:
+        url: `spark://host:port`.
+        python: what executors run; it finds the installed libraries, but neither the checkout nor an editable install.
+        work: one folder for each Spark worker, with a folder for each application and executor in it.
+    """
+
+    url: str
+    python: Path
+    work: list[Path]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkCluster]:
+    """A master and two workers from the installed package."""
+    folder = tmp_path_factory.mktemp("spark")
+    pyspark: Any = importlib.import_module("pyspark")
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    port = _free_port()
+    url = f"spark://127.0.0.1:{port}"
+    common = ["/usr/bin/env", "SPARK_LOCAL_IP=127.0.0.1", "SPARK_DAEMON_MEMORY=192m", program]
+    master = [*common, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port)]
+    commands = {"master": [*master, "--webui-port", "0"]}
+    work = [folder / f"worker-{number}" for number in range(WORKERS)]
+    for place in work:
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "768m", "--webui-port", "0"]
+        commands[place.name] = [
+            *common, "org.apache.spark.deploy.worker.Worker", *options, "--work-dir", str(place), url
+        ]  # fmt: skip
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for name, command in commands.items():
+            children.append(supervise.spawn(command, cwd=folder, log=folder / f"{name}.log", detach=False))
+        wait_for("the registration of the workers", lambda: _registered(folder / "master.log") == WORKERS, 60)
+        yield SparkCluster(url, _bare_python(folder), work)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait(10)
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two stores, and a Temporal of its own, so that no other worker takes the migration."""
+    made = make_stack(StackSpec(zookeepers=1, oxias=1, temporal=True, cluster=CLUSTER))
+    with stores.kazoo(made.zk_url) as source:
+        source.ensure_path("/managed-ledgers")
+        asked = [source.create_async(f"/managed-ledgers/{n:05}", b"%d" % n * 50) for n in range(NODES)]
+        for answer in asked:
+            answer.get(timeout=30)
+    return made
+
+
+def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_path: Path) -> None:
+    """Executors on both workers copy and compare with the code that was shipped to them, as they have no other."""
+    for module in ("spark.metadata_store.tasks", "tests"):
+        found = subprocess.run([spark.python, "-c", f"import {module}"], cwd=tmp_path, capture_output=True, check=False)
+        assert b"ModuleNotFoundError" in found.stderr
+    plan = MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    )
+    settings = {
+        "PULSAR_MIGRATE_SPARK_MASTER": spark.url,
+        "PULSAR_MIGRATE_SPARK_CONF": json.dumps(CONF),
+        "PYSPARK_PYTHON": str(spark.python),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    with (
+        WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, **settings),
+        Operator(stack.temporal_address) as operator,
+    ):
+        report = operator.run(plan)
+    assert report.outcome is Outcome.DONE
+    compared = stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url))
+    assert report.figures["copied_records"] == compared > NODES
+    for place in spark.work:
+        assert list(place.glob("app-*/*/pulsar_migrate_code.zip")), f"no code was shipped to {place.name}"
+
+
+def _bare_python(folder: Path) -> Path:
+    """Python without `site`, and thus without the .pth file of an editable install."""
+    path = folder / "python"
+    libraries = sysconfig.get_path("purelib")
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    assert shutil.which(str(path))
+    return path
+
+
+def _registered(log: Path) -> int:
+    return sum("Registering worker" in line for line in supervise.tail(log, 200))
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

@@ -1,0 +1,51 @@
+"""A live migration from one ZooKeeper to another."""
+
+from __future__ import annotations
+
+from deploy.devstack.admin import Admin
+from deploy.devstack.stack import StackSpec
+from deploy.devstack.traffic import Traffic
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStorePlan
+from tests.support.lifecycle.environment import Site
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+CLUSTER = "zookeepers"
+
+
+def test_live_to_another_zookeeper(make_stack: MakeStack, site: Site) -> None:
+    """Versions and sequences are kept, the cluster works on the new ZooKeeper, and no ledger id is given twice."""
+    stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=CLUSTER))
+    admin = Admin(stack.admin_urls[0])
+    target = f"{stack.second_zk_url}/new"
+    plan = MetadataStorePlan.model_validate(
+        {"cluster": CLUSTER, "source": stack.zk_url, "target": target, "validation_window": "PT0S"}
+    )
+    for number in range(4):
+        assert admin.create_topic(f"old-{number}").is_success
+    admin.delete_topic("old-3").raise_for_status()
+    with Traffic(stack.broker_url, ["flow"]) as traffic:
+        traffic.wait_for_more(10)
+        report = site.operator.run(plan)
+        tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
+        commit = stores.committed_ms(stack.zk_url)
+        copy = stores.read_zookeeper(target)
+        assert report.outcome is Outcome.DONE
+        source = {path: node for path, node in tree.items() if not path.startswith(stores.COORDINATOR)}
+        kept = {path: node for path, node in copy.items() if node.mtime < commit}
+        lasting = stores.persistent(source)
+        assert stores.assert_same_tree({path: source[path] for path in lasting & set(kept)}, kept) > 30
+        assert lasting - set(copy) == set()
+        assert copy["/ledgers/idgen"].created >= source["/ledgers/idgen"].created
+        used = stores.ledger_ids(set(source))
+        refused = [answer.text for n in range(20) if not (answer := admin.create_topic(f"new-{n}")).is_success]
+        assert refused == []
+        each = [admin.ledgers(f"new-{number}") for number in range(20)]
+        fresh = {ledger for ledgers in each for ledger in ledgers}
+        assert len(fresh) == sum(map(len, each)), "two topics share a ledger"
+        assert min(fresh) > max(used)
+        assert fresh <= stores.ledger_ids(set(stores.read_zookeeper(target)))
+        traffic.wait_for_more(10)
+        assert traffic.verify() > 20
+    admin.close()

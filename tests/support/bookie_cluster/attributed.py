@@ -1,0 +1,209 @@
+"""A Pulsar cluster with two bookie clusters and the plugin's double, and what its metadata say of attributions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self
+
+import httpx
+
+from activities.bookie_cluster import registry
+from activities.bookie_cluster.attribution import promote
+from activities.bookie_cluster.build import build
+from activities.bookie_cluster.context import SwitchWork
+from activities.lifecycle.runner import StepControl
+from clients.pulsar.attribution import attribution
+from clients.pulsar.fields import split
+from clients.pulsar.formats_pb2 import SchemaLocator
+from clients.store import Partition, Record, StoreReader, Unreadable
+from deploy.devstack.stack import Stack
+from models.bookie_cluster.input import KIND, BookieClusterPlan, Direction, Routing
+from models.bookie_cluster.results import CopySummary, Promotion
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.plugin_double import PluginDouble
+from tests.support.metadata_store import stores
+
+OLD, NEW = "old", "new"
+_PROPERTIES = 3
+
+
+class Attributed:
+    """A cluster whose brokers are asked through the plugin's double; a context manager.
+
+    Args:
+        stack: with bookies, second bookies and brokers.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.plan = BookieClusterPlan.model_validate(
+            {
+                "cluster": stack.state.spec.cluster,
+                "metadata_url": stack.zk_url,
+                "source": {"name": OLD, "metadataServiceUri": stack.bookkeeper_uri},
+                "target": {"name": NEW, "metadataServiceUri": stack.second_bookkeeper_uri},
+                "routing": Routing.ATTRIBUTION,
+            }
+        )
+        self.double = PluginDouble(stack)
+        self.zookeeper: Any = None
+        self._resources = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as resources:
+            self._begin(resources)
+            self._resources = resources.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def _begin(self, resources: ExitStack) -> None:
+        self.zookeeper = resources.enter_context(stores.kazoo(self.stack.zk_url))
+        resources.enter_context(self.double)
+
+    def put_schema(self, topic: str, fields: int) -> None:
+        """Have a broker store a schema of so many fields, which may follow one of fewer."""
+        parts = [{"name": f"f{number}", "type": ["null", "int"], "default": None} for number in range(fields)]
+        definition = json.dumps({"type": "record", "name": "Row", "fields": parts})
+        body: dict[str, Any] = {"type": "AVRO", "schema": definition, "properties": {}}
+        self.admin("POST", f"/schemas/public/default/{topic}/schema", json=body)
+
+    def schemas(self, topic: str) -> list[int]:
+        """How many fields each version of a topic's schema has, as a broker reads them."""
+        versions = self.admin("GET", f"/schemas/public/default/{topic}/schemas").json()["getSchemaResponses"]
+        return [len(json.loads(one["data"])["fields"]) for one in sorted(versions, key=lambda one: one["version"])]
+
+    def admin(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """One call to any broker's admin interface."""
+        address = f"{random.choice(self.stack.admin_urls)}/admin/v2{path}"
+        answer = httpx.request(method, address, timeout=30, trust_env=False, follow_redirects=True, **more)
+        return answer.raise_for_status()
+
+    def crash_brokers(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Kill all brokers, and start them again."""
+        running = [server for server in self.stack if server.kind == "broker"]
+        for server in running:
+            server.kill()
+        meanwhile()
+        for server in running:
+            server.start()
+
+    def locator(self, topic: str) -> bytes:
+        """The node of a topic's schema."""
+        return self.zookeeper.get(f"/schemas/public/default/{topic}")[0]
+
+    def set_node(self, path: str, value: bytes) -> None:
+        """Write a node, whatever its version."""
+        self.zookeeper.set(path, value)
+
+
+class Place(Attributed):
+    """A registered switch with routing `attribution`, whose steps are called one by one; a context manager.
+
+    Args:
+        stack: with bookies, second bookies and brokers.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(stack)
+        self.steps = Steps(spark=True)
+        self._runs = itertools.count(1)
+
+    def _begin(self, resources: ExitStack) -> None:
+        resources.enter_context(self.steps)
+        super()._begin(resources)
+        self.steps.run(registry.register, self.plan)
+
+    def direct(self, direction: Direction = Direction.FORWARD) -> None:
+        """Direct brokers to the target of a direction, in a run of its own: a run that turned back does not go on."""
+        run_id = f"run-{next(self._runs)}"
+        self.steps.run(registry.register, self.plan, run_id=run_id)
+        self.steps.run(registry.set_target, self.plan, direction, run_id=run_id)
+        # All other steps are of the first run.
+        self.steps.run(registry.register, self.plan)
+
+    def build(self) -> CopySummary:
+        """Copy what is closed, and compare it."""
+        return self.steps.run(build, self.plan)
+
+    def promote(self, direction: Direction = Direction.FORWARD) -> Promotion:
+        """Promote, or set back."""
+        return self.steps.run(promote, self.plan, direction)
+
+
+def stamps(locator: bytes) -> list[str | None]:
+    """The attribution of the newest version, and of each entry of the index."""
+    found = SchemaLocator.FromString(locator)
+    return [attribution(entry.position.properties) for entry in (found.info, *found.index)]
+
+
+def ledgers(locator: bytes) -> list[int]:
+    """The ledgers of a schema's versions, oldest first."""
+    return [entry.position.ledgerId for entry in SchemaLocator.FromString(locator).index]
+
+
+def without_stamps(locator: bytes) -> list[list[list[bytes] | bytes]]:
+    """All bytes of a schema's node but the properties of its positions: of each entry, its fields."""
+    return [
+        [
+            [part.raw for part in split(field.content) if part.number != _PROPERTIES]
+            if field.number == 2 and field.content is not None
+            else field.raw
+            for field in split(entry.content or b"")
+        ]
+        for entry in split(locator)
+    ]
+
+
+class Meddled(SwitchWork):
+    """A step's view of its switch, in which somebody else acts whenever a schema's node has been read.
+
+    Attributes:
+        act: what they do.
+    """
+
+    act: Callable[[], None]
+
+    @contextmanager
+    def broker_store(self) -> Generator[StoreReader]:
+        """The brokers' store; `act` follows each reading of schemas."""
+        with super().broker_store() as reader:
+            yield _Meddled(reader, self.act)
+
+
+class _Meddled:
+    def __init__(self, reader: StoreReader, act: Callable[[], None]) -> None:
+        self.url = reader.url
+        self._reader = reader
+        self._act = act
+
+    def partitions(self, wanted: int) -> list[Partition]:
+        return self._reader.partitions(wanted)
+
+    def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
+        return self._reader.scan(partition)
+
+    def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
+        found = self._reader.read(paths)
+        if any(path.startswith(b"/schemas/") for path in paths):
+            self._act()
+        return found
+
+    def children(self, path: bytes) -> list[bytes]:
+        return self._reader.children(path)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
+    """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
+    plan = place.plan
+    work = Meddled(place.steps.runtime, plan, Direction.FORWARD, f"{KIND}/{plan.cluster}", "run-1")
+    work.act = act
+    return promote(work, StepControl())

@@ -1,0 +1,94 @@
+"""The operator's hands in a switch by restart: they stop and start brokers when the status asks for it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from temporalio.service import RPCError
+
+from deploy.devstack.server import Server
+from deploy.devstack.stack import Stack
+from tests.support.lifecycle.operator import Run
+
+_STOP = "to stop"
+_START = "brokers to start with bookkeeperMetadataServiceUri="
+_LOOK_EVERY = 0.2
+
+
+class Hands:
+    """Obeys what a migration asks people for; a context manager.
+
+    Args:
+        stack: whose brokers they are.
+        run: the migration.
+        kill: stop brokers by SIGKILL, as a crash would.
+        slow: leave brokers as they are until `obey` is called.
+    """
+
+    def __init__(self, stack: Stack, run: Run, *, kill: bool = False, slow: bool = False) -> None:
+        self.stack = stack
+        self.asked: list[str] = []
+        self._run = run
+        self._kill = kill
+        self._end = threading.Event()
+        self._free = threading.Event()
+        self._trouble: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="hands", daemon=True)
+        if not slow:
+            self._free.set()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join(60)
+        if error is None and self._trouble is not None:
+            raise self._trouble
+
+    def obey(self) -> None:
+        """Do from now on what is asked for."""
+        self._free.set()
+
+    def _work(self) -> None:
+        try:
+            while not self._end.wait(_LOOK_EVERY):
+                if asked := self._what_is_asked():
+                    self._do(asked)
+        except BaseException as error:  # noqa: BLE001 - raised again where the test can see it
+            self._trouble = error
+
+    def _what_is_asked(self) -> str:
+        try:
+            waiting = self._run.status().waiting
+        except (RPCError, TimeoutError):
+            return ""
+        return waiting.why if waiting else ""
+
+    def _do(self, asked: str) -> None:
+        brokers = [server for server in self.stack if server.kind == "broker"]
+        if asked.endswith(_STOP) and any(broker.alive for broker in brokers):
+            self._note(asked)
+            _all(brokers, Server.kill if self._kill else Server.stop)
+        elif _START in asked and not any(broker.alive for broker in brokers):
+            self._note(asked)
+            self.stack.use_bookies(asked.partition(_START)[2])
+            _all(brokers, Server.start)
+
+    def _note(self, asked: str) -> None:
+        self.asked.append(asked)
+        while not self._free.wait(_LOOK_EVERY):
+            if self._end.is_set():
+                return
+
+
+def _all(brokers: list[Server], verb: object) -> None:
+    assert callable(verb)
+    with ThreadPoolExecutor(max(1, len(brokers))) as pool:
+        list(pool.map(verb, brokers))

@@ -1,0 +1,180 @@
+"""A real switch by restart under the hands of a test: two bookie clusters, one broker, and the steps."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from activities.bookie_cluster import build as copying
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
+from activities.bookie_cluster.progress import read_verified
+from activities.lifecycle.registrations import brokers
+from activities.lifecycle.runner import StepControl
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
+from clients.bookkeeper.pool import Bookies
+from clients.stores import Access
+from deploy.devstack.admin import topic_url
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.bookie_cluster.input import BookieClusterPlan, Direction
+from models.bookie_cluster.results import CopySummary, LedgersDeleted, SwitchPrecheck, TailCopy
+from models.bookie_cluster.updates import CleanupOrder
+from models.ledger_store import parse_ledger_store_uri
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.clients.bookies import Cluster, Written
+from tests.support.waiting import wait_for
+
+# The libraries have no types.
+pulsar: Any = importlib.import_module("pulsar")
+schema: Any = importlib.import_module("pulsar.schema")
+
+TOPICS = ("one", "two")
+MESSAGES = 50
+FORWARD, BACK = Direction.FORWARD, Direction.BACK
+DELETE_ALL = CleanupOrder(src_cluster="a")
+
+
+def codes(found: SwitchPrecheck) -> list[str]:
+    """Codes of the blockers."""
+    return [blocker.code for blocker in found.blockers]
+
+
+@dataclass
+class SwitchSite:
+    """Two bookie clusters, a broker, and how many messages each topic has got.
+
+    Attributes:
+        clash: id of a ledger that both clusters have with different entries; 0 before that.
+        sent: messages of each topic.
+    """
+
+    stack: Stack
+    steps: Steps
+    clash: int = 0
+    sent: int = 0
+
+    def plan(self, **more: object) -> BookieClusterPlan:
+        """The switch from the first bookies, `a`, to the second ones, `b`."""
+        return BookieClusterPlan.model_validate(
+            {
+                "cluster": "steps",
+                "metadata_url": self.stack.zk_url,
+                "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
+                "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},
+                "routing": "restart",
+                **more,
+            }
+        )
+
+    def work(self, direction: Direction = FORWARD) -> SwitchWork:
+        """A step's view of the switch."""
+        return self.steps.work(self.plan(), direction)
+
+    def precheck(self, **more: object) -> SwitchPrecheck:
+        """PRECHECK of the plan with other fields."""
+        return self.steps.run(lambda work, control: SwitchPrecheckRun(work, control).run(), self.plan(**more))
+
+    def build(self) -> CopySummary:
+        """BUILD forward."""
+        return self.steps.run(copying.build, self.plan())
+
+    def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
+        """The tail, without a broker."""
+        return self.steps.run(copying.copy_tail, self.plan(**more), direction)
+
+    def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
+        """One step of a cleanup."""
+        work = self.work()
+        work.step_id = step_id
+        return cleaning.delete_ledgers(work, StepControl(), order)
+
+    def source(self) -> Ledgers:
+        """All ledgers of `a`."""
+        return ledgers(self.stack.bookkeeper_uri)
+
+    def target(self) -> Ledgers:
+        """All ledgers of `b`."""
+        return ledgers(self.stack.second_bookkeeper_uri)
+
+    def verified(self) -> dict[int, int]:
+        """What the progress of the way forward says."""
+        with self.work().broker_store() as store:
+            return read_verified(store, progress_path(self.work(), FORWARD))
+
+    def send(self) -> None:
+        """Write to all topics, with a schema, and acknowledge half of that."""
+        client = quiet_client(self.stack.broker_url)
+        for name in TOPICS:
+            form = schema.JsonSchema(_Thing)
+            consumer = client.subscribe(topic_url(name), "half", schema=form)
+            producer = client.create_producer(topic_url(name), schema=form, batching_enabled=False)
+            for number in range(MESSAGES):
+                producer.send(_Thing(number=self.sent + number))
+            for _ in range(MESSAGES // 2):
+                consumer.acknowledge(consumer.receive(10_000))
+        self.sent += MESSAGES
+        client.close()
+
+    def read(self) -> dict[str, list[int]]:
+        """All messages of all topics, in the order in which a new reader gets them."""
+        client = quiet_client(self.stack.broker_url)
+        found: dict[str, list[int]] = {}
+        for name in TOPICS:
+            reader = client.create_reader(topic_url(name), pulsar.MessageId.earliest, schema=schema.JsonSchema(_Thing))
+            numbers = found[name] = []
+            while reader.has_message_available():
+                numbers.append(reader.read_next(10_000).value().number)
+        client.close()
+        return found
+
+    def assert_all(self) -> None:
+        """A reader gets all messages of all topics, each once and in order."""
+        assert self.read() == {name: list(range(self.sent)) for name in TOPICS}
+
+    def registered(self) -> list[str]:
+        """The brokers that are registered."""
+        with self.work().broker_store() as store:
+            return [broker.name for broker in brokers(store)]
+
+    def move_broker(self, uri: str) -> None:
+        """Start the broker, which is down, on a bookie cluster."""
+        self.stack.use_bookies(uri)
+        self.stack["broker-1"].start()
+
+    def stop_broker(self) -> None:
+        """Stop the broker in good order."""
+        self.stack["broker-1"].stop()
+        wait_for("no broker to be registered", lambda: not self.registered(), 30)
+
+
+class _Thing(schema.Record):
+    number = schema.Integer()
+
+
+def ledgers(uri: str) -> Ledgers:
+    """All ledgers of a cluster."""
+    with LedgerDirectory(parse_ledger_store_uri(uri).url, Access()) as directory:
+        return scan(directory)
+
+
+def write_ledger(uri: str, data: list[bytes], ledger_id: int | None = None) -> int:
+    """Write a closed ledger that is not Pulsar's; returns its id."""
+    root = parse_ledger_store_uri(uri).url
+    with LedgerDirectoryWriter(root, Access()) as directory, Bookies(directory.bookies) as bookies:
+        cluster = Cluster(directory, bookies)
+        ledger = cluster.open([(0, bookies.writable())])
+        if ledger_id is not None:
+            directory.delete([(ledger.ledger_id, None)])
+            directory.create([(ledger_id, ledger.metadata)])
+            ledger = Written(ledger_id, ledger.metadata, [])
+        return cluster.close(ledger, data).ledger_id
+
+
+def delete_ledger(uri: str, ledger_id: int) -> None:
+    """Delete a ledger, as Pulsar does with one that it needs no more."""
+    with LedgerDirectoryWriter(parse_ledger_store_uri(uri).url, Access()) as directory:
+        assert directory.delete([(ledger_id, None)]) == 1

@@ -1,0 +1,60 @@
+"""Ledgers, references and plans for tests of what a bookie cluster switch decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.pulsar.references import Reference, ReferenceKind
+from models.bookie_cluster.input import BookieClusterPlan, Routing
+
+
+def plan(routing: Routing = Routing.RESTART, **more: object) -> BookieClusterPlan:
+    """A switch from `a` to `b`."""
+    return BookieClusterPlan.model_validate(
+        {
+            "cluster": "test",
+            "metadata_url": "zk:127.0.0.1:2181",
+            "source": {"name": "a", "metadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers"},
+            "target": {"name": "b", "metadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgersB"},
+            "routing": routing,
+            **more,
+        }
+    )
+
+
+def ledger(
+    ledger_id: int,
+    *,
+    state: LedgerState = LedgerState.CLOSED,
+    length: int = 100,
+    component: str = "managed-ledger",
+    mzxid: int = 5,
+) -> LedgerRecord:
+    """A ledger of ten entries, unless it is open."""
+    closed = state is LedgerState.CLOSED
+    metadata = LedgerMetadata(
+        ensemble_size=2,
+        write_quorum=2,
+        ack_quorum=2,
+        state=state,
+        length=length if closed else 0,
+        last_entry=9 if closed else -1,
+        segments=(Segment(0, ("one:3181", "two:3181")),),
+        digest=DigestType.CRC32C,
+        custom=(("application", b"pulsar"), ("component", component.encode())),
+    )
+    return LedgerRecord(ledger_id, metadata, 1, mzxid)
+
+
+def by_id(records: Iterable[LedgerRecord]) -> dict[int, LedgerRecord]:
+    """As a look at a cluster finds them."""
+    return {record.ledger_id: record for record in records}
+
+
+def reference(
+    ledger_id: int, kind: ReferenceKind = ReferenceKind.SCHEMA, *, cluster: str | None = None, offloaded: bool = False
+) -> Reference:
+    """A position that names a ledger."""
+    return Reference(ledger_id, kind, f"/schemas/public/default/{ledger_id}", cluster, offloaded=offloaded)

@@ -1,0 +1,52 @@
+"""Fixtures for tests on a real ZooKeeper: servers, and stores of one's own in them."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from deploy.devstack.server import Server
+from deploy.devstack.spec import StackSpec
+from models.store_url import StoreUrl, parse_store_url
+
+if TYPE_CHECKING:
+    from tests.support.stacks import MakeStack
+
+
+@pytest.fixture(scope="module")
+def server(make_stack: MakeStack) -> Server:
+    """A server that tests leave alone."""
+    return make_stack(StackSpec(zookeepers=1))["zookeeper-1"]
+
+
+@pytest.fixture(scope="module")
+def victim(make_stack: MakeStack) -> Server:
+    """A server that tests may hurt."""
+    return make_stack(StackSpec(zookeepers=1))["zookeeper-1"]
+
+
+@pytest.fixture(scope="module")
+def kazoo(server: Server) -> Iterator[Any]:
+    """Another client on the whole server, to compare with; its calls have no types."""
+    client = KazooClient(server.address)
+    client.start()
+    yield client
+    client.stop()
+
+
+@pytest.fixture
+def new_url(server: Server) -> Callable[[], StoreUrl]:
+    """Addresses of stores of one's own: chroots of one server that do not exist yet."""
+    numbers = itertools.count(random.randrange(1 << 40))
+    return lambda: parse_store_url(f"zk:{server.address}/stores/{next(numbers)}")
+
+
+@pytest.fixture
+def url(new_url: Callable[[], StoreUrl]) -> StoreUrl:
+    """A store of one's own."""
+    return new_url()

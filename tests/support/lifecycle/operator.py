@@ -1,0 +1,185 @@
+"""The operator of a test: starts migrations, watches and steers them, from ordinary code and with limits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+
+from models.lifecycle.input import MigrationPlan
+from models.lifecycle.names import TASK_QUEUE
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, Status
+from models.lifecycle.verbs import Speed, Steering, Verb, Verdict, WindowChange
+from tests.support.waiting import wait_for
+from worker.catalog import KINDS
+
+ResultT = TypeVar("ResultT")
+
+LIMIT = 120.0
+"""Seconds that a test waits for a phase, or for the end, unless it says otherwise."""
+
+_CALL = timedelta(seconds=10)
+
+
+class Operator:
+    """A client of Temporal with a loop of its own; a context manager.
+
+    Args:
+        address: Temporal's `host:port`.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="operator", daemon=True)
+        self._thread.start()
+        self.client = self.wait(Client.connect(address, data_converter=pydantic_data_converter), 30)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+
+    def wait(self, work: Coroutine[Any, Any, ResultT], limit: float) -> ResultT:
+        """Run a coroutine on the operator's loop, and wait for its result."""
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit), self._loop).result(limit + 5)
+
+    def start(self, plan: MigrationPlan) -> Run:
+        """Start the migration that this plan is the input of.
+
+        Raises:
+            WorkflowAlreadyStartedError: one of this cluster runs.
+        """
+        kind = next(kind for kind in KINDS.values() if kind.plan is type(plan))
+        handle = self.wait(
+            self.client.start_workflow(
+                kind.workflow, plan, id=kind.workflow_id(plan), task_queue=TASK_QUEUE, result_type=Report
+            ),
+            30,
+        )
+        return Run(self, handle)
+
+    def run(self, plan: MigrationPlan, limit: float = LIMIT) -> Report:
+        """Start a migration and wait for its report."""
+        return self.start(plan).result(limit)
+
+    def refusal(self, plan: MigrationPlan, limit: float = LIMIT) -> ApplicationError:
+        """Start a migration that has to fail, and return why."""
+        return self.start(plan).failure(limit)
+
+
+class Run:
+    """One run of a migration."""
+
+    def __init__(self, operator: Operator, handle: WorkflowHandle[Any, Report]) -> None:
+        self._operator = operator
+        # The SDK's annotations of updates are partly untyped.
+        self._handle: Any = handle
+
+    def status(self) -> Status:
+        """The answer of the query `status`."""
+        return self.query("status", Status)
+
+    def story(self) -> str:
+        """What has happened so far, for messages of failed tests."""
+        try:
+            status = self.status()
+        except (RPCError, TimeoutError) as error:
+            return f"no status: {error}"
+        why = f"; waits for {status.waiting.why}" if status.waiting else ""
+        return f"{_story(status)}{why}"
+
+    def wait_until(self, what: str, holds: Callable[[Status], bool], limit: float = LIMIT) -> Status:
+        """Ask for the status until it is as wanted.
+
+        Raises:
+            AssertionError: it did not become so in time, or the migration ended before; the history is in the message.
+        """
+
+        def seen() -> Status | None:
+            # A worker that is killed or busy does not answer; the limit is what counts.
+            try:
+                status = self.status()
+            except (RPCError, TimeoutError):
+                return None
+            if holds(status):
+                return status
+            assert status.outcome is Outcome.RUNNING, f"ended without {what}: {_story(status)}"
+            return None
+
+        return wait_for(what, seen, limit)
+
+    def wait_for_phase(self, phase: str, limit: float = LIMIT) -> Status:
+        """Wait until a phase has begun."""
+        return self.wait_until(f"phase {phase}", lambda status: any(e.phase == phase for e in status.history), limit)
+
+    def result(self, limit: float = LIMIT) -> Report:
+        """Wait for the report of a migration that does not fail."""
+        return self._operator.wait(self._handle.result(), limit)
+
+    def failure(self, limit: float = LIMIT) -> ApplicationError:
+        """Wait for the failure of a migration that has to fail.
+
+        Raises:
+            AssertionError: it ended with a report, or without a typed failure.
+        """
+        try:
+            report = self.result(limit)
+        except WorkflowFailureError as error:
+            if isinstance(error.cause, ApplicationError):
+                return error.cause
+            raise AssertionError(f"a failure without a type: {error.cause}") from error
+        raise AssertionError(f"it did not fail: {report.outcome}, {report.summary}")
+
+    def signal(self, verb: Verb, reason: str = "") -> None:
+        """Send a verb; the answer shows in the status only."""
+        self._operator.wait(self._handle.signal(verb.value, reason, rpc_timeout=_CALL), 15)
+
+    def steer(self, verb: Verb, reason: str = "") -> Verdict:
+        """Give a verb and get the answer.
+
+        Raises:
+            WorkflowUpdateFailedError: it is refused.
+        """
+        return self.update("steer", Steering(verb=verb, reason=reason), Verdict)
+
+    def set_throttle(self, megabytes_per_second: float | None) -> None:
+        """Change the speed of the copy that runs."""
+        self.update("set_throttle", Speed(megabytes_per_second=megabytes_per_second), Speed)
+
+    def change_window(self, remaining: timedelta) -> datetime:
+        """Set the time that the open window has left; what the window checks is checked anew."""
+        return self.update("change_window", WindowChange(remaining=remaining), datetime)
+
+    def update(self, name: str, argument: object, answer: type[ResultT]) -> ResultT:
+        """Send an update and wait for its answer.
+
+        Raises:
+            WorkflowUpdateFailedError: it is refused.
+        """
+        return self._operator.wait(self._handle.execute_update(name, argument, result_type=answer), 30)
+
+    def query(self, name: str, answer: type[ResultT]) -> ResultT:
+        """Ask a query."""
+        return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
+
+    def terminate(self) -> None:
+        """End the workflow without a way back."""
+        self._operator.wait(self._handle.terminate(rpc_timeout=_CALL), 15)
+
+
+def _story(status: Status) -> str:
+    phases = [f"{entry.phase} {entry.outcome} {entry.note}".strip() for entry in status.history]
+    return "; ".join([*phases, *status.notes])

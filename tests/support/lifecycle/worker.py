@@ -1,0 +1,167 @@
+"""A worker of ours as a process of its own, to be used, killed, frozen and started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from deploy.devstack import supervise
+from tests.support.waiting import wait_for
+
+_ROOT = Path(__file__).parents[2]
+_READY_LIMIT = 120.0
+_END_LIMIT = 40.0
+
+
+class WorkerProcess:
+    """`pulsar-migrate worker` against one Temporal; a context manager that kills it at the end.
+
+    Args:
+        temporal_address: `host:port`.
+        folder: for the log and the ready file.
+        settings: the worker's settings besides, `PULSAR_MIGRATE_…` to text.
+        cwd: the working directory; the checkout by default.
+    """
+
+    def __init__(self, temporal_address: str, folder: Path, *, cwd: Path = _ROOT, **settings: str) -> None:
+        self.log = folder / "worker.log"
+        self.metrics_address = f"127.0.0.1:{_free_port()}"
+        self._ready_file = folder / "worker.ready"
+        self._cwd = cwd
+        self._child: subprocess.Popen[bytes] | None = None
+        self._sessions: list[int] = []
+        self._environment = {
+            "TEMPORAL_ADDRESS": temporal_address,
+            "PULSAR_MIGRATE_METRICS_ADDRESS": self.metrics_address,
+            "PULSAR_MIGRATE_SPARK_MASTER": "local[2]",
+            **settings,
+        }
+
+    def __enter__(self) -> Self:
+        self.launch()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The worker's own process.
+
+        Raises:
+            AssertionError: it does not run.
+        """
+        assert self._child is not None
+        assert self._child.poll() is None, self.story("the worker has ended")
+        return self._child.pid
+
+    def launch(self) -> None:
+        """Start the process and return at once."""
+        self._ready_file.unlink(missing_ok=True)
+        variables = [f"{name}={value}" for name, value in self._environment.items()]
+        program = [sys.executable, "-m", "cli.app", "worker", "--ready-file", str(self._ready_file)]
+        self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
+        self._sessions.append(self._child.pid)
+
+    def wait_ready(self) -> None:
+        """Wait until it serves its queue.
+
+        Raises:
+            AssertionError: it ended, or took too long; its log is in the message.
+        """
+        wait_for("the worker's ready file", lambda: bool(self.pid) and self._ready_file.exists(), _READY_LIMIT)
+
+    def kill(self) -> list[int]:
+        """End the worker alone with SIGKILL, as a crash would; returns processes of its session that outlive it.
+
+        Spark's JVM ends by itself when it loses the worker; what is still there after some seconds is killed too.
+        """
+        assert self._child is not None
+        os.kill(self.pid, signal.SIGKILL)
+        self._child.wait(_END_LIMIT)
+        return self._end_session(patience=10)
+
+    def stop(self) -> int:
+        """Ask it to end (SIGTERM), and return its exit code."""
+        assert self._child is not None
+        os.kill(self.pid, signal.SIGTERM)
+        return self._child.wait(_END_LIMIT)
+
+    def restart(self) -> None:
+        """Kill it if it runs, start it, and wait until it is ready."""
+        if self._child is not None and self._child.poll() is None:
+            self.kill()
+        self.launch()
+        self.wait_ready()
+
+    def pause(self) -> None:
+        """Freeze the worker alone (SIGSTOP); its executors go on."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen one go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill it with all that it started."""
+        if self._child is not None and self._child.poll() is None:
+            os.kill(self._child.pid, signal.SIGKILL)
+            self._child.wait(_END_LIMIT)
+        self._end_session(patience=0)
+
+    def story(self, headline: str) -> str:
+        """A headline with the end of the log."""
+        return "\n".join([headline, *supervise.tail(self.log, 40)])
+
+    def _end_session(self, patience: float) -> list[int]:
+        """What is left of the sessions after some patience; it is killed."""
+        try:
+            wait_for("the end of the worker's children", lambda: not self._left(), patience)
+        except AssertionError:
+            left = self._left()
+            for pid in left:
+                _kill(pid)
+            return left
+        return []
+
+    def _left(self) -> list[int]:
+        return [pid for session in self._sessions for pid in _members(session)]
+
+
+def _members(session: int) -> list[int]:
+    """Living processes of a session: the pid and session of `/proc/<pid>/stat`."""
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])

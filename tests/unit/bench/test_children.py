@@ -1,0 +1,51 @@
+"""Programs that the benchmark starts, as real processes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.lifecycle.children import Child, ChildFailed
+
+_ECHO = """
+import json, os, sys
+print('noise', flush=True)
+print('READY', flush=True)
+for line in sys.stdin:
+    print(json.dumps({'length': len(line.strip()), 'seen': int(os.environ['SEEN'])}), flush=True)
+print('over', file=sys.stderr)
+"""
+
+
+def _child(tmp_path: Path, code: str) -> Child:
+    return Child([sys.executable, "-c", code], tmp_path / "child.log", {"SEEN": "7"})
+
+
+def test_orders_are_answered_with_figures(tmp_path: Path) -> None:
+    """A child is awaited, takes orders and answers each with its figures; other lines are passed over."""
+    with _child(tmp_path, _ECHO) as child:
+        child.await_line("READY", 10)
+        child.order("copy")
+        assert child.figures(10) == {"length": 4, "seen": 7}
+        child.order("compare")
+        assert child.figures(10) == {"length": 7, "seen": 7}
+
+
+def test_early_end_shows_the_log(tmp_path: Path) -> None:
+    """A child that ends instead of answering fails with the end of what it wrote to its standard error."""
+    with (
+        _child(tmp_path, "raise SystemExit('no such store')") as child,
+        pytest.raises(ChildFailed, match="no such store"),
+    ):
+        child.await_line("READY", 10)
+
+
+def test_silence_ends_after_its_limit(tmp_path: Path) -> None:
+    """A child that says nothing fails the wait at its limit, and does not outlive its block."""
+    with _child(tmp_path, "input()") as child:
+        with pytest.raises(ChildFailed, match=r"no 'READY' in 0 s"):
+            child.await_line("READY", 0.2)
+        pid = child.pid
+    assert not Path(f"/proc/{pid}").exists()

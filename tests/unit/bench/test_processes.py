@@ -1,0 +1,63 @@
+"""The benchmark's view of processes, on real ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from bench.lifecycle.processes import Meter, cpu_seconds, rss_bytes, tree
+
+_CHILD = """
+import subprocess, sys, time
+held = bytearray(b'x') * 60_000_000
+inner = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE)
+print(inner.pid, flush=True)
+sys.stdin.readline()
+while time.process_time() < 0.5:
+    pass
+print('done', flush=True)
+sys.stdin.readline()
+inner.communicate(b'\\n')
+"""
+
+
+@pytest.fixture
+def parent() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process with a child; it burns half a second of processor time when it is told to."""
+    process = subprocess.Popen([sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process, int(process.stdout.readline())
+    process.communicate("\n\n", timeout=10)
+
+
+def test_tree_holds_grandchildren(parent: tuple[subprocess.Popen[str], int]) -> None:
+    """A process, its child and its grandchild are one tree, and nothing else is in it."""
+    process, inner = parent
+    assert tree([process.pid]) == {process.pid, inner}
+    assert {os.getpid(), process.pid, inner} <= tree([os.getpid()])
+
+
+def test_meter_sees_processor_time_and_memory(parent: tuple[subprocess.Popen[str], int]) -> None:
+    """The meter reports the processor time of the measured section only, and at least the memory that is held."""
+    process, _ = parent
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with Meter({"them": process.pid}) as meter:
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "done\n"
+    assert 0.2 < meter.cpu_seconds["them"] <= 0.7
+    assert meter.peak_rss_bytes["them"] > 60_000_000
+
+
+def test_processes_that_are_gone_count_nothing() -> None:
+    """A process that has ended has no tree, no processor time and no memory."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    assert tree([process.pid]) == set()
+    assert cpu_seconds([process.pid]) == 0
+    assert rss_bytes([process.pid]) == 0

@@ -1,0 +1,191 @@
+"""Which ledgers a cleanup or a rollback may delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from activities.bookie_cluster.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerState
+from clients.pulsar.references import Reference, ReferenceKind
+from models.bookie_cluster.input import Routing
+from tests.support.bookie_cluster.records import by_id, ledger, plan, reference
+
+RESTART, ATTRIBUTION = Routing.RESTART, Routing.ATTRIBUTION
+USERS = ("broker one uses it",)
+
+
+def facts(
+    routing: Routing,
+    source: Iterable[LedgerRecord],
+    target: Iterable[LedgerRecord] = (),
+    named: Iterable[Reference] = (),
+    *,
+    verified: Iterable[int] = (),
+    line: int | None = 100,
+    users: tuple[str, ...] = (),
+) -> Facts:
+    """Facts in which the verified ledgers were verified with the target's znode as it stands."""
+    standing = by_id(target)
+    copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
+    return Facts(plan(routing), by_id(source), standing, list(named), copies, line, users)
+
+
+def deleted(judgement: Judgement) -> list[int]:
+    """Ids of what may be deleted."""
+    return [record.ledger_id for record in judgement.delete]
+
+
+class TestSource:
+    """What a cleanup deletes from the cluster that was left."""
+
+    @pytest.mark.parametrize("routing", Routing)
+    def test_verified_ledgers_are_targets(self, routing: Routing) -> None:
+        """A ledger that stands verified in the target, where it is said to be, may go."""
+        found = judge_source(
+            facts(routing, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1]), force=False
+        )
+
+        assert deleted(found) == [1]
+        assert not found.kept
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_referred_but_unverified_stays(self, force: bool) -> None:
+        """What is referred to and not verified in the target is never deleted, not even by force."""
+        found = judge_source(facts(RESTART, [ledger(1)], [ledger(1)], [reference(1)]), force=force)
+
+        assert not found.delete
+        assert list(found.kept) == ["are referred to, and are not verified in b"]
+
+    @pytest.mark.parametrize("force", [False, True])
+    def test_changed_copy_is_not_verified(self, force: bool) -> None:
+        """A copy whose content is another one now does not count, though it was verified once."""
+        found = judge_source(
+            facts(RESTART, [ledger(1)], [ledger(1, length=7)], [reference(1)], verified=[1]), force=force
+        )
+
+        assert not found.delete
+
+    def test_copy_with_moved_replicas_is_verified(self) -> None:
+        """When replicas of the copy have moved, which changes its znode, it is the same ledger still."""
+        moved = ledger(1, mzxid=99)
+        known = facts(RESTART, [ledger(1)], [moved], [reference(1)])._replace(copies={1: 5})
+
+        assert deleted(judge_source(known, force=False)) == [1]
+
+    def test_lost_copy_keeps_the_original(self) -> None:
+        """A ledger that is referred to, and whose copy has vanished from the target, is kept."""
+        found = judge_source(facts(RESTART, [ledger(1)], [], [reference(1)], verified=[1]), force=True)
+
+        assert not found.delete
+
+    def test_copy_that_pulsar_deleted(self) -> None:
+        """A ledger that was verified, and that Pulsar has deleted from the target since, may go."""
+        found = judge_source(facts(RESTART, [ledger(1)], [], [], verified=[1]), force=False)
+
+        assert deleted(found) == [1]
+
+    def test_brokers_on_the_source_keep_all(self) -> None:
+        """While a broker uses the source, or may use it, nothing is deleted unless it is forced."""
+        known = facts(RESTART, [ledger(1)], [ledger(1)], verified=[1], users=USERS)
+
+        assert not judge_source(known, force=False).delete
+        assert "broker one uses it" in next(iter(judge_source(known, force=False).kept))
+        assert deleted(judge_source(known, force=True)) == [1]
+
+    def test_never_copied_needs_force(self) -> None:
+        """What nothing refers to and was never copied is deleted by force only, strays of brokers included."""
+        known = facts(RESTART, [ledger(1), ledger(101)])
+
+        assert judge_source(known, force=False).kept == {
+            "were never copied, although nothing refers to them": 1,
+            "were created in a after brokers were directed away from it": 1,
+        }
+        assert deleted(judge_source(known, force=True)) == [1, 101]
+
+    @pytest.mark.parametrize("routing", Routing)
+    def test_open_ledgers_stay(self, routing: Routing) -> None:
+        """Nobody knows who writes to an open ledger that was never copied, so that it is kept by force too."""
+        found = judge_source(facts(routing, [ledger(1, state=LedgerState.OPEN)]), force=True)
+
+        assert not found.delete
+
+    @pytest.mark.parametrize("cluster", [None, "a"])
+    def test_attributed_to_the_source(self, cluster: str | None) -> None:
+        """With attributions, a ledger that is said to be in the source, or nowhere, is kept even if it is verified."""
+        known = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster=cluster)], verified=[1])
+
+        assert not judge_source(known, force=True).delete
+
+    def test_one_of_two_references_keeps(self) -> None:
+        """A ledger that two positions refer to is kept until both say that it is in the target."""
+        named = [reference(1, cluster="b"), reference(1, ReferenceKind.CURSOR, cluster="a")]
+
+        assert not judge_source(facts(ATTRIBUTION, [ledger(1)], [ledger(1)], named, verified=[1]), force=True).delete
+
+    def test_compacted_ledgers_with_attributions(self) -> None:
+        """With attributions, compacted ledgers are kept: what refers to them may lie in a cursor's ledger."""
+        compacted = ledger(1, component="compacted-ledger")
+
+        assert not judge_source(facts(ATTRIBUTION, [compacted]), force=True).delete
+
+    def test_listing(self) -> None:
+        """The listing counts ledgers and bytes, and says how many are kept for which reason."""
+        known = facts(RESTART, [ledger(2), ledger(1), ledger(3)], [ledger(1), ledger(2)], verified=[1, 2])
+
+        listed = judge_source(known, force=False).listed("a")
+
+        assert (listed.cluster, listed.ledgers, listed.entry_bytes, listed.examples) == ("a", 2, 200, (1, 2))
+        assert (listed.kept, listed.reasons) == (1, ("1 were never copied, although nothing refers to them",))
+
+
+class TestCopies:
+    """What a rollback deletes from the target."""
+
+    def test_verified_unfinished_and_unrecorded_copies(self) -> None:
+        """Copies go: verified ones, unfinished ones, and those that were finished but not recorded."""
+        source = [ledger(1), ledger(2), ledger(3)]
+        target = [ledger(1), ledger(2, state=LedgerState.OPEN), ledger(3)]
+
+        assert deleted(judge_copies(facts(RESTART, source, target, verified=[1]))) == [1, 2, 3]
+
+    def test_own_ledgers_stay(self) -> None:
+        """The target's own ledgers stay, those with an id of the source included."""
+        target = [ledger(1, length=7), ledger(2, state=LedgerState.OPEN, component="else"), ledger(50)]
+
+        found = judge_copies(facts(RESTART, [ledger(1), ledger(2)], target))
+
+        assert found.delete == []
+        assert found.kept == {"are not copies of this switch": 3}
+
+    def test_ledger_that_was_found_different_stays(self) -> None:
+        """A ledger of the target whose entries differ is no copy, although its metadata are the same."""
+        known = facts(RESTART, [ledger(1), ledger(2)], [ledger(1), ledger(2)])
+
+        assert deleted(judge_copies(known._replace(failed=[2]))) == [1]
+
+    def test_referred_to_there(self) -> None:
+        """A copy that is attributed to the target is kept."""
+        known = facts(ATTRIBUTION, [ledger(1)], [ledger(1)], [reference(1, cluster="b")], verified=[1])
+
+        assert not judge_copies(known).delete
+
+    def test_last_copy_stays(self) -> None:
+        """A copy whose source has vanished is kept while something refers to it, and goes when nothing does."""
+        assert not judge_copies(facts(RESTART, [], [ledger(1)], [reference(1)], verified=[1])).delete
+        assert deleted(judge_copies(facts(RESTART, [], [ledger(1)], verified=[1]))) == [1]
+
+
+def test_strays_are_above_the_line() -> None:
+    """Strays are ledgers that the source got after the line was drawn, and that were not copied."""
+    source = [ledger(100), ledger(101), ledger(102)]
+
+    assert list(strays(facts(RESTART, source, [ledger(102)], verified=[102]))) == [101]
+    assert strays(facts(RESTART, source, line=None)) == {}
+
+
+def test_gained_ledgers() -> None:
+    """The target has gained what neither the source has nor was copied from it."""
+    assert list(gained(facts(RESTART, [ledger(1)], [ledger(1), ledger(2), ledger(500)], verified=[2]))) == [500]

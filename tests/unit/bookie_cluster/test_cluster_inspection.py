@@ -1,0 +1,104 @@
+"""What PRECHECK concludes from how two BookKeeper clusters were found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from activities.bookie_cluster.cluster_inspection import SeenRoot, check_pair, check_space, needed_bytes
+from activities.lifecycle.precheck import Findings
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
+from tests.support.bookie_cluster.records import by_id, ledger, plan
+
+DISK = 1_000_000
+
+
+def seen(name: str, records: Iterable[LedgerRecord] = (), *, bookies: int = 2, free: int = DISK) -> SeenRoot:
+    """A cluster whose bookies have so much space left, each."""
+    cluster = plan().source if name == "a" else plan().target
+    root = SeenRoot(cluster, by_id(records), {}, f"id of {name}")
+    root.free = {f"bookie-{number}": free for number in range(bookies)}
+    root.total = dict.fromkeys(root.free, DISK)
+    return root
+
+
+def codes(findings: Findings) -> list[str]:
+    """Codes of the blockers."""
+    return [blocker.code for blocker in findings.blockers]
+
+
+def space(target: SeenRoot, records: Iterable[LedgerRecord], largest: int = 2) -> Findings:
+    """What is found of the target's space."""
+    findings = Findings()
+    check_space(target, by_id(records), largest, findings)
+    return findings
+
+
+def test_one_cluster_under_two_names() -> None:
+    """Two addresses of one cluster are found out by the id that it got when it was made."""
+    findings, other = Findings(), seen("b")
+    other.instance_id = "id of a"
+    check_pair(seen("a"), other, findings)
+
+    assert codes(findings) == ["SAME_CLUSTER"]
+
+
+def test_two_empty_clusters_fit() -> None:
+    """Two clusters that have nothing to do with each other are fine."""
+    findings = Findings()
+    check_pair(seen("a", [ledger(1)]), seen("b"), findings)
+
+    assert not findings.blockers
+    assert not findings.warnings
+
+
+def test_what_stands_in_the_target_is_told() -> None:
+    """Ids that both clusters have are no blocker, because they may be copies; they are told, and so are others."""
+    findings = Findings()
+    check_pair(seen("a", [ledger(1)]), seen("b", [ledger(1), ledger(2), ledger(3)]), findings)
+
+    assert not findings.blockers
+    assert findings.warnings[0].startswith("1 ids of a")
+    assert findings.warnings[1].startswith("b has 2 ledgers")
+
+
+def test_needed_space_counts_every_replica() -> None:
+    """Each entry is counted with its header, as often as it is written."""
+    assert needed_bytes([ledger(1, length=100)]) == 2 * (100 + 10 * 84)
+
+
+def test_space_for_what_the_target_lacks() -> None:
+    """Only ledgers that are missing there need space."""
+    records = [ledger(1, length=DISK), ledger(2, length=10)]
+
+    assert codes(space(seen("b", free=DISK // 2), records)) == ["NO_SPACE"]
+    assert codes(space(seen("b", [ledger(1, length=DISK)], free=DISK // 2), records)) == []
+
+
+def test_nearly_full_disks_are_a_warning() -> None:
+    """Bookies that would become read-only before they are full are no blocker, because that can be configured."""
+    findings = space(seen("b", free=DISK // 25), [ledger(1, length=DISK // 26)])
+
+    assert not findings.blockers
+    assert "read-only" in findings.warnings[0]
+
+
+def test_no_bookies_or_too_few() -> None:
+    """A target without a writable bookie takes nothing, and one with too few not the largest ensemble."""
+    assert codes(space(seen("b", bookies=0), [ledger(1)])) == ["NO_WRITABLE_BOOKIES"]
+    assert codes(space(seen("b", bookies=2), [ledger(1)], largest=3)) == ["ENSEMBLE_TOO_LARGE"]
+
+
+def test_failed_checks_are_blockers() -> None:
+    """A check that cannot be done is a blocker with the code of its cause, and keeps none from running."""
+    findings = Findings()
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error in (StoreUnreachable("down"), StoreDenied("no"), StoreProtocolError("what")):
+        assert not findings.attempt("the store", lambda error=error: fail(error))
+    assert findings.attempt("the store", lambda: None)
+
+    assert codes(findings) == ["UNREACHABLE", "DENIED", "UNREADABLE"]
+    assert "the store cannot be used: down" in findings.blockers[0].cause

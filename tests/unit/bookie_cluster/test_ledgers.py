@@ -1,0 +1,73 @@
+"""Which ledgers a bookie cluster switch moves, and which are known to be equal."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.bookie_cluster.ledgers import Verified, dangling, moving
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerState
+from clients.pulsar.references import ReferenceKind
+from models.bookie_cluster.input import Routing
+from tests.support.bookie_cluster.records import by_id, ledger, plan, reference
+
+
+def test_restart_moves_all() -> None:
+    """With routing `restart` every ledger of the cluster moves, whether or not something refers to it."""
+    assert sorted(moving(plan(), "a", by_id([ledger(1), ledger(2)]), [])) == [1, 2]
+
+
+def test_restart_moves_what_is_referred_to() -> None:
+    """With `ledgers: referenced` those move that metadata name, and compacted ones, which they may not name."""
+    ledgers = by_id([ledger(1), ledger(2), ledger(3, component="compacted-ledger")])
+    named = [reference(2, ReferenceKind.DATA), reference(9, ReferenceKind.DATA)]
+
+    assert sorted(moving(plan(ledgers="referenced"), "a", ledgers, named)) == [2, 3]
+
+
+def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:
+    """With routing `attribution` schema and cursor ledgers move that are said to be in the source, or nowhere."""
+    named = [
+        reference(1, ReferenceKind.SCHEMA),
+        reference(2, ReferenceKind.CURSOR, cluster="a"),
+        reference(3, ReferenceKind.CURSOR, cluster="b"),
+        reference(4, ReferenceKind.DATA),
+    ]
+    ledgers = by_id(ledger(number) for number in (1, 2, 3, 4))
+
+    assert sorted(moving(plan(Routing.ATTRIBUTION), "a", ledgers, named)) == [1, 2]
+
+
+def test_dangling_positions() -> None:
+    """A position dangles if the cluster lacks its ledger, unless the entries are in tiered storage."""
+    named = [reference(1), reference(2), reference(3, offloaded=True)]
+
+    assert [one.ledger_id for one in dangling({1}, named)] == [2]
+
+
+class TestVerified:
+    """A ledger counts as equal only while nothing of it has changed since both sides were compared."""
+
+    def test_unchanged(self) -> None:
+        """The copy's znode is as it was when both were compared."""
+        assert Verified(copies={1: 7}).holds(ledger(1), ledger(1, mzxid=7))
+
+    def test_came_from_there(self) -> None:
+        """On the way back, a ledger that was copied from there, and has not changed since, need not be copied."""
+        assert Verified(originals={1: 7}).holds(ledger(1, mzxid=7), ledger(1, mzxid=3))
+
+    @pytest.mark.parametrize(
+        ("record", "standing"),
+        [
+            (ledger(1), None),
+            (ledger(1), ledger(1, mzxid=8)),
+            (ledger(1, length=5), ledger(1, mzxid=7)),
+            (ledger(1, state=LedgerState.OPEN), ledger(1, state=LedgerState.OPEN, mzxid=7)),
+            (ledger(1), ledger(1, state=LedgerState.OPEN, mzxid=7)),
+            (ledger(2), ledger(2, mzxid=7)),
+        ],
+        ids=["absent", "changed since", "other content", "open", "copy unfinished", "never compared"],
+    )
+    def test_unknown(self, record: LedgerRecord, standing: LedgerRecord | None) -> None:
+        """Whatever is not exactly that is looked at again."""
+        assert not Verified(copies={1: 7}).holds(record, standing)

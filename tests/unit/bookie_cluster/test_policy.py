@@ -1,0 +1,83 @@
+"""The rules of the bookie cluster switch: what each phase lets an operator do."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.bookie_cluster.input import Routing
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import CleanupTargets, SwitchCensus
+from models.lifecycle.policy import Lifecycle, Rules
+from models.lifecycle.status import Undo
+from models.lifecycle.verbs import Verb
+from workflows.bookie_cluster.policy import DELETION_DELAY, RULES, with_gain
+
+EVERY = [(routing, phase) for routing in Routing for phase in Phase]
+CENSUS = SwitchCensus(
+    brokers=(),
+    strays=(),
+    restamped=0,
+    gained=1234,
+    gained_bytes=5_600_000,
+    targets=CleanupTargets(cluster="old", ledgers=0, entry_bytes=0, examples=(), kept=0, reasons=()),
+)
+
+
+@pytest.mark.parametrize(("routing", "phase"), EVERY)
+def test_every_phase_has_rules(routing: Routing, phase: Phase) -> None:
+    """Each phase says how it is undone; a rollback is legal until the window is over, and a cleanup only within."""
+    rules = RULES[routing][phase]
+    legal = Lifecycle(rules).legal()
+    assert rules.undo_cost
+    assert (Verb.ROLLBACK in legal) is (phase not in (Phase.CLEANUP, Phase.ROLLED_BACK))
+    assert (Verb.CLEANUP in legal) is (Verb.PROCEED in legal) is (phase is Phase.ROLLBACK_WINDOW)
+    assert (Verb.PAUSE in legal) is (phase is Phase.BUILD)
+
+
+@pytest.mark.parametrize(
+    ("routing", "undo"),
+    [
+        (Routing.RESTART, [Undo.FREE, Undo.METADATA, Undo.COPY_BACK, Undo.COPY_BACK, Undo.NONE]),
+        (Routing.ATTRIBUTION, [Undo.FREE, Undo.METADATA, Undo.METADATA, Undo.METADATA, Undo.NONE]),
+    ],
+)
+def test_undo_classes(routing: Routing, undo: list[Undo]) -> None:
+    """Once brokers write to the target a rollback copies back with `restart`, and flips metadata with `attribution`."""
+    phases = (Phase.BUILD, Phase.SWITCH, Phase.PROMOTE, Phase.ROLLBACK_WINDOW, Phase.CLEANUP)
+    assert [RULES[routing][phase].undo for phase in phases] == undo
+
+
+def test_gain_is_part_of_the_cost() -> None:
+    """The cost of a rollback that copies back says how much; where nothing is copied it stays as it is."""
+    restart, attribution = (RULES[routing][Phase.ROLLBACK_WINDOW] for routing in Routing)
+    assert with_gain(restart, CENSUS).undo_cost.endswith("(1,234 ledgers with 5.6 MB at the last look)")
+    assert with_gain(attribution, CENSUS) == attribution
+
+
+def test_deletion_delay() -> None:
+    """While copies wait for their deletion it can be hastened or called off, and nothing else."""
+    assert Lifecycle(DELETION_DELAY).legal() == (Verb.CLEANUP, Verb.PROCEED)
+
+
+def test_gate_inside_a_phase() -> None:
+    """A gate takes one `proceed`; the next gate of the same phase needs another one."""
+    lifecycle = Lifecycle(Rules(Undo.FREE, "nothing"))
+    for effect in ("goes on without these", "goes on without those"):
+        assert not lifecycle.judge(Verb.PROCEED).accepted
+        lifecycle.close_gate(effect)
+        assert lifecycle.take(Verb.PROCEED).why == effect
+        assert lifecycle.proceed_wanted
+        lifecycle.open_gate()
+        assert not lifecycle.proceed_wanted
+
+
+def test_way_back_has_gates_of_its_own() -> None:
+    """Once the way back has begun, verbs are judged by its rules: a decision in it can be taken."""
+    lifecycle = Lifecycle(RULES[Routing.RESTART][Phase.BUILD])
+    lifecycle.take(Verb.ROLLBACK)
+    lifecycle.close_gate("goes on")
+    assert lifecycle.judge(Verb.PROCEED).why == "a rollback is under way"
+    lifecycle.undo()
+    lifecycle.enter(RULES[Routing.RESTART][Phase.ROLLED_BACK])
+    lifecycle.close_gate("goes on")
+    assert lifecycle.legal() == (Verb.PROCEED,)

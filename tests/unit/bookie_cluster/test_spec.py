@@ -1,0 +1,147 @@
+"""How ledgers are packed into batches, and batches into Spark jobs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.errors import StoreConflict
+from clients.stores import Access
+from models.store_url import parse_store_url
+from spark.bookie_cluster import jobs as ledger_jobs
+from spark.bookie_cluster.spec import BATCH_BYTES, BATCH_LEDGERS, Batch, LedgerPair, batches
+from spark.engine import SparkEngine
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+URL = parse_store_url("zk:127.0.0.1:1")
+PAIR = LedgerPair(URL, URL, Access(), None, 5.0, URL, "/claim")
+
+
+def record(ledger_id: int, length: int | None) -> LedgerRecord:
+    """A ledger of so many bytes; None for an open one."""
+    state = LedgerState.OPEN if length is None else LedgerState.CLOSED
+    segments = (Segment(0, ("a:1",)),)
+    metadata = LedgerMetadata(1, 1, 1, state, length or 0, -1 if length is None else 0, segments, DigestType.CRC32C)
+    return LedgerRecord(ledger_id, metadata, 0, 1)
+
+
+LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 1_000), st.integers(0, 3 * BATCH_BYTES)), max_size=60)
+
+
+@given(lengths=LENGTHS, recover=st.booleans())
+def test_every_ledger_is_in_one_batch(lengths: list[int | None], recover: bool) -> None:
+    """None is left out or taken twice, and only a ledger alone is larger than a batch may be."""
+    packed = batches([record(number, length) for number, length in enumerate(lengths)], recover=recover)
+    assert sorted(one for batch in packed for one in batch.ledger_ids) == list(range(len(lengths)))
+    assert all(len(batch.ledger_ids) == 1 or batch.entry_bytes <= BATCH_BYTES for batch in packed)
+    assert all(batch.recover is recover for batch in packed)
+    assert all(list(batch.ledger_ids) == sorted(batch.ledger_ids) for batch in packed)
+
+
+def test_small_ledgers_share_batches_and_large_ones_come_first() -> None:
+    """Neighbours stay together, and the largest ledger is begun before all others."""
+    records = [record(number, 300) for number in range(2 * BATCH_LEDGERS + 1)]
+    records += [record(10_000, BATCH_BYTES), record(10_001, 5 * BATCH_BYTES)]
+    packed = batches(records, recover=False)
+    assert [batch.ledger_ids for batch in packed[:2]] == [(10_001,), (10_000,)]
+    assert [len(batch.ledger_ids) for batch in packed[2:]] == [BATCH_LEDGERS, BATCH_LEDGERS, 1]
+    assert packed[2].ledger_ids == tuple(range(BATCH_LEDGERS))
+
+
+def test_open_ledgers_count_although_their_length_is_unknown() -> None:
+    """They do not all end up in one batch."""
+    assert len(batches([record(number, None) for number in range(100)], recover=True)) > 5
+
+
+class Engine(SparkEngine):
+    """Runs tasks in the threads that ask for them."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__("local")
+        self._most = lanes
+        self.cancelled: list[str] = []
+
+    @property
+    def lanes(self) -> int:
+        """How many tasks run at once."""
+        return self._most
+
+    def run(self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str) -> list[ResultT]:
+        """Run them one after the other."""
+        return [task(item) for item in items]
+
+    def cancel(self, tag: str) -> None:
+        """Note that."""
+        self.cancelled.append(tag)
+
+
+class Tasks:
+    """Stands for what executors do, and counts how many do it at once."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wait_for: int = 0) -> None:
+        self.most = 0
+        self.lanes: list[int] = []
+        self._now = 0
+        self._lock = threading.Lock()
+        self._barrier = threading.Barrier(wait_for) if wait_for else None
+        monkeypatch.setattr("spark.bookie_cluster.tasks.copy_unit", self)
+
+    def __call__(self, pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+        """Take a unit, together with as many others as are waited for."""
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+            self.lanes.append(pair.lanes)
+        if self._barrier:
+            self._barrier.wait(timeout=30)
+        with self._lock:
+            self._now -= 1
+        return [CopyOutcome(one, Verdict.COPIED) for batch in unit for one in batch.ledger_ids]
+
+
+def large(count: int) -> list[Batch]:
+    """Batches of which each is a job of its own: it costs more than the one before could have done in a job's time."""
+    return [Batch((number,), (64 << 20) * 40**number) for number in range(count)]
+
+
+def test_as_many_jobs_run_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `on_outcomes` returns counts from the next job on, within what the session can do; all outcomes arrive."""
+    tasks = Tasks(monkeypatch, wait_for=2)
+    seen: list[int] = []
+
+    def note(outcomes: list[CopyOutcome]) -> int:
+        seen.extend(one.ledger_id for one in outcomes)
+        return 2
+
+    ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note)
+    assert (sorted(seen), tasks.most, set(tasks.lanes)) == (list(range(20)), 2, {2})
+    for wanted, at_most in ((0, 1), (9, 3)):
+        tasks = Tasks(monkeypatch)
+        ledger_jobs.copy(Engine(3), PAIR, large(9), tag="t", on_outcomes=lambda _, wanted=wanted: wanted)
+        assert set(tasks.lanes) == {at_most}
+        assert tasks.most <= at_most
+
+
+def test_what_on_outcomes_raises_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No further job is begun, and those that run are cancelled."""
+    tasks = Tasks(monkeypatch)
+    engine = Engine(1)
+
+    def refuse(outcomes: list[CopyOutcome]) -> int:
+        if outcomes:
+            raise StoreConflict("superseded")
+        return 1
+
+    with pytest.raises(StoreConflict, match="superseded"):
+        ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=refuse)
+    assert (len(tasks.lanes), engine.cancelled) == (1, ["t"])

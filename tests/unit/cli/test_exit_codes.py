@@ -1,0 +1,150 @@
+"""Exit codes, settings and log lines of the process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+
+import pytest
+
+from cli import app as cli
+from cli.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
+from cli.options import read_settings
+from cli.view import code_of_report
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from worker.logs import JsonLines, configure_logs
+from worker.registration import create_line
+
+
+def test_numbers_are_kept() -> None:
+    """Scripts rely on the numbers: they never change."""
+    numbers = {code.name: code.value for code in ExitCode}
+    assert numbers == {
+        "OK": 0,
+        "UNEXPECTED": 1,
+        "USAGE": 2,
+        "PRECHECK": 3,
+        "VERIFICATION": 4,
+        "REFUSED": 5,
+        "CONFLICT": 6,
+        "UNREACHABLE": 7,
+        "FAILED": 8,
+        "INTERRUPTED": 130,
+    }
+
+
+def test_help_tells_every_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` explains each exit code."""
+    assert set(MEANINGS) == set(ExitCode)
+    assert cli.run(["--help"]) == ExitCode.OK
+    assert table() in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (FailureKind.PRECHECK_FAILED, 3),
+        (FailureKind.VERIFICATION_FAILED, 4),
+        (FailureKind.CONFLICT, 6),
+        (FailureKind.UNREACHABLE, 7),
+        (FailureKind.DEADLINE, 8),
+        (FailureKind.DENIED, 8),
+        ("ValidationError", 2),
+        ("CancelledError", 8),
+        (None, 8),
+    ],
+)
+def test_failures_have_codes(kind: str | None, code: int) -> None:
+    """The type of a migration's failure decides the exit code."""
+    assert code_of_failure(kind) == code
+
+
+@pytest.mark.parametrize(
+    ("outcome", "figures", "code"),
+    [
+        (Outcome.DONE, {}, 0),
+        (Outcome.PLANNED, {"blockers": 0}, 0),
+        (Outcome.PLANNED, {"blockers": 2}, 3),
+        (Outcome.ROLLED_BACK, {}, 8),
+    ],
+)
+def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int) -> None:
+    """The outcome of a report decides the exit code; a plan with blockers is not ready."""
+    report = Report(
+        kind="k", cluster="c", outcome=outcome, summary="", history=[], figures=figures, certificate={}, notes=[]
+    )
+    assert code_of_report(report) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["start", "metadata-store", "--cluster", "prod"], "error: the plan is wrong: source: Field required"),
+        (["throttle", "metadata-store/prod", "-o", "json", "0"], "error: megabytes_per_second: "),
+        (["window", "metadata-store/prod", "soon"], "error: 'soon' is no duration."),
+        (["replay", "/no/such/history.json"], "error: [Errno 2]"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments: list[str], cause: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong input ends with exit code 2 and one line with cause and cure, before Temporal is asked."""
+    assert cli.run(arguments) == ExitCode.USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(cause)
+    assert " cure: " in err
+    assert err.count("\n") == 1
+
+
+def test_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """What does not exist is a usage error too."""
+    assert cli.run(["migrate"]) == ExitCode.USAGE
+    assert "No such command 'migrate'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("PULSAR_MIGRATE_STORE_TIMEOUT", "soon"), ("PULSAR_MIGRATE_SPARK_CONF", "{")],
+)
+def test_wrong_settings_name_the_variable(variable: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that cannot be read is a usage error that names the setting."""
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(CommandFailed, match=variable.removeprefix("PULSAR_MIGRATE_") + r"|spark_conf") as failure:
+        read_settings()
+    assert failure.value.code is ExitCode.USAGE
+
+
+def test_create_line_names_every_attribute() -> None:
+    """The cure for missing search attributes is one line to copy."""
+    assert create_line("ops", ("MigrationKind", "MigrationPhase")) == (
+        "temporal operator search-attribute create --namespace ops "
+        "--name MigrationKind --type Keyword --name MigrationPhase --type Keyword"
+    )
+
+
+def test_json_log_lines() -> None:
+    """A log line in JSON holds time, level, logger, event, what was added, and the error."""
+    try:
+        raise ValueError("no quorum")
+    except ValueError:
+        record = logging.getLogger("a.b").makeRecord(
+            "a.b", logging.ERROR, __file__, 1, "step %s", ("copy",), sys.exc_info(), extra={"workflow_id": "m/prod"}
+        )
+    line = json.loads(JsonLines().format(record))
+    assert {name: line[name] for name in ("level", "logger", "event", "workflow_id")} == {
+        "level": "ERROR",
+        "logger": "a.b",
+        "event": "step copy",
+        "workflow_id": "m/prod",
+    }
+    assert line["error"].endswith("ValueError: no quorum")
+
+
+def test_unknown_log_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log format that does not exist is a usage error."""
+    monkeypatch.setenv("PULSAR_MIGRATE_LOG", "xml")
+    with pytest.raises(CommandFailed, match="PULSAR_MIGRATE_LOG=xml") as failure:
+        configure_logs()
+    assert failure.value.code is ExitCode.USAGE

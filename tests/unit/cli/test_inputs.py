@@ -1,0 +1,146 @@
+"""Plans from the command line, and the `temporal` lines that stand for commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.exit_codes import CommandFailed, ExitCode
+from cli.inputs import field_help, parse_duration, plan_json, read_plan
+from cli.temporal_lines import start_line, update_line
+from models.bookie_cluster.input import BookieClusterPlan
+from models.lifecycle.verbs import Steering, Verb
+from models.metadata_store.input import MetadataStorePlan, Mode
+from worker.catalog import KINDS
+
+SOURCE, TARGET = "zk:zk-1:2181,zk-2:2181/pulsar", "oxia://oxia:6648/default"
+REQUIRED = {"cluster": "prod", "source": SOURCE, "target": TARGET}
+KIND = KINDS["metadata-store"]
+
+
+def test_options_win_over_input() -> None:
+    """An option replaces the same field of the input, and leaves the others."""
+    text = json.dumps({**REQUIRED, "concurrency": 4, "validation_window": "PT1H"})
+    plan = read_plan(MetadataStorePlan, text, {"validation_window": "30m", "mode": "offline", "throttle": None})
+    assert (plan.validation_window, plan.concurrency, plan.mode) == (timedelta(minutes=30), 4, Mode.OFFLINE)
+
+
+def test_input_from_a_file(tmp_path: Path) -> None:
+    """`@FILE` reads the plan from a file."""
+    (tmp_path / "plan.json").write_text(json.dumps(REQUIRED))
+    assert read_plan(MetadataStorePlan, f"@{tmp_path}/plan.json", {}).cluster == "prod"
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "named"),
+    [
+        ('{"cluster": "prod"}', {}, "source: Field required; target: Field required"),
+        (json.dumps({**REQUIRED, "validation_windw": "PT1H"}), {}, "validation_windw: Extra inputs are not permitted"),
+        (json.dumps(REQUIRED), {"throttle": "fast"}, "throttle: "),
+        (json.dumps(REQUIRED), {"mode": "sideways"}, "mode: "),
+        (json.dumps(REQUIRED), {"source": "http://zk"}, "source: "),
+        (json.dumps(REQUIRED), {"target": SOURCE}, "the same tree"),
+        (json.dumps(REQUIRED), {"validation_window": "a while"}, "'a while' is no duration"),
+        ("{", {}, "--input is no JSON"),
+        ("[1]", {}, "--input is no JSON object"),
+        ("@/no/such/file", {}, "/no/such/file"),
+    ],
+)
+def test_a_wrong_plan_names_the_field(text: str, options: dict[str, str | bool | None], named: str) -> None:
+    """Whatever is wrong with a plan is told by the name of its field, as a usage error."""
+    with pytest.raises(CommandFailed, match=re.escape(named)) as failure:
+        read_plan(MetadataStorePlan, text, options)
+    assert failure.value.code is ExitCode.USAGE
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("250ms", 0.25), ("90s", 90), ("1.5m", 90), ("24h", 86400), ("2d", 172800), ("PT24H", 86400), ("00:01:30", 90)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    """Durations are written short or as ISO 8601."""
+    assert parse_duration(text).total_seconds() == seconds
+
+
+def test_throttle_off_is_null() -> None:
+    """`off` lifts a limit that the input sets."""
+    plan = read_plan(MetadataStorePlan, json.dumps({**REQUIRED, "throttle": 5}), {"throttle": "off"})
+    assert plan.throttle is None
+
+
+def test_options_are_explained_by_the_plan() -> None:
+    """The help of `start` takes its sentences from the plan's docstring and its base's, whole."""
+    texts = field_help(MetadataStorePlan)
+    assert set(REQUIRED) <= set(texts) <= set(MetadataStorePlan.model_fields)
+    assert texts["full_verify"] == "compare both stores whole once more while writes are blocked."
+
+
+def test_fields_of_several_values() -> None:
+    """A field of several values is typed as NAME=URI; what follows the first `=` belongs to the address."""
+    typed = {"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod"}
+    clusters = {"source": "old=zk://zk-1:2181/ledgers", "target": "new=zk+null://zk-1:2181;zk-2:2181/a=b"}
+    plan = read_plan(BookieClusterPlan, None, {**typed, **clusters})
+    assert (plan.source.name, plan.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
+    assert (plan.target.name, plan.target.root.root) == ("new", "/a=b")
+    assert BookieClusterPlan.model_validate(plan_json(plan)) == plan
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("old", "target.metadataServiceUri: Field required"),
+        ("old=/ledgers", "target.metadataServiceUri: '/ledgers' is no metadataServiceUri"),
+        ("=zk://zk-1:2181/ledgers", "target.name: "),
+    ],
+)
+def test_a_wrong_value_of_several_is_named(typed: str, named: str) -> None:
+    """What is wrong with one of several values is told by its own name."""
+    source = {"name": "a", "metadataServiceUri": "zk://zk-1:2181/a"}
+    text = json.dumps({"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod", "source": source})
+    with pytest.raises(CommandFailed, match=re.escape(named)):
+        read_plan(BookieClusterPlan, text, {"target": typed})
+
+
+_NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
+
+
+@given(
+    plan=st.builds(
+        MetadataStorePlan,
+        cluster=_NAMES,
+        dry_run=st.booleans(),
+        source=st.just(SOURCE),
+        target=_NAMES.filter(lambda name: name[0].isalnum()).map(lambda name: f"oxia://host:6648/{name}"),
+        validation_window=st.timedeltas(timedelta(0), timedelta(days=90)),
+        throttle=st.none() | st.floats(0.1, 1000),
+    )
+)
+def test_the_start_line_stands_for_the_plan(plan: MetadataStorePlan) -> None:
+    """A shell reads the printed line back into the same plan, id, type and search attributes."""
+    words = shlex.split(start_line(KIND, plan, "the queue"))
+    assert words[:3] == ["temporal", "workflow", "start"]
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    assert MetadataStorePlan.model_validate_json(words[words.index("--input") + 1]) == plan
+    assert options["--workflow-id"] == plan.workflow_id
+    assert (options["--type"], options["--task-queue"]) == ("MetadataStoreMigration", "the queue")
+    assert f'--search-attribute=MigrationTarget="{plan.target}"' in words
+
+
+def test_the_update_line_stands_for_the_verb() -> None:
+    """Quotes and spaces in a reason survive a shell."""
+    steering = Steering(verb=Verb.ROLLBACK, reason='ana\'s "change" $HOME')
+    words = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
+    assert Steering.model_validate_json(words[-1]) == steering
+
+
+def test_defaults_are_left_to_the_worker() -> None:
+    """What equals a default is not sent."""
+    assert plan_json(MetadataStorePlan.model_validate(REQUIRED)) == REQUIRED

@@ -1,0 +1,169 @@
+"""The steps that bring a znode to a record, played on a model of ZooKeeper's rules."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.errors import RecordNotWritable
+from clients.store import Record
+from clients.zookeeper import wire
+from clients.zookeeper.ops import (
+    REQUEST_BYTES,
+    UNFINISHED,
+    Standing,
+    Steps,
+    ancestors,
+    count_steps,
+    is_no_data,
+    requests,
+    write_steps,
+)
+
+PATH = b"/a/node"
+
+
+@dataclass
+class Node:
+    """A znode's value and version."""
+
+    value: bytes
+    version: int = 0
+
+
+def record(value: bytes = b"v", version: int = 0, owner: int = 0) -> Record:
+    """A record of the one path."""
+    return Record(PATH, value, version, 0, owner, 1, 1)
+
+
+def play(body: bytes, tree: dict[bytes, Node], births: list[bytes]) -> None:
+    """Do what a server does with a multi; a step that it would refuse fails the test."""
+    offset = 0
+    while True:
+        op, done, _ = struct.unpack_from(">ibi", body, offset)
+        offset += 9
+        if done:
+            assert offset == len(body)
+            return
+        path, offset = wire.read_buffer(body, offset)
+        if op == wire.CREATE:
+            assert path not in tree
+            value, offset = wire.read_buffer(body, offset)
+            offset += len(wire.OPEN_ACL) + 4
+            tree[path] = Node(value)
+            births.append(path)
+            continue
+        value = b""
+        if op == wire.SET_DATA:
+            value, offset = wire.read_buffer(body, offset)
+        (expected,) = struct.unpack_from(">i", body, offset)
+        offset += 4
+        assert expected in (-1, tree[path].version)
+        if op == wire.DELETE:
+            del tree[path]
+        else:
+            tree[path] = Node(value, tree[path].version + 1)
+
+
+def play_steps(steps: Steps | None, tree: dict[bytes, Node]) -> list[bytes]:
+    """Play the steps, each request within the bytes that are aimed at; returns the paths created."""
+    births: list[bytes] = []
+    for body in requests([steps] if steps else []):
+        assert len(body) < 1_040_000
+        play(body, tree, births)
+    return births
+
+
+@given(
+    wanted=st.builds(record, st.sampled_from([b"", b"v", b"w" * 600_000]), st.integers(0, 40)),
+    stands=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 40)),
+)
+def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> None:
+    """Whatever stands without children becomes the record, with value and version."""
+    tree = {PATH: Node(stands.value, stands.version)} if stands else {}
+    standing = Standing(stands, 0) if stands else None
+    play_steps(write_steps(wanted, standing, keep_version=True, max_raise=100), tree)
+    assert tree == {PATH: Node(wanted.value, wanted.version)}
+
+
+@given(stands=st.none() | st.builds(record, st.sampled_from([b"", b"v"]), st.integers(0, 5)))
+def test_without_versions_one_step(stands: Record | None) -> None:
+    """Without versions at most one step brings the value."""
+    tree = {PATH: Node(stands.value, stands.version)} if stands else {}
+    steps = write_steps(
+        record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1
+    )
+    assert len(list(steps.parts if steps else [])) <= 1
+    steps = write_steps(
+        record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1
+    )
+    play_steps(steps, tree)
+    assert tree[PATH].value == b"v"
+
+
+def test_equal_takes_no_step() -> None:
+    """A node that equals the record is not touched."""
+    assert write_steps(record(version=3), Standing(record(version=3), 2), keep_version=True, max_raise=0) is None
+
+
+def test_long_raise_is_spread_and_marked() -> None:
+    """A version that takes several requests is marked as unfinished until its last step."""
+    steps = write_steps(record(version=30_000), None, keep_version=True, max_raise=30_000)
+    assert steps
+    assert steps.spread
+    tree: dict[bytes, Node] = {}
+    bodies = list(requests([steps]))
+    for body in bodies[:-1]:
+        assert len(body) <= REQUEST_BYTES + 1024
+        play(body, tree, [])
+        assert tree[PATH].value == UNFINISHED
+        assert is_no_data(Standing(record(UNFINISHED, tree[PATH].version), 0))
+    play(bodies[-1], tree, [])
+    assert tree[PATH] == Node(b"v", 30_000)
+
+
+def test_limit_names_path_and_number() -> None:
+    """A version or count out of reach is refused with path and number."""
+    with pytest.raises(RecordNotWritable, match=r"/a/node has version 11, which takes 11 sets .* 10 are"):
+        write_steps(record(version=11), None, keep_version=True, max_raise=10)
+    with pytest.raises(RecordNotWritable, match=r"/a/node had 50 children, which takes 20 creations"):
+        count_steps(PATH, 30, 50, max_raise=19)
+
+
+def test_negative_version_is_refused() -> None:
+    """A version that has overflowed cannot be reached, and is refused."""
+    with pytest.raises(RecordNotWritable, match="-2147483648"):
+        write_steps(record(version=-(1 << 31)), None, keep_version=True, max_raise=10)
+
+
+def test_ephemeral_is_not_overwritten() -> None:
+    """A node that belongs to a session in the target is not turned into data."""
+    with pytest.raises(RecordNotWritable, match="0x77"):
+        write_steps(record(), Standing(record(owner=0x77), 0), keep_version=True, max_raise=10)
+
+
+@given(stands=st.integers(0, 50), wanted=st.integers(0, 50))
+def test_count_is_reached_and_leaves_nothing(stands: int, wanted: int) -> None:
+    """A count that is short is raised by children that are gone afterwards."""
+    tree = {PATH: Node(b"")}
+    births = play_steps(count_steps(PATH, stands, wanted, max_raise=50), tree)
+    assert len(births) == max(0, wanted - stands)
+    assert list(tree) == [PATH]
+
+
+def test_mere_parents_are_no_data() -> None:
+    """Only a node without value and history that has children counts as a mere parent."""
+    assert is_no_data(Standing(record(b""), 1))
+    assert not is_no_data(Standing(record(b""), 0))
+    assert not is_no_data(Standing(record(b"", version=1), 1))
+    assert not is_no_data(Standing(record(b"v"), 1))
+
+
+def test_ancestors() -> None:
+    """The paths above a node are listed from the nearest up, without the root."""
+    assert list(ancestors(b"/a/b/c")) == [b"/a/b", b"/a"]
+    assert list(ancestors(b"/a")) == []

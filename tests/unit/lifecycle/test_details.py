@@ -1,0 +1,138 @@
+"""The current details of a migration, as the Web UI shows them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo, Waiting
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.details import describe, render
+
+BEGIN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
+PROGRESS = Progress(
+    done=2500, total=10000, unit="records", rate=1250.4, eta_seconds=6.2, basis="average rate of this step"
+)
+
+GOLDEN = """\
+**PRE_COPY** · blue → `oxia://oxia-1:6648/pulsar` · running
+
+| | phase | seconds | undo | note |
+|---|---|---:|---|---|
+| ✅ | PRECHECK | 1.5 | free |  |
+| ▶️ | PRE_COPY | 8.5 | free |  |
+
+**Progress**: 2,500 of 10,000 records (25 %), 1,250/s, 6 s left (average rate of this step)
+
+**Waits for** the throttle, since 12:00:02Z, until 2026-05-05 12:00:00Z; ends on: resume, rollback
+
+**Way back** (free): a rollback removes the copy from the target
+
+**Verbs now**: rollback, pause
+
+**Notes**
+
+- 2026-05-04 12:00:01Z warning: the target is not empty"""
+
+
+def status() -> Status:
+    """A migration that copies."""
+    return Status(
+        kind="metadata-store",
+        cluster="blue",
+        target="oxia://oxia-1:6648/pulsar",
+        phase="PRE_COPY",
+        outcome=Outcome.RUNNING,
+        history=[
+            PhaseEntry(
+                phase="PRECHECK",
+                started=BEGIN,
+                ended=BEGIN + timedelta(seconds=1.5),
+                outcome=Outcome.DONE,
+                undo=Undo.FREE,
+            ),
+            PhaseEntry(phase="PRE_COPY", started=BEGIN + timedelta(seconds=1.5), undo=Undo.FREE),
+        ],
+        progress=PROGRESS,
+        waiting=Waiting(
+            why="the throttle",
+            since=BEGIN + timedelta(seconds=2),
+            until=BEGIN + timedelta(days=1),
+            ends_on=("resume", "rollback"),
+        ),
+        paused=False,
+        undo=Undo.FREE,
+        undo_cost="a rollback removes the copy from the target",
+        legal_verbs=[Verb.ROLLBACK, Verb.PAUSE],
+        failed_items=[],
+        deadlines={},
+        notes=["2026-05-04 12:00:01Z warning: the target is not empty"],
+        facts={},
+    )
+
+
+def test_golden_text() -> None:
+    """A running migration is shown on one screen, in Markdown."""
+    assert render(status(), BEGIN + timedelta(seconds=10)) == GOLDEN
+
+
+def test_what_is_absent_has_no_line() -> None:
+    """Progress, waits and notes that there are none of take no line; verbs always do."""
+    bare = status().model_copy(update={"progress": None, "waiting": None, "notes": [], "legal_verbs": []})
+    text = render(bare, BEGIN + timedelta(seconds=10))
+    assert "**Progress**" not in text
+    assert "**Waits for**" not in text
+    assert text.endswith("**Verbs now**: none")
+
+
+def test_only_the_last_notes_are_shown() -> None:
+    """Of many notes the last eight are shown."""
+    many = status().model_copy(update={"notes": [f"note {number}" for number in range(20)]})
+    text = render(many, BEGIN)
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [f"- note {n}" for n in range(12, 20)]
+
+
+def test_table_holds_any_note() -> None:
+    """A note of several lines, or with a bar, stays in its cell."""
+    entry = PhaseEntry(phase="VERIFY", started=BEGIN, undo=Undo.METADATA, note="2 blockers:\n1. a|b")
+    text = render(status().model_copy(update={"history": [entry]}), BEGIN)
+    assert "| VERIFY | 0.0 | metadata | 2 blockers: 1. a\\|b |" in text.splitlines()[4]
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_each_outcome_has_its_mark(outcome: Outcome) -> None:
+    """A phase of any outcome can be shown."""
+    entry = PhaseEntry(phase="VERIFY", started=BEGIN, outcome=outcome, undo=Undo.METADATA, note="why")
+    text = render(status().model_copy(update={"history": [entry]}), BEGIN)
+    assert "| VERIFY | 0.0 | metadata | why |" in text
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (PROGRESS, "2,500 of 10,000 records (25 %), 1,250/s, 6 s left (average rate of this step)"),
+        (Progress(done=7, unit="records"), "7 records"),
+        (Progress(done=0, total=0, unit="records"), "0 records"),
+        (Progress(done=0, total=4, unit="parts"), "0 of 4 parts (0 %)"),
+    ],
+)
+def test_progress(progress: Progress, text: str) -> None:
+    """Progress says what is known, and no more."""
+    assert describe(progress) == text
+
+
+def test_alarms_come_first() -> None:
+    """What makes a migration dangerous stands in red above everything else but the headline."""
+    text = render(status().model_copy(update={"alarms": ["LAB ONLY: ids < old ones"]}), BEGIN)
+    assert text.splitlines()[2] == '🔴 <span style="color:red">**LAB ONLY: ids &lt; old ones**</span>'
+
+
+@pytest.mark.parametrize(("count", "more"), [(2, 0), (8, 0), (1208, 1200)])
+def test_failed_items_are_counted(count: int, more: int) -> None:
+    """Failed items are counted; the first eight are named."""
+    items = [f"ledger {number}: no replica\nanswers" for number in range(count)]
+    text = render(status().model_copy(update={"failed_items": items, "notes": []}), BEGIN)
+    _, _, listed = text.partition(f"**Failed** ({count:,})\n\n")
+    named = [f"- ledger {number}: no replica answers" for number in range(min(count, 8))]
+    assert listed.splitlines() == [*named, *([f"- … and {more:,} more"] if more else [])]

@@ -1,0 +1,260 @@
+"""What the documentation says about names, links and commands is what the code has."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from temporalio import workflow
+from typer.main import get_command
+
+from cli.app import app
+from cli.exit_codes import MEANINGS, ExitCode
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.input import MigrationPlan
+from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.lifecycle.status import Undo
+from models.lifecycle.verbs import Verb
+from models.settings import Settings
+from worker import catalog as migrations
+from worker.catalog import KINDS, Kind
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+OPERATIONS = (ROOT / "docs/operations.md").read_text()
+LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
+BOOKIES = (ROOT / "docs/bookie-cluster.md").read_text()
+
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+
+
+def section(text: str, heading: str) -> str:
+    """The text under a heading, up to the next one of its level."""
+    return text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """Cells of all tables of a section, without code marks."""
+    found = [line.strip("|").split("|") for line in section(text, heading).splitlines() if line.startswith("| ")]
+    return [[cell.strip().strip("`") for cell in row] for row in found]
+
+
+def commands(program: str) -> Iterator[tuple[str, list[str]]]:
+    """Every command line of a program in the pages, with the page's name, in words."""
+    for page in PAGES:
+        text = page.read_text().replace("\\\n", " ")
+        blocks = [line.strip().removeprefix("$ ") for block in _BLOCK.findall(text) for line in block.splitlines()]
+        for line in [*blocks, *_INLINE.findall(_BLOCK.sub("", text))]:
+            if line.startswith(f"{program} ") and "…" not in line:
+                yield page.name, shlex.split(line, comments=True)
+
+
+_BLOCK = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+TEMPORAL = list(commands("temporal"))
+OURS = list(commands("pulsar-migrate"))
+
+
+def option(words: list[str], name: str) -> str | None:
+    """The value of an option, if it is given."""
+    return words[words.index(name) + 1] if name in words else None
+
+
+def kind_of(words: list[str]) -> Kind[Any]:
+    """The kind of migration that a `temporal` line is about, by its workflow id."""
+    return KINDS[(option(words, "--workflow-id") or "").partition("/")[0]]
+
+
+def definition(kind: Kind[Any]) -> Any:
+    """What Temporal knows of a workflow's signals, queries and updates."""
+    known = [workflow._Definition.must_from_class(found) for found in migrations.workflows()]
+    (mine,) = [found for found in known if found.name == kind.workflow]
+    return mine
+
+
+def page_name(kind: Kind[Any]) -> str:
+    """The page of a migration, as the table of all of them names it."""
+    (cell,) = [row[2] for row in rows(LIFECYCLE, "Migrations") if kind.workflow in row[1]]
+    return cell.partition("](")[2].rstrip(")")
+
+
+def page(kind: Kind[Any]) -> str:
+    """The text of a migration's page."""
+    return (ROOT / "docs" / page_name(kind)).read_text()
+
+
+def example(kind: Kind[Any]) -> MigrationPlan:
+    """The plan of the first start in a migration's page."""
+    starts = [words for name, words in TEMPORAL if name == page_name(kind) and words[1:3] == ["workflow", "start"]]
+    return kind.plan.model_validate_json(next(filter(None, (option(words, "--input") for words in starts))))
+
+
+@every_kind
+def test_every_field_of_the_plan_is_described_with_its_default(kind: Kind[Any]) -> None:
+    """The input reference has one row for each field of the plan, and no other; each default is the code's own."""
+    table = {row[0]: row[1] for row in rows(page(kind), "Input") if row[0] not in ("field", "---")}
+    assert set(table) == set(kind.plan.model_fields)
+    values = example(kind).model_dump(mode="json")
+    for name, field in kind.plan.model_fields.items():
+        if field.is_required():
+            assert table[name] == "required", name
+        elif table[name] == "none":
+            assert field.default is None, name
+        else:
+            documented = kind.plan.model_validate({**values, name: json.loads(table[name])})
+            assert getattr(documented, name) == field.default, name
+
+
+@every_kind
+@pytest.mark.parametrize("verb", Verb)
+def test_every_verb_is_explained(kind: Kind[Any], verb: Verb) -> None:
+    """Each verb has a row with what it does, and a command in each migration's cheat sheet."""
+    assert verb in [row[0] for row in rows(LIFECYCLE, "Verbs")]
+    cheat = section(page(kind), "Cheat sheet")
+    assert f"--name {verb}" in cheat
+    assert f"pulsar-migrate {verb} {kind.name}/" in cheat
+
+
+def test_failures_and_exit_codes_are_those_of_the_code() -> None:
+    """The tables hold every failure kind and every exit code with its meaning, and nothing else."""
+    first = [row[0] for row in rows(OPERATIONS, "Failures and exit codes")]
+    heads = {"type", "code", "---"}
+    assert [cell for cell in first if not cell.isdigit() and cell not in heads] == [str(kind) for kind in FailureKind]
+    codes = {int(row[0]): row[1] for row in rows(OPERATIONS, "Failures and exit codes") if row[0].isdigit()}
+    assert codes == {code.value: f"{MEANINGS[code]} (`{code.name}`)" for code in ExitCode}
+
+
+@every_kind
+def test_phases_and_undo_classes_are_those_of_the_code(kind: Kind[Any]) -> None:
+    """The phases table holds every phase, and the lifecycle page every undo class."""
+    phases = import_module(kind.plan.__module__).Phase
+    assert [row[0] for row in rows(page(kind), "Phases") if row[0].isupper()] == [*phases]
+    assert set(Undo) <= {row[0] for row in rows(LIFECYCLE, "Phases")}
+
+
+def test_settings_and_search_attributes_are_those_of_the_code() -> None:
+    """Every setting of the worker has a row with its default, and every search attribute one."""
+    table = {row[0]: row[1] for row in rows(OPERATIONS, "Worker settings") if row[0].startswith("PULSAR_MIGRATE_")}
+    dumped = Settings.model_construct().model_dump(mode="json")
+    expected = {f"PULSAR_MIGRATE_{name.upper()}": value for name, value in dumped.items()}
+    assert set(table) == {*expected, "PULSAR_MIGRATE_LOG"}
+    for name, value in expected.items():
+        assert table[name] == (value if isinstance(value, str) else json.dumps(value)), name
+    attributes = {row[0]: row[2] for row in rows(LIFECYCLE, "Search attributes")}
+    assert set(SEARCH_ATTRIBUTES) <= set(attributes)
+    assert all(kind in attributes["MigrationKind"] for kind in KINDS)
+
+
+@every_kind
+def test_every_migration_is_listed(kind: Kind[Any]) -> None:
+    """The README's table names each kind of migration, and links to its page."""
+    (row,) = [row for row in rows((ROOT / "README.md").read_text(), "Migrations") if kind.workflow in row[1]]
+    assert f"(docs/{page_name(kind)})" in " ".join(row)
+
+
+def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -> None:
+    """PIP-477 names sixteen invariants; the page says for each how it is kept, where, and which tests show it."""
+    table = {row[0]: row for row in rows(BOOKIES, "Invariants") if re.fullmatch(r"I\d+", row[0])}
+    assert list(table) == [f"I{number}" for number in range(1, 17)]
+    for number, row in table.items():
+        assert all(row[:4]), number
+        assert _TEST.search(f"`{row[-1]}`"), f"{number} names no test"
+
+
+def test_facts_and_figures_of_the_switch_are_those_of_the_code() -> None:
+    """Each fact and figure that the page explains is told by the workflow under that name."""
+    told = "".join(file.read_text() for file in ROOT.glob("workflows/bookie_cluster*.py"))
+    names = [row[0] for row in rows(BOOKIES, "The output explained") if row[0] not in ("name", "---")]
+    assert names
+    assert [name for name in names if name.removeprefix("build") not in told] == []
+
+
+def test_blockers_of_the_switch_are_those_of_the_code() -> None:
+    """The page explains every code that the precheck gives, and no other."""
+    source = "".join(file.read_text() for file in ROOT.glob("activities/bookie_cluster/*.py"))
+    given = set(re.findall(r'block\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'\("([A-Z_]+)", "', source))
+    assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_named_tests_exist(page: Path) -> None:
+    """Every test that a page names is there."""
+    for name, function in _TEST.findall(page.read_text()):
+        assert (ROOT / name).exists(), name
+        if function:
+            assert f"def {function}(" in (ROOT / name).read_text(), f"{name}::{function}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_resolve(page: Path) -> None:
+    """Every link to a file names one that is there, and every fragment a heading or an anchor of it."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text())):
+        if target.startswith("http"):
+            continue
+        name, _, fragment = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        if fragment:
+            assert fragment in anchors(file.read_text()), target
+
+
+def anchors(text: str) -> set[str]:
+    """Fragments that a page has: its headings, as GitHub writes them, and its own anchors."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return slugs | set(re.findall(r'<a id="([^"]+)">', text))
+
+
+@pytest.mark.parametrize(("page", "words"), TEMPORAL, ids=lambda value: value if isinstance(value, str) else "")
+def test_commands_of_temporal_name_what_there_is(page: str, words: list[str]) -> None:
+    """Workflow types, signals, queries and updates in `temporal` lines exist, and their inputs are taken."""
+    given = option(words, "--input")
+    if words[1:3] == ["workflow", "start"] and option(words, "--type"):
+        kind = kind_of(words)
+        assert option(words, "--type") == kind.workflow, page
+        assert option(words, "--task-queue") == Settings.model_fields["task_queue"].default
+        plan = kind.plan.model_validate_json(given or "")
+        assert option(words, "--workflow-id") == kind.workflow_id(plan)
+    elif words[1:3] == ["workflow", "signal"]:
+        assert option(words, "--name") in {*Verb} & set(definition(kind_of(words)).signals), page
+        assert given is None or isinstance(json.loads(given), str)
+    elif words[1:4] == ["workflow", "update", "execute"]:
+        updates = definition(kind_of(words)).updates
+        name = option(words, "--name") or ""
+        assert name in updates, page
+        (argument,) = updates[name].arg_types
+        TypeAdapter(argument).validate_json(given or "")
+    elif words[1:3] == ["workflow", "query"]:
+        assert option(words, "--type") in definition(kind_of(words)).queries, page
+
+
+@every_kind
+def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
+    """The commands of a migration's page cover its updates, queries and verbs, so that the tests above see them all."""
+    mine = [words for name, words in TEMPORAL if name == page_name(kind)]
+    named = {(words[2], option(words, "--name") or option(words, "--type")) for words in mine if len(words) > 2}
+    known = definition(kind)
+    assert {("update", name) for name in known.updates} <= named
+    assert {("query", name) for name in known.queries} <= named
+    assert {("signal", verb.value) for verb in Verb} <= named
+
+
+@pytest.mark.parametrize(("page", "words"), OURS, ids=lambda value: value if isinstance(value, str) else "")
+def test_our_commands_parse(page: str, words: list[str]) -> None:
+    """Each `pulsar-migrate` line of the pages is taken by the command line's own parser."""
+    command: Any = get_command(app)
+    rest = words[1:]
+    while rest and hasattr(command, "commands"):
+        assert rest[0] in command.commands, page
+        command = command.commands[rest.pop(0)]
+    # The text also mentions commands by their bare name.
+    if rest:
+        assert command.make_context(command.name, rest).command is command

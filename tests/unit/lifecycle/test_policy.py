@@ -1,0 +1,252 @@
+"""Walks of operators and engine through the lifecycle, with the rules of the metadata store migration."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from models.lifecycle.policy import ENDED, Lifecycle, Rules
+from models.lifecycle.status import Undo
+from models.lifecycle.verbs import Verb
+from models.metadata_store.phases import Phase
+from workflows.metadata_store.policy import OFFLINE_COPY, RULES
+
+_LAST = [(phase, RULES[phase]) for phase in (Phase.COMPLETED, Phase.VALIDATION)]
+LIVE = [(phase, RULES[phase]) for phase in (Phase.PRECHECK, Phase.PRE_COPY)]
+LIVE.extend((phase, RULES[phase]) for phase in (Phase.PREPARATION, Phase.COPYING, Phase.VERIFY))
+LIVE.extend(_LAST)
+OFFLINE = [(Phase.PRECHECK, RULES[Phase.PRECHECK]), (Phase.COPYING, OFFLINE_COPY), (Phase.VERIFY, OFFLINE_COPY), *_LAST]
+
+BLOCKED = {Phase.PREPARATION, Phase.COPYING, Phase.VERIFY, Phase.COMPLETED, Phase.FAILED}
+LONGEST_WAY = 12
+
+
+@dataclass
+class Engine:
+    """How the workflow moves the lifecycle: phase after phase, into the way back, and to the end."""
+
+    road: list[tuple[Phase, Rules]]
+    lifecycle: Lifecycle = field(init=False)
+    phase: Phase = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.phase, rules = self.road[0]
+        self.lifecycle = Lifecycle(rules)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the commit is behind."""
+        return self.phase in (Phase.VALIDATION, Phase.CLEANUP)
+
+    @property
+    def blocked(self) -> set[Phase]:
+        """The phases in which writes are blocked, or nobody may be kept waiting."""
+        return BLOCKED if self.road is LIVE else {Phase.COMPLETED, Phase.FAILED}
+
+    @property
+    def key(self) -> tuple[Phase, bool, bool, bool, bool, bool]:
+        """The whole state."""
+        own = self.lifecycle
+        return (self.phase, own.paused, own.ended, own.rollback_wanted, own.cleanup_wanted, own.proceed_wanted)
+
+    @property
+    def held(self) -> bool:
+        """Whether only the operator can move it."""
+        return self.lifecycle.paused or self.lifecycle.ended
+
+    def enter(self, phase: Phase, rules: Rules) -> None:
+        """Begin a phase."""
+        self.phase = phase
+        self.lifecycle.enter(rules)
+
+    def step(self, *, committed: bool = False) -> None:
+        """What comes next when the work of the phase succeeds or its window ends."""
+        assert not self.held
+        if self.phase is Phase.FAILED and committed:
+            self.lifecycle.commit()
+            self.enter(Phase.VALIDATION, RULES[Phase.VALIDATION])
+        elif self.phase is Phase.VALIDATION and self.lifecycle.cleanup_wanted:
+            self.enter(Phase.CLEANUP, RULES[Phase.CLEANUP])
+        elif self.committed or self.phase is Phase.FAILED:
+            self.lifecycle.end()
+        elif self.lifecycle.rollback_wanted:
+            self.fail()
+        else:
+            phases = [phase for phase, _ in self.road]
+            self.enter(*self.road[phases.index(self.phase) + 1])
+
+    def fail(self) -> None:
+        """The work of the phase fails for good."""
+        if self.phase is Phase.PRECHECK or self.committed:
+            self.lifecycle.end()
+        else:
+            self.enter(Phase.FAILED, RULES[Phase.FAILED])
+
+    def drive(self) -> int:
+        """Go to an end with the verbs that are legal; how many moves it took."""
+        for moves in range(LONGEST_WAY):
+            if self.lifecycle.ended:
+                return moves
+            if self.lifecycle.paused:
+                assert self.lifecycle.take(Verb.RESUME).accepted
+            elif Verb.PROCEED in self.lifecycle.legal():
+                assert self.lifecycle.take(Verb.PROCEED).accepted
+            else:
+                self.step()
+        raise AssertionError(f"no end from {self.phase}")
+
+
+def check_verb(lifecycle: Lifecycle, verb: Verb) -> None:
+    """An illegal verb changes nothing and names the legal ones; a legal one is answered and takes effect."""
+    before, legal = dict(vars(lifecycle)), lifecycle.legal()
+    assert lifecycle.judge(verb).accepted is (verb in legal)
+    assert vars(lifecycle) == before
+    verdict = lifecycle.take(verb)
+    assert (verdict.verb, verdict.accepted) == (verb, verb in legal)
+    assert verdict.why
+    assert verdict.legal == lifecycle.legal()
+    assert (vars(lifecycle) == before) is not verdict.accepted
+
+
+def check_state(engine: Engine) -> None:
+    """What holds in every state that can be reached."""
+    lifecycle, legal = engine.lifecycle, engine.lifecycle.legal()
+    clone(engine).drive()
+    other = clone(engine)
+    if other.lifecycle.take(Verb.ROLLBACK).accepted:
+        assert not other.committed
+        assert other.drive() <= 2
+    if lifecycle.ended:
+        assert legal == ()
+        assert {lifecycle.judge(verb).why for verb in Verb} == {ENDED}
+        assert not lifecycle.paused
+    if engine.phase in engine.blocked:
+        assert not lifecycle.paused
+        assert Verb.PAUSE not in legal
+    if engine.committed:
+        assert Verb.ROLLBACK not in legal
+        assert not lifecycle.rollback_wanted
+    assert not {Verb.ROLLBACK, Verb.CLEANUP} <= set(legal)
+    assert not (lifecycle.proceed_wanted and lifecycle.cleanup_wanted)
+
+
+def clone(engine: Engine) -> Engine:
+    """An engine in the same state."""
+    other = copy.copy(engine)
+    other.lifecycle = copy.copy(engine.lifecycle)
+    return other
+
+
+def moves(engine: Engine) -> list[Callable[[Engine], None]]:
+    """All that can happen next."""
+    found: list[Callable[[Engine], None]] = [partial(_give, verb=verb) for verb in Verb]
+    if not engine.held:
+        found += [Engine.step, _step_committed]
+    if not engine.lifecycle.ended and engine.phase is not Phase.FAILED:
+        found.append(Engine.fail)
+    if engine.phase is Phase.VALIDATION and engine.lifecycle.cleanup_wanted:
+        found.append(_refuse_cleanup)
+    return found
+
+
+def _give(engine: Engine, *, verb: Verb) -> None:
+    check_verb(engine.lifecycle, verb)
+
+
+def _step_committed(engine: Engine) -> None:
+    engine.step(committed=True)
+
+
+def _refuse_cleanup(engine: Engine) -> None:
+    engine.lifecycle.cleanup_wanted = False
+
+
+@pytest.mark.parametrize("road", [LIVE, OFFLINE], ids=["live", "offline"])
+def test_every_state(road: list[tuple[Phase, Rules]]) -> None:
+    """All states that any order of verbs, successes and failures can reach keep the promises of the lifecycle."""
+    start = Engine(road)
+    seen, open_states = {start.key}, [start]
+    while open_states:
+        engine = open_states.pop()
+        check_state(engine)
+        for move in moves(engine):
+            other = clone(engine)
+            move(other)
+            if other.key not in seen:
+                seen.add(other.key)
+                open_states.append(other)
+    phases = {phase for phase, _ in road} | {Phase.FAILED, Phase.CLEANUP}
+    assert {(phase, ended) for phase, _, ended, *_ in seen} >= {(phase, False) for phase in phases}
+    assert any(paused for _, paused, *_ in seen) is (road is LIVE)
+
+
+class Walks(RuleBasedStateMachine):
+    """Long walks: verbs, doubled and late ones too, mixed with the engine's moves."""
+
+    @initialize(offline=st.booleans())
+    def start(self, offline: bool) -> None:
+        """Start live or offline."""
+        self.engine = Engine(OFFLINE if offline else LIVE)
+
+    @rule(verbs=st.lists(st.sampled_from(Verb), min_size=1, max_size=4))
+    def give(self, verbs: list[Verb]) -> None:
+        """The operator gives verbs."""
+        for verb in verbs:
+            check_verb(self.engine.lifecycle, verb)
+
+    @rule(choice=st.integers(0, 3))
+    def move(self, choice: int) -> None:
+        """The engine moves, if it can."""
+        engine_moves = moves(self.engine)[len(Verb) :]
+        if choice < len(engine_moves):
+            engine_moves[choice](self.engine)
+
+    @invariant()
+    def promises_hold(self) -> None:
+        """The promises of the lifecycle hold after each move."""
+        check_state(self.engine)
+
+
+TestWalks = Walks.TestCase
+TestWalks.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, derandomize=True)
+
+
+def test_all_phases_have_rules() -> None:
+    """Each phase says how it is undone and what that costs; only the cleanup and the way back have no undo."""
+    assert set(RULES) == set(Phase)
+    assert all(rules.undo_cost for rules in RULES.values())
+    assert {phase for phase, rules in RULES.items() if rules.undo is Undo.NONE} == {Phase.CLEANUP, Phase.FAILED}
+
+
+def test_verbs_of_each_phase() -> None:
+    """The table of what is legal when a phase begins."""
+    legal = {phase: Lifecycle(rules).legal() for phase, rules in RULES.items()}
+    assert legal == {
+        Phase.PRECHECK: (Verb.ROLLBACK,),
+        Phase.PRE_COPY: (Verb.ROLLBACK, Verb.PAUSE),
+        Phase.PREPARATION: (Verb.ROLLBACK,),
+        Phase.COPYING: (Verb.ROLLBACK,),
+        Phase.VERIFY: (Verb.ROLLBACK,),
+        Phase.COMPLETED: (),
+        Phase.VALIDATION: (Verb.CLEANUP, Verb.PROCEED),
+        Phase.CLEANUP: (),
+        Phase.FAILED: (),
+    }
+    assert Lifecycle(OFFLINE_COPY).legal() == (Verb.ROLLBACK,)
+
+
+def test_cleanup_then_proceed() -> None:
+    """`proceed` takes a cleanup back; a cleanup after `proceed` is refused."""
+    lifecycle = Lifecycle(RULES[Phase.VALIDATION])
+    assert lifecycle.take(Verb.CLEANUP).accepted
+    assert lifecycle.take(Verb.PROCEED).accepted
+    assert not lifecycle.cleanup_wanted
+    refused = lifecycle.take(Verb.CLEANUP)
+    assert (refused.accepted, refused.why, refused.legal) == (False, "proceed was given already", ())

@@ -1,0 +1,176 @@
+"""Plans as users type them, and addresses of stores."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.verbs import WindowChange
+from models.metadata_store.flag import Flag, FlagPhase
+from models.metadata_store.input import MetadataStorePlan, Mode
+from models.store_url import parse_store_url
+
+PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
+
+
+def test_least_plan() -> None:
+    """Cluster, source and target are enough; the defaults are careful."""
+    plan = MetadataStorePlan.model_validate(PLAN)
+    assert (plan.mode, plan.cleanup, plan.cleanup_at_window_end) == (Mode.LIVE, SourceCleanup.LEAVE, False)
+    assert (plan.dry_run, plan.replace_target) == (False, False)
+    assert plan.validation_window == timedelta(hours=24)
+    assert plan.workflow_id == "metadata-store/blue"
+
+
+def test_plan_survives_json() -> None:
+    """A plan reads back from its own JSON."""
+    plan = MetadataStorePlan.model_validate({**PLAN, "blocked_deadline": "PT90S", "throttle": 2.5})
+    assert MetadataStorePlan.model_validate_json(plan.model_dump_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("PT30S", timedelta(seconds=30)),
+        ("PT1.5S", timedelta(seconds=1.5)),
+        ("PT1H30M", timedelta(hours=1, minutes=30)),
+        ("P3D", timedelta(days=3)),
+        ("P1DT12H", timedelta(hours=36)),
+        ("PT0S", timedelta(0)),
+    ],
+)
+def test_durations(text: str, length: timedelta) -> None:
+    """Durations are ISO 8601."""
+    assert MetadataStorePlan.model_validate({**PLAN, "validation_window": text}).validation_window == length
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where", "what"),
+    [
+        ({"sorce": "zk:a:1"}, "sorce", "Extra inputs are not permitted"),
+        ({"validation_window": "P91D"}, "validation_window", "less than or equal to 90 days"),
+        ({"validation_window": "-PT1S"}, "validation_window", "greater than or equal to 0"),
+        ({"blocked_deadline": "PT0S"}, "blocked_deadline", "greater than 0"),
+        ({"blocked_deadline": "5 minutes"}, "blocked_deadline", "Input should be a valid timedelta"),
+        ({"preparation_timeout": "PT2H"}, "preparation_timeout", "less than or equal to 1 hour"),
+        ({"cluster": ""}, "cluster", "at least 1 character"),
+        ({"cluster": "a/b"}, "cluster", "match pattern"),
+        ({"throttle": 0}, "throttle", "greater than 0"),
+        ({"concurrency": 0}, "concurrency", "greater than or equal to 1"),
+        ({"cleanup_limit": 0}, "cleanup_limit", "greater than or equal to 1"),
+        ({"mode": "hot"}, "mode", "'live' or 'offline'"),
+        ({"cleanup": "all"}, "cleanup", "'leave' or 'remove'"),
+        ({"source": "etcd://a:2379"}, "source", "names a store that is not supported"),
+        ({"target": "oxia://a"}, "target", "write oxia://host:port[/namespace]"),
+    ],
+)
+def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) -> None:
+    """A field that is wrong or unknown is refused by its name, with the reason."""
+    with pytest.raises(ValidationError) as refused:
+        MetadataStorePlan.model_validate({**PLAN, **wrong})
+    (error,) = refused.value.errors()
+    assert error["loc"] == (where,)
+    assert what in error["msg"]
+
+
+@pytest.mark.parametrize("field", ["cluster", "source", "target"])
+def test_needed_fields(field: str) -> None:
+    """Without cluster, source or target there is no plan."""
+    with pytest.raises(ValidationError, match=rf"{field}\n  Field required"):
+        MetadataStorePlan.model_validate({name: value for name, value in PLAN.items() if name != field})
+
+
+def test_live_needs_zookeeper() -> None:
+    """A live migration from Oxia is refused, and the refusal names the mode that can do it."""
+    swapped = {**PLAN, "source": PLAN["target"], "target": PLAN["source"]}
+    with pytest.raises(ValidationError, match='"mode": "offline"'):
+        MetadataStorePlan.model_validate(swapped)
+    assert MetadataStorePlan.model_validate({**swapped, "mode": "offline"}).source_url.scheme == "oxia"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "same"),
+    [
+        ("zk:a:1/x", "zk:a:1/x", True),
+        ("zk:a:1", "zk:a:1/x", True),
+        ("zk:a:1/x/y", "zk:a:1/x", True),
+        ("zk:a:1,b:1/x", "zk:b:1,c:1/x", True),
+        ("zk:a:1/x", "zk:a:1/xy", False),
+        ("zk:a:1/x", "zk:a:2/x", False),
+        ("oxia://a:1/n", "oxia://a:1/n", True),
+        ("oxia://a:1", "oxia://a:1/default", True),
+        ("oxia://a:1/n", "oxia://a:1/m", False),
+        ("zk:a:1/n", "oxia://a:1/n", False),
+    ],
+)
+def test_trees_that_overlap(source: str, target: str, same: bool) -> None:
+    """Source and target must not be, or hold, the same tree; the order does not matter."""
+    first, second = parse_store_url(source), parse_store_url(target)
+    assert first.overlaps(second) is second.overlaps(first) is same
+    fields = {**PLAN, "mode": "offline", "source": source, "target": target}
+    if same:
+        with pytest.raises(ValidationError, match="the same tree"):
+            MetadataStorePlan.model_validate(fields)
+    else:
+        assert MetadataStorePlan.model_validate(fields).target_url == second
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("zk:a:2181", "zk:a:2181"),
+        ("zk://a:2181", "zk:a:2181"),
+        ("zk://zk:2181/x", "zk:zk:2181/x"),
+        ("a:2181", "zk:a:2181"),
+        ("a:2181,b:2182/", "zk:a:2181,b:2182"),
+        ("zk:a:2181,b:2182/x/y/", "zk:a:2181,b:2182/x/y"),
+        ("zk:[::1]:2181/x", "zk:[::1]:2181/x"),
+        ("oxia://a:6648", "oxia://a:6648/default"),
+        ("oxia://a:6648/pulsar", "oxia://a:6648/pulsar"),
+    ],
+)
+def test_addresses(text: str, read: str) -> None:
+    """Addresses are taken in all forms of Pulsar's configuration, and written in one."""
+    url = parse_store_url(text)
+    assert str(url) == read
+    assert parse_store_url(read) == url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "zk:",
+        "zk:a",
+        "zk:a:2181,",
+        "zk:a:port",
+        "a:2181 ",
+        "oxia://",
+        "oxia://a",
+        "oxia://a:1/b/c",
+        "rocksdb:/x",
+        "http://a:1",
+    ],
+)
+def test_no_addresses(text: str) -> None:
+    """What is no address is refused with the forms that are taken."""
+    with pytest.raises(ValueError, match=r"write (zk:host:port|oxia://host:port)"):
+        parse_store_url(text)
+
+
+def test_window_has_no_negative_rest() -> None:
+    """A window cannot have less than nothing left."""
+    with pytest.raises(ValidationError, match="remaining"):
+        WindowChange.model_validate({"remaining": "-PT1S"})
+
+
+def test_flag_is_pulsars() -> None:
+    """The flag reads and writes as Pulsar's own JSON (PIP-454, "Migration State")."""
+    text = '{"phase":"PREPARATION","targetUrl":"oxia://a:6648/default"}'
+    flag = Flag.model_validate_json(text)
+    assert flag.phase is FlagPhase.PREPARATION
+    assert flag.model_dump_json() == text

@@ -1,0 +1,407 @@
+"""The bookie cluster switch's way back: by the operator, by failures, by deadlines, from every phase."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import BrokersStopped, LedgersDeleted
+from models.bookie_cluster.updates import ReadModeChange
+from models.bookie_registry import ReadMode
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb, WindowChange
+from tests.workflows.bookie_cluster.activities import (
+    ANSWERS,
+    ATTRIBUTION,
+    BEGIN,
+    BEHIND,
+    CONTESTED,
+    COPY_BACK,
+    HOLED,
+    RESTART,
+    TAIL,
+    AttributionScript,
+    Script,
+    stopped,
+)
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+
+BACK = Direction.BACK
+DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
+CLEAR = ["remove_copies", "release"]
+
+UNDO_RESTART: dict[str, list[str]] = {
+    "register": ["release"],
+    "precheck": ["release"],
+    "build": CLEAR,
+    "stop_brokers": ["start_brokers", *CLEAR],
+    "check_ids": ["start_brokers", *CLEAR],
+    "copy_tail": ["start_brokers", *CLEAR],
+    "set_target": [*COPY_BACK, "release"],
+    "start_brokers": [*COPY_BACK, "release"],
+}
+"""The way back of routing `restart` from each step."""
+
+UNDO_ATTRIBUTION: dict[str, list[str]] = {
+    "register": ["release"],
+    "precheck": ["release"],
+    "build": CLEAR,
+    "check_ids": CLEAR,
+    "set_target": ["set_target", *CLEAR],
+    "promote": ["set_target", "promote", *CLEAR],
+}
+"""The way back of routing `attribution` from each step."""
+
+CASES = [
+    *((Script, RESTART, step, undo) for step, undo in UNDO_RESTART.items()),
+    *((AttributionScript, ATTRIBUTION, step, undo) for step, undo in UNDO_ATTRIBUTION.items()),
+]
+IDS = [f"{script.plan['routing']}-{step}" for script, _, step, _ in CASES]
+
+
+@pytest.mark.parametrize(("script", "road", "step", "undo"), CASES, ids=IDS)
+async def test_rollback_in_each_step(
+    stage: Harness, script: type[Script], road: list[str], step: str, undo: list[str]
+) -> None:
+    """A rollback cancels the step that runs, undoes as much as was done, and ends as rolled back."""
+    run = await _hanging(stage, script, step)
+    await run.signal(Verb.ROLLBACK, "brokers report errors")
+    report = await run.report()
+    assert run.script.steps == [*road[: road.index(step) + 1], *undo]
+    assert run.script.cancelled == [step]
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert [entry.outcome for entry in report.history[-2:]] == [Outcome.ROLLED_BACK, Outcome.DONE]
+    assert report.history[-1].phase == Phase.ROLLED_BACK
+    _all_go_back(run, len(undo))
+
+
+@pytest.mark.parametrize(("script", "road", "step", "undo"), CASES, ids=IDS)
+async def test_failure_in_each_step(
+    stage: Harness, script: type[Script], road: list[str], step: str, undo: list[str]
+) -> None:
+    """A step that fails for good takes the switch back, and its typed failure is the workflow's."""
+    run = await stage.start(script(**{step: [DENIED, script.usual[step]]}))
+    failure = await run.typed_failure()
+    assert (failure.type, failure.message) == (FailureKind.DENIED, "no right to write")
+    assert run.script.steps == [*road[: road.index(step) + 1], *undo]
+    assert (await run.status()).legal_verbs == []
+
+
+@pytest.mark.parametrize(("script", "road", "step", "undo"), CASES, ids=IDS)
+async def test_cancellation_in_each_step(
+    stage: Harness, script: type[Script], road: list[str], step: str, undo: list[str]
+) -> None:
+    """A workflow that is cancelled takes the way back first, and ends as cancelled."""
+    run = await _hanging(stage, script, step)
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert run.script.steps == [*road[: road.index(step) + 1], *undo]
+    assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("script", "undo"),
+    [(Script, [*COPY_BACK, "release"]), (AttributionScript, ["set_target", "promote", *CLEAR])],
+)
+async def test_rollback_in_the_window(stage: Harness, script: type[Script], undo: list[str]) -> None:
+    """Within the window a rollback brings brokers back; its cost says what would be copied."""
+    run = await stage.start(script())
+    status = await _open(run)
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED]
+    assert status.waiting is not None
+    assert status.waiting.ends_on == ("cleanup", "proceed", "rollback")
+    gained = "(5 ledgers with 2.5 MB at the last look)"
+    assert status.undo_cost.endswith(gained) is (script is Script)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-len(undo) :] == undo
+    assert (await run.status()).deadlines == {}
+    _all_go_back(run, len(undo))
+
+
+async def test_cancellation_in_the_window(stage: Harness) -> None:
+    """A switch that is cancelled within the window is rolled back."""
+    run = await stage.start(Script())
+    await _open(run)
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert run.script.steps[-7:] == [*COPY_BACK, "release"]
+
+
+async def test_rollback_after_the_window(stage: Harness) -> None:
+    """Once the window is over a rollback is refused; the refusal names the way back that there is."""
+    hang = Hang()
+    run = await stage.start(Script(flip_statuses=hang), rollback_window="PT0S")
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    hang.release()
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    refused = next(note for note in report.notes if "rollback refused" in note)
+    assert "the window is over" in refused
+    assert "source and target swapped" in refused
+
+
+async def test_copies_are_left_where_messages_were_written(stage: Harness) -> None:
+    """After brokers wrote to the target its ledgers are not deleted by a rollback; the report says how to."""
+    run = await stage.start(Script())
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert "remove_copies" not in run.script.steps
+    assert any("the ledgers in new were left as they are" in note for note in report.notes)
+    assert report.certificate["copied_back"] == TAIL.copy_summary.copied
+    assert 150 <= report.figures["brokers_away_seconds_on_the_way_back"] < 190
+
+
+# The pause ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["check_ids", "copy_tail"])
+async def test_longest_pause(stage: Harness, step: str) -> None:
+    """Past the longest pause brokers go back to the source, though the step lives and heartbeats."""
+    run = await stage.start(Script(**{step: Hang()}), pause_deadline="PT0.5S")
+    failure = await run.typed_failure()
+    assert (failure.type, failure.message) == (FailureKind.DEADLINE, "longest pause: the deadline passed")
+    assert run.script.cancelled == [step]
+    assert run.script.steps[-3:] == ["start_brokers", *CLEAR]
+    assert (await run.status()).deadlines == {}
+
+
+async def test_longest_pause_at_a_decision(stage: Harness) -> None:
+    """A decision that nobody takes while brokers are stopped ends with the longest pause."""
+    run = await stage.start(Script(copy_tail=HOLED), pause_deadline="PT30M")
+    assert (await run.typed_failure()).type == FailureKind.DEADLINE
+    assert run.script.steps == [*RESTART[:6], "start_brokers", *CLEAR]
+
+
+async def test_stopping_brokers_has_all_the_time(stage: Harness) -> None:
+    """The pause counts from the last broker's end: waiting for people who stop brokers is no part of it."""
+    hang = Hang(answer=_stopped_late)
+    run = await stage.start(Script(stop_brokers=hang), pause_deadline="PT4S", rollback_window="PT0S")
+    await hang.entered()
+    assert (await run.status()).deadlines == {}
+    await stage.env.sleep(timedelta(seconds=5))
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_pause_is_refused_while_brokers_are_stopped(stage: Harness) -> None:
+    """A pause is refused while brokers are stopped; status says since when they are."""
+    hang = Hang()
+    run = await stage.start(Script(copy_tail=hang), rollback_window="PT0S")
+    await hang.entered()
+    status = await run.status()
+    assert status.legal_verbs == [Verb.ROLLBACK]
+    assert "pause_since" in status.facts
+    hang.release()
+    await run.report()
+    assert "pause_since" not in (await run.status()).facts
+
+
+# What happens on the way back ---------------------------------------------------------------------------------------
+
+
+async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
+    """A way back that fails is tried again; brokers that may run on the source already are not stopped again."""
+    starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
+    run = await stage.start(Script(start_brokers=starts))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-8:] == [*COPY_BACK, "start_brokers", "release"]
+    assert any("tried again in 5 s: Denied: no right to write" in note for note in report.notes)
+
+
+async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
+    """Brokers do not start on the source before its next id lies above all that the target handed out."""
+    checks = [ANSWERS["check_ids"], BEHIND, ANSWERS["check_ids"]]
+    run = await stage.start(Script(check_ids=checks))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert run.script.steps[-10:] == [*COPY_BACK[:3], *COPY_BACK, "release"]
+    assert any("the next ledger of old would get the id 21" in note for note in report.notes)
+
+
+async def test_failures_on_the_way_back_wait_for_a_decision(stage: Harness) -> None:
+    """Ledgers that cannot be copied back hold the way back until somebody decides, once."""
+    starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
+    run = await stage.start(Script(copy_tail=[TAIL, HOLED], start_brokers=starts))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    status = await run.until(lambda status: status.phase == Phase.ROLLED_BACK and status.waiting is not None)
+    assert status.waiting is not None
+    assert status.waiting.ends_on == ("proceed",)
+    assert status.legal_verbs == [Verb.PROCEED]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert report.failed_items[0] == "ledger 7: no replica gives entry 3"
+    assert run.script.steps.count("copy_tail") == 2
+
+
+async def test_contested_positions_on_the_way_back(stage: Harness) -> None:
+    """Attributions that others keep changing hold the way back, which is repeated until none is left."""
+    promotes = [ANSWERS["promote"], *[CONTESTED] * 5, ANSWERS["promote"]]
+    run = await stage.start(AttributionScript(promote=promotes))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-9:] == [*["promote"] * 5, "set_target", "promote", *CLEAR]
+
+
+async def test_rollback_given_twice(stage: Harness) -> None:
+    """A second rollback changes nothing: the way back runs once."""
+    run = await _hanging(stage, Script, "build")
+    for reason in ("first", "second"):
+        await run.signal(Verb.ROLLBACK, reason)
+    report = await run.report()
+    assert run.script.steps == [*BEGIN, *CLEAR]
+    assert any("rollback refused: " in note and note.endswith("(second)") for note in report.notes)
+
+
+async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
+    """A cancellation that arrives while brokers are brought back waits until they are."""
+    back = Hang()
+    run = await stage.start(Script(start_brokers=[ANSWERS["start_brokers"], back]))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    await back.entered()
+    await run.handle.cancel()
+    await run.until(lambda status: any("the workflow was cancelled" in note for note in status.notes))
+    back.release()
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-2:] == ["start_brokers", "release"]
+
+
+@pytest.mark.parametrize(("step", "told"), [("remove_copies", "not all copies"), ("release", "own nodes")])
+async def test_what_a_later_start_can_do_as_well(stage: Harness, step: str, told: str) -> None:
+    """Copies and nodes that cannot be removed are told, and do not keep the rollback from its end."""
+    run = await _hanging(stage, Script, "build")
+    run.script.say(step, DENIED)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert told in report.notes[-1]
+    assert report.notes[-1].endswith("Denied: no right to write")
+
+
+@pytest.mark.parametrize(("deleted", "left"), [(5, 0), (0, 5)])
+async def test_copies_are_removed_in_parts(stage: Harness, deleted: int, left: int) -> None:
+    """Copies are removed in bounded steps until none is left, or none can be removed."""
+    run = await _hanging(stage, Script, "build")
+    run.script.say("remove_copies", [LedgersDeleted(deleted=500, left=5), LedgersDeleted(deleted=deleted, left=left)])
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert run.script.steps.count("remove_copies") == 2
+    assert report.figures["copies_removed"] == 500 + deleted
+    assert any(f"{left} copies stay in the target" in note for note in report.notes) is bool(left)
+
+
+# The delay of the deletion, routing `attribution` -------------------------------------------------------------------
+
+
+async def test_copies_are_deleted_after_a_delay(stage: Harness) -> None:
+    """After a rollback the target's copies are kept for the plan's delay, and then deleted."""
+    run = await _rolled_back(stage, deletion_delay="PT30H")
+    status = await run.until(lambda status: "window" in status.deadlines)
+    assert (status.phase, status.legal_verbs) == (Phase.ROLLED_BACK, [Verb.CLEANUP, Verb.PROCEED])
+    assert status.waiting is not None
+    assert status.waiting.why == "the deletion window"
+    assert status.waiting.until == status.waiting.since + timedelta(hours=30)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-4:] == ["set_target", "promote", *CLEAR]
+
+
+@pytest.mark.parametrize(("verb", "steps"), [(Verb.CLEANUP, CLEAR), (Verb.PROCEED, ["release"])])
+async def test_delay_is_ended(stage: Harness, verb: Verb, steps: list[str]) -> None:
+    """`cleanup` deletes the copies at once, and `proceed` keeps them."""
+    run = await _rolled_back(stage)
+    await run.until(lambda status: "window" in status.deadlines)
+    await run.signal(verb)
+    report = await run.report()
+    assert run.script.steps[-len(steps) - 1 :] == ["promote", *steps]
+    assert any("the copies in new were left as they are" in note for note in report.notes) is (verb is Verb.PROCEED)
+
+
+async def test_delay_that_is_cancelled(stage: Harness) -> None:
+    """A cancellation while the copies are kept leaves them where they are; brokers are on the source already."""
+    run = await _rolled_back(stage)
+    await run.until(lambda status: "window" in status.deadlines)
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert run.script.steps[-3:] == ["set_target", "promote", "release"]
+
+
+async def test_cleanup_that_is_cancelled(stage: Harness) -> None:
+    """A cancellation in the cleanup ends it; what is deleted is gone, and the switch's own nodes leave the registry."""
+    hang = Hang()
+    script = Script(delete_ledgers=hang)
+    run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
+    await hang.entered()
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert script.steps[-2:] == ["delete_ledgers", "release"]
+
+
+async def test_delay_is_changed(stage: Harness) -> None:
+    """The delay can be made shorter while it runs."""
+    run = await _rolled_back(stage)
+    await run.until(lambda status: "window" in status.deadlines)
+    await run.update("change_window", WindowChange(remaining=timedelta(0)))
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-2:] == CLEAR
+
+
+async def test_read_mode_is_restored(stage: Harness) -> None:
+    """A rollback lets brokers read both clusters again before it changes where they write."""
+    run = await stage.start(AttributionScript(), deletion_delay="PT0S")
+    await _open(run)
+    await run.update("set_read_mode", ReadModeChange(mode=ReadMode.NEW_CLUSTER_ONLY))
+    await run.signal(Verb.ROLLBACK)
+    await run.report()
+    assert run.script.steps[-5:] == ["set_read_mode", "set_target", "promote", *CLEAR]
+    modes = [call.args[0].mode for call in run.script.calls if call.step == "set_read_mode"]
+    assert modes == [ReadMode.NEW_CLUSTER_ONLY, ReadMode.DUAL_READ]
+
+
+def _stopped_late(begun: datetime) -> BrokersStopped:
+    return stopped(begun + timedelta(seconds=5))
+
+
+async def _hanging(stage: Harness, script: type[Script], step: str) -> Run:
+    """A switch whose step hangs the first time that it runs."""
+    hang = Hang()
+    run = await stage.start(script(**{step: [hang, script.usual[step]]}))
+    await hang.entered()
+    return run
+
+
+async def _rolled_back(stage: Harness, **fields: Any) -> Run:
+    run = await stage.start(AttributionScript(), **fields)
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    return run
+
+
+async def _open(run: Run) -> Any:
+    """Wait until the window is open and its first census done."""
+    return await run.until(lambda status: "window" in status.deadlines and "gained_ledgers" in status.facts)
+
+
+def _all_go_back(run: Run, steps: int) -> None:
+    """Every step of the way back that has a direction goes back."""
+    assert all(call.args == (BACK,) for call in run.script.calls[-steps:] if call.args)

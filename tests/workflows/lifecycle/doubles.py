@@ -1,0 +1,164 @@
+"""Steps, doubled: they record their calls and answer by a script.
+
+Stores are doubled here because this tier proves the orchestration: which step runs when, and what follows from its
+answer, its failure, its silence. The steps themselves are proven on real stores in the integration tier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, ClassVar, NamedTuple, cast
+
+from temporalio import activity
+
+from activities.bookie_cluster.activities import BookieClusterActivities
+from activities.metadata_store.activities import MetadataStoreActivities
+from models.lifecycle.input import MigrationPlan
+from worker.catalog import activities_of
+
+OWN_QUEUE = "pulsar-migrate@own"
+"""The queue of the one worker that watches the source."""
+
+_PATIENCE = 30.0
+
+
+class Call(NamedTuple):
+    """One attempt of a step: its name, its arguments after the plan, and the queue from which it was taken."""
+
+    step: str
+    args: tuple[Any, ...]
+    queue: str
+
+
+class Hang:
+    """A step that goes on, with heartbeats, until it is cancelled or released.
+
+    Args:
+        deaf: whether a cancellation only makes it end its work and answer.
+        failure: how it ends when it is released.
+        answer: what it answers when it does not fail; by default what the step answers without trouble.
+    """
+
+    def __init__(self, *, deaf: bool = False, failure: BaseException | None = None, answer: Any = None) -> None:
+        self.answer = answer
+        self._deaf = deaf
+        self._failure = failure
+        self._entered = asyncio.Event()
+        self._released = asyncio.Event()
+
+    async def entered(self) -> None:
+        """Wait until the step runs."""
+        async with asyncio.timeout(_PATIENCE):
+            await self._entered.wait()
+
+    def release(self) -> None:
+        """Let the step end."""
+        self._released.set()
+
+    async def run(self) -> None:
+        """The work of the step."""
+        self._entered.set()
+        try:
+            while not self._released.is_set():
+                activity.heartbeat()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._released.wait(), 0.05)
+        except asyncio.CancelledError:
+            if not self._deaf:
+                raise
+        if self._failure is not None:
+            raise self._failure.with_traceback(None)
+
+
+class Script:
+    """What the steps of one migration do; each kind of migration has a subclass.
+
+    Attributes:
+        kind: name of the kind of migration.
+        plan: the plan but for its cluster, as a user would type it.
+        usual: what each step answers unless the script says otherwise: a migration without trouble.
+        calls: all calls so far.
+        cancelled: the steps that were cancelled.
+        hanging: the `Hang` that runs now.
+
+    Args:
+        answers: by step, a result, a function of the step's begin, an exception, a `Hang`, or a list of these for
+            one attempt after the other; the last one stays.
+    """
+
+    kind: ClassVar[str]
+    plan: ClassVar[dict[str, Any]]
+    usual: ClassVar[dict[str, Any]]
+
+    def __init__(self, **answers: Any) -> None:
+        unknown = answers.keys() - self.usual.keys()
+        assert not unknown, f"no such steps: {unknown}"
+        self._answers = {step: list(_as_list(answer)) for step, answer in answers.items()}
+        self.calls: list[Call] = []
+        self.cancelled: list[str] = []
+        self.hanging: Hang | None = None
+
+    def say(self, step: str, answer: Any) -> None:
+        """Give a step another answer from now on."""
+        self._answers[step] = _as_list(answer)
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps in the order of their calls."""
+        return [call.step for call in self.calls]
+
+    async def play(self, call: Call) -> Any:
+        """Record a call, and answer it."""
+        self.calls.append(call)
+        answers = self._answers.get(call.step, [self.usual[call.step]])
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Hang):
+            self.hanging = answer
+            try:
+                await answer.run()
+            except asyncio.CancelledError:
+                self.cancelled.append(call.step)
+                raise
+            finally:
+                self.hanging = None
+            answer = self.usual[call.step] if answer.answer is None else answer.answer
+        if callable(answer):
+            # The server's clock, which is not the worker's.
+            return answer(activity.info().started_time)
+        if isinstance(answer, BaseException):
+            # One object for many attempts would gather their traces.
+            raise answer.with_traceback(None)
+        return answer
+
+
+def real_steps() -> list[Callable[..., Any]]:
+    """The activities of all migrations, without a runtime: good for their names and signatures only."""
+    kinds = (MetadataStoreActivities, BookieClusterActivities)
+    return [method for kind in kinds for method in activities_of(kind.__new__(kind))]
+
+
+class Doubles:
+    """The doubled steps of all migrations of one worker; each plays the script of its plan's cluster."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Script] = {}
+
+    def activities(self) -> list[Callable[..., Any]]:
+        """As many activities as the real ones, with their names and signatures."""
+        return [self._doubled(method) for method in real_steps()]
+
+    def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        # The wrapper takes over the activity's definition with all other attributes of the original.
+        @functools.wraps(method)
+        async def double(plan: MigrationPlan, *args: Any) -> Any:
+            call = Call(method.__name__, args, activity.info().task_queue)
+            return await self.scripts[plan.cluster].play(call)
+
+        return double
+
+
+def _as_list(answer: Any) -> list[Any]:
+    return cast("list[Any]", answer) if isinstance(answer, list) else [answer]

@@ -1,0 +1,178 @@
+"""Migrations on Temporal's time-skipping test server, with the worker as its process sets it up."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
+from models.lifecycle.report import Report
+from models.lifecycle.status import Status
+from models.lifecycle.verbs import Steering, Verb, Verdict
+from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
+from tests.workflows.metadata_store import activities as metadata_store_steps
+from worker import catalog as migrations
+
+IDENTITY = "worker"
+"""Of client and workers; Temporal's default would name the machine in each history."""
+
+_PATIENCE = 30.0
+
+
+@dataclass
+class Run:
+    """One started migration, and the script that its steps play."""
+
+    handle: WorkflowHandle[Any, Any]
+    script: Script
+
+    async def report(self) -> Report:
+        """Let time pass until the end; the report."""
+        async with asyncio.timeout(_PATIENCE):
+            return Report.model_validate(await self.handle.result())
+
+    async def failure(self) -> BaseException:
+        """Let time pass until the migration fails; what it failed with."""
+        with pytest.raises(WorkflowFailureError) as failed:
+            await self.report()
+        return failed.value.cause
+
+    async def typed_failure(self) -> ApplicationError:
+        """Like `failure`, for those that the migration raises itself."""
+        failure = await self.failure()
+        assert isinstance(failure, ApplicationError), repr(failure)
+        return failure
+
+    async def status(self) -> Status:
+        """The answer of the query."""
+        return Status.model_validate(await self.handle.query("status"))
+
+    async def until(self, condition: Callable[[Status], bool]) -> Status:
+        """Wait, without letting time pass, until the status fulfils a condition; the status."""
+        async with asyncio.timeout(_PATIENCE):
+            while True:
+                status = await self.status()
+                if condition(status):
+                    return status
+                await asyncio.sleep(0.02)
+
+    async def signal(self, verb: Verb, *args: Any) -> None:
+        """Give a verb as a signal."""
+        await self.handle.signal(verb.value, args=args)
+
+    async def steer(self, verb: Verb) -> Verdict:
+        """Give a verb as an update."""
+        return Verdict.model_validate(await self.update("steer", Steering(verb=verb)))
+
+    async def update(self, name: str, argument: Any) -> Any:
+        """Send an update; its answer, as JSON."""
+        # The SDK leaves an overload of this method without types.
+        handle: Any = self.handle
+        return await handle.execute_update(name, argument)
+
+    async def refusal(self, update: str, argument: Any) -> ApplicationError:
+        """Send an update that has to be refused; the refusal."""
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await self.update(update, argument)
+        cause = refused.value.cause
+        assert isinstance(cause, ApplicationError), repr(cause)
+        return cause
+
+    async def running(self) -> bool:
+        """Whether it has not ended."""
+        return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
+
+    async def events(self) -> int:
+        """Length of its history."""
+        return len((await self.handle.fetch_history()).events)
+
+
+class Harness:
+    """Starts migrations on one server.
+
+    Attributes:
+        clusters: names of clusters that no other migration of this server has.
+    """
+
+    def __init__(self, env: WorkflowEnvironment, doubles: Doubles) -> None:
+        self.env = env
+        self.client = env.client
+        self.clusters = (f"cluster-{number}" for number in itertools.count(1))
+        self._doubles = doubles
+
+    async def start(self, script: Script | None = None, **fields: Any) -> Run:
+        """Start the migration of a cluster of its own; `fields` go into the plan as a user would type them.
+
+        The script says which kind of migration it is, by default the metadata store's.
+        """
+        script = script or metadata_store_steps.Script()
+        return await self.start_raw({**script.plan, "cluster": next(self.clusters), **fields}, script)
+
+    async def start_raw(self, plan: dict[str, Any], script: Script) -> Run:
+        """Start a migration with this JSON object as its input, right or wrong."""
+        cluster, kind = str(plan.get("cluster")), migrations.KINDS[script.kind]
+        self._doubles.scripts[cluster] = script
+        handle = await self.client.start_workflow(
+            kind.workflow, plan, id=f"{kind.name}/{cluster}", task_queue=TASK_QUEUE
+        )
+        return Run(handle, script)
+
+
+async def _register_search_attributes(client: Client) -> None:
+    """As the worker does, save that the test server cannot list those that it has."""
+    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
+    await client.operator_service.add_search_attributes(
+        AddSearchAttributesRequest(
+            namespace=client.namespace, search_attributes=dict.fromkeys(SEARCH_ATTRIBUTES, keyword)
+        )
+    )
+
+
+@asynccontextmanager
+async def harness(test_server: Path) -> AsyncGenerator[Harness]:
+    """A server and its workers, one for the common queue and one for the queue of the worker that watches."""
+    async with await WorkflowEnvironment.start_time_skipping(
+        data_converter=pydantic_data_converter,
+        identity=IDENTITY,
+        test_server_existing_path=str(test_server),
+        test_server_startup_timeout=timedelta(seconds=30),
+    ) as env:
+        await _register_search_attributes(env.client)
+        doubles = Doubles()
+        common: dict[str, Any] = {
+            "activities": doubles.activities(),
+            "identity": IDENTITY,
+            # A cancellation reaches a step with its next heartbeat; the SDK would hold those back for 8 s.
+            "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
+        }
+        shared = Worker(
+            env.client,
+            task_queue=TASK_QUEUE,
+            workflows=migrations.workflows(),
+            workflow_failure_exception_types=[pydantic.ValidationError],
+            **common,
+        )
+        async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):
+            yield Harness(env, doubles)

@@ -1,0 +1,19 @@
+"""The doubles that the other tests of this tier rest on."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tests.workflows.lifecycle.doubles import Doubles, real_steps
+
+
+def test_doubles_stand_for_all_steps() -> None:
+    """The doubles have the names and the signatures of all real steps."""
+    real, doubled = real_steps(), Doubles().activities()
+    assert [_definition(step).name for step in doubled] == [_definition(step).name for step in real]
+    assert [inspect.signature(step) for step in doubled] == [inspect.signature(step) for step in real]
+
+
+def _definition(step: Any) -> Any:
+    return step.__temporal_activity_definition

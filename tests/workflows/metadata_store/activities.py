@@ -1,0 +1,84 @@
+"""What the steps of the metadata store migration answer when there is no trouble."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from models.metadata_store.flag import FlagPhase
+from models.metadata_store.input import KIND
+from models.metadata_store.results import (
+    Census,
+    ChangeCopy,
+    CleanupStep,
+    Completion,
+    Precheck,
+    PreCopy,
+    Preparation,
+    Restoration,
+    Survey,
+    Verification,
+)
+from tests.workflows.lifecycle import doubles
+from tests.workflows.lifecycle.doubles import OWN_QUEUE
+
+PLAN: dict[str, Any] = {"source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
+
+SURVEY = Survey(
+    records=12,
+    value_bytes=340,
+    ephemerals=3,
+    largest_path="/managed-ledgers/a",
+    largest_bytes=90,
+    unreadable=(),
+    unreadable_count=0,
+)
+READY = Precheck(
+    blockers=(),
+    warnings=("the target is not empty",),
+    survey=SURVEY,
+    participants=("broker-1", "bookie-1"),
+    flag=FlagPhase.NOT_STARTED,
+    estimated_copy_seconds=4.0,
+    estimated_blocked_seconds=2.5,
+    estimate_basis="the source was read in 1.0 s just now",
+)
+COPIED = PreCopy(
+    since_zxid=77,
+    copied=12,
+    copied_bytes=340,
+    copy_seconds=3.0,
+    compared=12,
+    compare_seconds=1.0,
+    repaired=1,
+    rounds=2,
+    version_floor=10_012,
+    worker_queue=OWN_QUEUE,
+)
+ANSWERS: dict[str, Any] = {
+    "precheck": READY,
+    "pre_copy": COPIED,
+    "copy_whole": COPIED,
+    "prepare": Preparation(ephemerals=3, seconds=0.5),
+    "copy_changes": ChangeCopy(by="watch", gap="", changed=4, written=3, deleted=1, seconds=0.2),
+    "verify": Verification(compared=4, repaired=2, whole=False, seconds=0.3),
+    "complete": Completion(blocked_seconds=1.75),
+    "give_back": Restoration(committed=False, flag=FlagPhase.FAILED),
+    "clear_target": 12,
+    "set_speed": None,
+    "take_census": Census(services=(), unknown=()),
+    "count_source": 12,
+    "clean_source": CleanupStep(removed=12, remaining=0),
+}
+"""What each step answers unless a script says otherwise: a migration without trouble."""
+
+LIVE = ["precheck", "pre_copy", "prepare", "copy_changes", "verify", "complete"]
+OFFLINE = ["precheck", "copy_whole", "verify", "complete"]
+"""The steps before the window, in their order."""
+
+
+class Script(doubles.Script):
+    """What the steps of one metadata store migration do."""
+
+    kind: ClassVar[str] = KIND
+    plan: ClassVar[dict[str, Any]] = PLAN
+    usual: ClassVar[dict[str, Any]] = ANSWERS

@@ -1,0 +1,161 @@
+"""The metadata store migration from its start to its report, without trouble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
+
+from models.lifecycle.failures import Blocker, FailureKind
+from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.metadata_store.results import ChangeCopy
+from tests.workflows.lifecycle.doubles import OWN_QUEUE
+from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.metadata_store.activities import COPIED, LIVE, OFFLINE, PLAN, READY, Script
+
+BLOCKERS = (
+    Blocker(code="TARGET_NOT_EMPTY", cause="the target holds records.", cure="empty it"),
+    Blocker(code="FLAG_HELD", cause="somebody migrates.", cure="wait"),
+)
+
+
+async def test_dry_run_gives_the_plan(stage: Harness) -> None:
+    """A dry run ends after the precheck, planned, and says how long copying and blocking would take."""
+    run = await stage.start(dry_run=True)
+    report = await run.report()
+    assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
+    assert report.summary == (
+        "ready: about 4 s of copying beside the traffic, then about 2 s with metadata writes blocked "
+        "(the source was read in 1.0 s just now)"
+    )
+    assert report.notes[0].endswith("Z warning: the target is not empty")
+
+
+async def test_dry_run_names_blockers(stage: Harness) -> None:
+    """A dry run with blockers is a plan too, which names each of them with its cure."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": BLOCKERS})), dry_run=True)
+    report = await run.report()
+    assert report.outcome is Outcome.PLANNED
+    assert report.summary == (
+        "not ready: [TARGET_NOT_EMPTY] the target holds records. Cure: empty it; "
+        "[FLAG_HELD] somebody migrates. Cure: wait"
+    )
+
+
+async def test_blockers_fail_the_migration(stage: Harness) -> None:
+    """Blockers end a migration before anything is written; the failure lists all of them."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": BLOCKERS})))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert failure.message == (
+        "2 blocker(s):\n1. [TARGET_NOT_EMPTY] the target holds records. Cure: empty it\n"
+        "2. [FLAG_HELD] somebody migrates. Cure: wait"
+    )
+    assert run.script.steps == ["precheck"]
+
+
+async def test_live_path(stage: Harness) -> None:
+    """A live migration takes the proposal's phases in order, waits a day, and leaves the source as it is."""
+    run = await stage.start()
+    report = await run.report()
+    assert run.script.steps[:6] == LIVE
+    assert set(run.script.steps[6:]) == {"take_census"}
+    assert report.outcome is Outcome.DONE
+    assert phases(report) == ["PRECHECK", "PRE_COPY", "PREPARATION", "COPYING", "VERIFY", "COMPLETED", "VALIDATION"]
+    assert all(entry.outcome is Outcome.DONE and entry.ended for entry in report.history)
+    window = report.history[-1]
+    assert 86_400 <= window.seconds(window.started) < 86_460
+    assert report.figures["blocked_seconds"] == 1.75
+    assert report.certificate["differences"] == 0
+    assert (report.certificate["caught_up"], report.certificate["repaired"]) == (1, 2)
+    assert report.notes[-1].endswith("Z the source zk:zk-1:2181/pulsar was left as it is")
+
+
+async def test_steps_get_what_earlier_ones_found(stage: Harness) -> None:
+    """The copy knows how many records to expect, and the steps while writes are blocked get the copy's result."""
+    run = await stage.start(validation_window="PT0S")
+    await run.report()
+    args = {call.step: call.args for call in run.script.calls}
+    assert args["pre_copy"] == (12,)
+    assert args["copy_changes"] == (COPIED,)
+    assert args["verify"] == (COPIED,)
+    assert args["complete"] == (COPIED,)
+
+
+async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> None:
+    """From preparation to commit all steps go to the worker that watches the source, the others to any."""
+    run = await stage.start(validation_window="PT0S")
+    await run.report()
+    own = [call.step for call in run.script.calls if call.queue == OWN_QUEUE]
+    assert own == ["prepare", "copy_changes", "verify", "complete"]
+
+
+async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
+    """A queue that nobody serves costs its seconds once: any other worker takes this step and the next ones."""
+    gone = COPIED.model_copy(update={"worker_queue": "pulsar-migrate@gone"})
+    run = await stage.start(Script(pre_copy=gone), validation_window="PT0S")
+    report = await run.report()
+    assert {call.queue for call in run.script.calls} == {"pulsar-migrate"}
+    assert run.script.steps == LIVE
+    assert sum("the worker that watched the source is gone" in note for note in report.notes) == 1
+
+
+async def test_lost_watch_is_told(stage: Harness) -> None:
+    """A change copy that had to scan says why in the notes, and the figures say by what it knew the changes."""
+    changes = ChangeCopy(by="scan", gap="the watch's session expired", changed=4, written=3, deleted=1, seconds=2.0)
+    run = await stage.start(Script(copy_changes=changes), validation_window="PT0S")
+    report = await run.report()
+    assert any("scanned by transaction ids: the watch's session expired" in note for note in report.notes)
+    assert report.figures["changes_known_by"] == "scan"
+
+
+async def test_offline_path(stage: Harness) -> None:
+    """An offline migration copies once, verifies and completes; it has no preparation."""
+    run = await stage.start(mode="offline", validation_window="PT0S")
+    report = await run.report()
+    assert run.script.steps == OFFLINE
+    assert phases(report) == ["PRECHECK", "COPYING", "VERIFY", "COMPLETED", "VALIDATION"]
+    assert report.outcome is Outcome.DONE
+
+
+async def test_search_attributes(stage: Harness) -> None:
+    """Kind, phase and target of a migration are search attributes."""
+    run = await stage.start(validation_window="PT0S")
+    await run.report()
+    found = (await run.handle.describe()).typed_search_attributes
+    values = [found[SearchAttributeKey.for_keyword(name)] for name in SEARCH_ATTRIBUTES]
+    assert values == ["metadata-store", "VALIDATION", PLAN["target"]]
+
+
+async def test_transient_failures_are_retried(stage: Harness) -> None:
+    """A step that fails for the moment is tried again."""
+    run = await stage.start(Script(pre_copy=[ConnectionError("no route"), COPIED]), validation_window="PT0S")
+    await run.report()
+    assert run.script.steps[:4] == ["precheck", "pre_copy", "pre_copy", "prepare"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"blocked_deadlin": "PT1M"}, "blocked_deadlin\n  Extra inputs are not permitted"),
+        ({"blocked_deadline": "soon"}, "blocked_deadline\n  Input should be a valid duration"),
+        ({"source": "etcd://one:2379"}, "names a store that is not supported"),
+        ({"source": None}, "source\n  Input should be a valid string"),
+    ],
+)
+async def test_wrong_input_fails_at_once(stage: Harness, wrong: dict[str, Any], named: str) -> None:
+    """A plan that does not fit fails the workflow at once, and the failure names the field."""
+    run = await stage.start_raw({**PLAN, "cluster": next(stage.clusters), **wrong}, Script())
+    failure = await run.typed_failure()
+    assert failure.type == "ValidationError"
+    assert named in failure.message
+    assert (await run.handle.describe()).status is WorkflowExecutionStatus.FAILED
+
+
+def phases(report: Report) -> list[str]:
+    """The phases that a migration went through."""
+    return [entry.phase for entry in report.history]

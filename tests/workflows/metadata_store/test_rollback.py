@@ -1,0 +1,225 @@
+"""The metadata store migration's way back: by the operator, by failures, by deadlines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from models.metadata_store.flag import FlagPhase
+from models.metadata_store.phases import Phase
+from models.metadata_store.results import Restoration
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script
+
+UNDO = ["give_back", "clear_target"]
+COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
+DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
+
+
+@pytest.mark.parametrize(
+    ("step", "phase"),
+    [("pre_copy", "PRE_COPY"), ("prepare", "PREPARATION"), ("copy_changes", "COPYING"), ("verify", "VERIFY")],
+)
+async def test_rollback_in_each_phase(stage: Harness, step: str, phase: str) -> None:
+    """A rollback cancels the step that runs, gives writes back, removes the copy, and ends as rolled back."""
+    run, report = await _rolled_back(stage, step)
+    assert run.script.steps == [*LIVE[: LIVE.index(step) + 1], *UNDO]
+    assert run.script.cancelled == [step]
+    assert [entry.phase for entry in report.history[-2:]] == [phase, Phase.FAILED]
+    assert report.history[-2].outcome is Outcome.ROLLED_BACK
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert report.figures["removed_from_target"] == 12
+    assert any("the source is in charge (flag: FAILED)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("step", ["copy_whole", "verify"])
+async def test_rollback_offline(stage: Harness, step: str) -> None:
+    """An offline copy and its verification can be rolled back too."""
+    run, report = await _rolled_back(stage, step, mode="offline")
+    assert run.script.cancelled == [step]
+    assert run.script.steps[-2:] == UNDO
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_rollback_in_the_precheck(stage: Harness) -> None:
+    """A rollback during the precheck just ends the migration: there is nothing to undo."""
+    run, report = await _rolled_back(stage, "precheck")
+    assert (run.script.steps, run.script.cancelled) == (["precheck"], ["precheck"])
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_rollback_given_twice(stage: Harness) -> None:
+    """A second rollback changes nothing: the way back runs once."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang))
+    await hang.entered()
+    for reason in ("first", "second"):
+        await run.signal(Verb.ROLLBACK, reason)
+    report = await run.report()
+    assert run.script.steps == ["precheck", "pre_copy", "prepare", *UNDO]
+    assert any("Z rollback (first): " in note for note in report.notes)
+    assert any("Z rollback refused: " in note and note.endswith("(second)") for note in report.notes)
+
+
+async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:
+    """A rollback that arrives while the commit is in flight is refused with the reason, and the commit stands."""
+    hang = Hang()
+    run = await stage.start(Script(complete=hang), validation_window="PT0S")
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    hang.release()
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert run.script.steps == LIVE
+    assert any(note.endswith("rollback refused: the commit is under way. Legal now: none") for note in report.notes)
+
+
+async def test_rollback_after_the_commit_is_refused(stage: Harness) -> None:
+    """Behind the commit a rollback is refused; the refusal names the way back that there is."""
+    run = await stage.start()
+    await run.until(lambda status: status.phase == Phase.VALIDATION)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert "give_back" not in run.script.steps
+    refused = next(note for note in report.notes if "rollback refused" in note)
+    assert '"mode": "offline" and "replace_target": true. Legal now: cleanup, proceed' in refused
+
+
+async def test_rollback_of_a_step_that_ends_all_the_same(stage: Harness) -> None:
+    """A step that answers although it was cancelled does not take the migration past the rollback."""
+    run, report = await _rolled_back(stage, "verify", deaf=True)
+    assert run.script.steps == [*LIVE[:5], *UNDO]
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+@pytest.mark.parametrize("step", LIVE[1:])
+async def test_failure_in_each_phase(stage: Harness, step: str) -> None:
+    """A step that fails for good takes the migration back, and its typed failure is the workflow's."""
+    run = await stage.start(Script(**{step: DENIED}))
+    failure = await run.typed_failure()
+    assert (failure.type, failure.message) == (FailureKind.DENIED, "no right to write")
+    assert run.script.steps == [*LIVE[: LIVE.index(step) + 1], *UNDO]
+    status = await run.status()
+    assert status.outcome is Outcome.FAILED
+    assert [entry.outcome for entry in status.history[-2:]] == [Outcome.FAILED, Outcome.DONE]
+    assert status.history[-2].note == "Denied: no right to write"
+    assert status.legal_verbs == []
+
+
+async def test_failure_of_the_precheck(stage: Harness) -> None:
+    """A precheck that fails for good fails the migration with its type; nothing is undone."""
+    run = await stage.start(Script(precheck=DENIED))
+    assert (await run.typed_failure()).type == FailureKind.DENIED
+    assert run.script.steps == ["precheck"]
+
+
+async def test_failure_offline(stage: Harness) -> None:
+    """An offline copy that fails for good is removed from the target."""
+    run = await stage.start(Script(copy_whole=DENIED), mode="offline")
+    assert (await run.typed_failure()).type == FailureKind.DENIED
+    assert run.script.steps == ["precheck", "copy_whole", *UNDO]
+
+
+@pytest.mark.parametrize("step", ["prepare", "copy_changes", "verify", "complete"])
+async def test_blocked_deadline(stage: Harness, step: str) -> None:
+    """Writes that stay blocked past the deadline are given back, though the step lives and heartbeats."""
+    run = await stage.start(Script(**{step: Hang()}), blocked_deadline="PT0.5S")
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.DEADLINE
+    assert failure.message == "longest time with writes blocked: the deadline passed"
+    assert run.script.cancelled == [step]
+    assert run.script.steps[-2:] == UNDO
+
+
+async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
+    """A deadline that passes while the commit is in flight does no harm: the migration finishes it and goes on."""
+    script = Script(complete=[Hang(), ANSWERS["complete"]], give_back=COMMITTED)
+    run = await stage.start(script, blocked_deadline="PT0.5S", validation_window="PT0S")
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert script.steps == [*LIVE, "give_back", "complete"]
+    assert [entry.phase for entry in report.history[-3:]] == [Phase.FAILED, Phase.COMPLETED, Phase.VALIDATION]
+    assert report.figures["blocked_seconds"] == ANSWERS["complete"].blocked_seconds
+    assert any("had been committed before it was interrupted, and goes on" in note for note in report.notes)
+
+
+async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:
+    """A rollback that finds the migration committed comes too late: it goes on to the window, and cleanup is legal."""
+    hang = Hang()
+    run = await stage.start(Script(verify=hang, give_back=COMMITTED))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    status = await run.until(lambda status: status.phase == Phase.VALIDATION)
+    assert status.legal_verbs == [Verb.CLEANUP, Verb.PROCEED]
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert "clear_target" not in run.script.steps
+
+
+async def test_cancelled_migration_goes_back(stage: Harness) -> None:
+    """A workflow that is cancelled takes the way back first, and ends as cancelled."""
+    hang = Hang()
+    run = await stage.start(Script(copy_changes=hang))
+    await hang.entered()
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert run.script.cancelled == ["copy_changes"]
+    assert run.script.steps[-2:] == UNDO
+    assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
+    """A cancellation that arrives while writes are given back waits until they are."""
+    work, way_back = Hang(), Hang()
+    run = await stage.start(Script(prepare=work, give_back=way_back))
+    await work.entered()
+    await run.signal(Verb.ROLLBACK)
+    await way_back.entered()
+    await run.handle.cancel()
+    await run.until(lambda status: any("the workflow was cancelled" in note for note in status.notes))
+    way_back.release()
+    report = await run.report()
+    assert run.script.cancelled == ["prepare"]
+    assert run.script.steps[-2:] == UNDO
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_way_back_is_repeated(stage: Harness) -> None:
+    """A way back that fails for good is tried again until it succeeds: writes are never left blocked."""
+    script = Script(prepare=DENIED, give_back=[DENIED, DENIED, Restoration(committed=False, flag=FlagPhase.FAILED)])
+    run = await stage.start(script)
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.DENIED
+    assert script.steps[3:] == ["give_back"] * 3 + ["clear_target"]
+    notes = (await run.status()).notes
+    assert [note.partition("tried again in ")[2] for note in notes if "tried again" in note] == [
+        "5 s: Denied: no right to write",
+        "10 s: Denied: no right to write",
+    ]
+
+
+async def test_target_out_of_reach(stage: Harness) -> None:
+    """A target that cannot be reached is tried for ten minutes, then its copy is left to the next start."""
+    unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE)
+    run = await stage.start(Script(verify=DENIED, clear_target=unreachable))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.DENIED
+    assert run.script.steps.count("clear_target") > 10
+    status = await run.status()
+    assert status.notes[-1].endswith("the next start of this migration uses it")
+
+
+async def _rolled_back(stage: Harness, step: str, *, deaf: bool = False, **fields: Any) -> tuple[Run, Any]:
+    hang = Hang(deaf=deaf)
+    run = await stage.start(Script(**{step: hang}), **fields)
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    return run, await run.report()

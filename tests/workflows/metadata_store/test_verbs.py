@@ -1,0 +1,214 @@
+"""How a running metadata store migration is steered, and what it tells."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Progress, StepNote
+from models.lifecycle.verbs import Speed, Steering, Verb
+from models.metadata_store.phases import Phase
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store.activities import LIVE, Script
+
+
+async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
+    """A pause lets the copy end, holds before PREPARATION for as long as it likes, and `resume` goes on."""
+    run = await _paused(stage, blocked_deadline="PT1M", validation_window="PT0S")
+    await stage.env.sleep(timedelta(hours=8))
+    status = await run.status()
+    assert (status.phase, status.paused, status.deadlines) == (Phase.PRE_COPY, True, {})
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
+    assert status.waiting is not None
+    assert (status.waiting.why, status.waiting.ends_on) == ("paused by the operator", ("resume", "rollback"))
+    await run.signal(Verb.RESUME)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.steps == LIVE
+
+
+async def test_pause_taken_back_in_time(stage: Harness) -> None:
+    """A pause that is taken back before the copy ends leaves no trace."""
+    hang = Hang()
+    run = await stage.start(Script(pre_copy=hang), validation_window="PT0S")
+    await hang.entered()
+    assert (await run.steer(Verb.PAUSE)).legal == (Verb.ROLLBACK, Verb.RESUME)
+    assert (await run.steer(Verb.RESUME)).legal == (Verb.ROLLBACK, Verb.PAUSE)
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_rollback_while_paused(stage: Harness) -> None:
+    """A paused migration can be rolled back."""
+    run = await _paused(stage)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps == ["precheck", "pre_copy", "give_back", "clear_target"]
+
+
+async def test_cancellation_while_paused(stage: Harness) -> None:
+    """A paused migration that is cancelled takes the way back."""
+    run = await _paused(stage)
+    await run.handle.cancel()
+    await run.failure()
+    assert run.script.steps == ["precheck", "pre_copy", "give_back", "clear_target"]
+
+
+async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None:
+    """A pause is refused while writes are blocked, and the refusal names the verb that gives them back."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang), validation_window="PT0S")
+    await hang.entered()
+    refusal = await run.refusal("steer", Steering(verb=Verb.PAUSE))
+    assert refusal.message == (
+        "pause refused: metadata writes are blocked, and a pause would prolong that; `rollback` gives them back. "
+        "Legal now: rollback"
+    )
+    hang.release()
+    await run.report()
+
+
+async def test_refused_verb_leaves_no_trace(stage: Harness) -> None:
+    """A verb that the update `steer` refuses enters neither the history nor the notes."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang), validation_window="PT0S")
+    await hang.entered()
+    notes = (await run.status()).notes
+    for verb in (Verb.CLEANUP, Verb.PROCEED, Verb.RESUME):
+        assert (await run.refusal("steer", Steering(verb=verb))).type == FailureKind.REFUSED
+    assert (await run.status()).notes == notes
+    hang.release()
+    await run.report()
+    assert await _updates(run) == 0
+
+
+async def test_accepted_verb_is_answered(stage: Harness) -> None:
+    """An accepted verb is answered with what it does and what is legal then."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang))
+    await hang.entered()
+    verdict = await run.steer(Verb.ROLLBACK)
+    assert verdict.accepted
+    assert verdict.why.startswith("a rollback sets the flag to FAILED")
+    assert verdict.legal == ()
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert await _updates(run) == 1
+
+
+async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
+    """A verb that does not exist is refused, and a signal that cannot be read is dropped; the migration goes on."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang), validation_window="PT0S")
+    await hang.entered()
+    assert "Input should be 'rollback', 'cleanup'" in (await run.refusal("steer", {"verb": "rolback"})).message
+    await run.handle.signal("rollback", {"reason": "an object"})
+    await run.handle.signal("step_note", {"nothing": "of this kind"})
+    assert (await run.status()).legal_verbs == [Verb.ROLLBACK]
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize(("step", "mode"), [("pre_copy", "live"), ("copy_whole", "offline")])
+async def test_throttle(stage: Harness, step: str, mode: str) -> None:
+    """The throttle can be set and lifted while the bulk copy runs."""
+    hang = Hang()
+    run = await stage.start(Script(**{step: hang}), mode=mode, validation_window="PT0S")
+    await hang.entered()
+    for speed in (2.5, None):
+        answer = await run.update("set_throttle", Speed(megabytes_per_second=speed))
+        assert answer == {"megabytes_per_second": speed}
+    assert [call.args for call in run.script.calls if call.step == "set_speed"] == [
+        (Speed(megabytes_per_second=2.5),),
+        (Speed(),),
+    ]
+    hang.release()
+    report = await run.report()
+    assert [note.partition("Z ")[2] for note in report.notes if "throttle" in note] == [
+        "throttle is now 2.5 MB/s",
+        "throttle is now off",
+    ]
+
+
+async def test_throttle_where_nothing_is_copied(stage: Harness) -> None:
+    """The throttle is refused where no bulk copy runs: in a pause behind the copy, and while writes are blocked."""
+    run = await _paused(stage, Script(prepare=(hang := Hang())), validation_window="PT0S")
+    speed = Speed(megabytes_per_second=1)
+    assert (await run.refusal("set_throttle", speed)).message == "no bulk copy runs now"
+    await run.signal(Verb.RESUME)
+    await hang.entered()
+    assert (await run.refusal("set_throttle", speed)).type == FailureKind.REFUSED
+    hang.release()
+    await run.report()
+    assert "set_speed" not in run.script.steps
+
+
+async def test_throttle_below_nothing(stage: Harness) -> None:
+    """A throttle of zero is refused with the field's name."""
+    hang = Hang()
+    run = await stage.start(Script(pre_copy=hang), validation_window="PT0S")
+    await hang.entered()
+    refusal = await run.refusal("set_throttle", {"megabytes_per_second": 0})
+    assert "megabytes_per_second\n  Input should be greater than 0" in refusal.message
+    hang.release()
+    await run.report()
+
+
+async def test_throttle_that_cannot_be_set(stage: Harness) -> None:
+    """A throttle that does not reach the target fails its update, and the migration still comes to its end."""
+    hang = Hang()
+    unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE, non_retryable=True)
+    run = await stage.start(Script(pre_copy=hang, set_speed=unreachable), validation_window="PT0S")
+    await hang.entered()
+    with pytest.raises(WorkflowUpdateFailedError):
+        await run.update("set_throttle", Speed(megabytes_per_second=1))
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_status_shows_what_steps_tell(stage: Harness) -> None:
+    """Progress and reasons to wait that a step tells are in the status until the next phase begins."""
+    hang, next_hang = Hang(), Hang()
+    run = await stage.start(Script(pre_copy=hang, prepare=next_hang), validation_window="PT0S")
+    await hang.entered()
+    progress = Progress(done=3, total=12, unit="records")
+    await run.handle.signal("step_note", StepNote(progress=progress, waiting_for="the throttle"))
+    first = await run.status()
+    await run.handle.signal("step_note", StepNote(waiting_for="the throttle"))
+    second = await run.status()
+    assert first.waiting is not None
+    assert (first.progress, first.waiting.why) == (progress, "the throttle")
+    assert (second.progress, second.waiting) == (progress, first.waiting)
+    await run.handle.signal("step_note", StepNote())
+    assert (await run.status()).waiting is None
+    hang.release()
+    await next_hang.entered()
+    assert (await run.status()).progress is None
+    next_hang.release()
+    await run.report()
+
+
+async def _paused(stage: Harness, script: Script | None = None, **fields: Any) -> Run:
+    """A migration that holds before PREPARATION."""
+    hang = Hang()
+    script = script or Script()
+    script.say("pre_copy", hang)
+    run = await stage.start(script, **fields)
+    await hang.entered()
+    await run.signal(Verb.PAUSE)
+    assert (await run.status()).paused
+    hang.release()
+    await run.until(lambda status: status.waiting is not None)
+    return run
+
+
+async def _updates(run: Run) -> int:
+    """How many updates the history holds."""
+    events = (await run.handle.fetch_history()).events
+    return sum(event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED for event in events)

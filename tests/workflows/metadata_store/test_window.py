@@ -1,0 +1,177 @@
+"""The validation window of the metadata store migration, and the cleanup at its end."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, StepNote
+from models.lifecycle.verbs import Verb, WindowChange
+from models.metadata_store.phases import Phase
+from models.metadata_store.results import Census, CleanupStep
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store.activities import LIVE, Script
+
+IN_USE = Census(services=("broker-1 (a session in the source)",), unknown=())
+FREE = Census(services=(), unknown=("broker-2 did not answer",))
+CLEANED = ["count_source", "clean_source"]
+
+
+async def test_window_says_what_it_waits_for(stage: Harness) -> None:
+    """An open window says since when and until when it waits, who can end it, and who still uses the source."""
+    run = await stage.start(Script(take_census=IN_USE), validation_window="PT1H")
+    status = await _open(run)
+    waiting = status.waiting
+    assert waiting is not None
+    assert waiting.why == "the validation window"
+    assert waiting.until == status.deadlines["window"] == waiting.since + timedelta(hours=1)
+    assert waiting.ends_on == ("cleanup", "proceed")
+    assert status.facts["still_on_source"] == ["broker-1 (a session in the source)"]
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
+async def test_notes_from_steps_do_not_hide_the_window(stage: Harness) -> None:
+    """What a step tells late does not replace what the window waits for."""
+    run = await stage.start()
+    await _open(run)
+    for note in (StepNote(waiting_for="participants"), StepNote()):
+        await run.handle.signal("step_note", note)
+        waiting = (await run.status()).waiting
+        assert waiting is not None
+        assert waiting.why == "the validation window"
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
+async def test_cleanup_that_leaves_the_source(stage: Harness) -> None:
+    """A cleanup ends the window; with `leave` it removes nothing."""
+    run = await stage.start()
+    await _open(run)
+    await run.signal(Verb.CLEANUP, "all is well")
+    report = await run.report()
+    assert report.history[-1].phase == Phase.VALIDATION
+    assert report.history[-1].seconds(report.history[-1].started) < 60
+    assert not set(run.script.steps) & set(CLEANED)
+
+
+async def test_cleanup_that_removes_the_source(stage: Harness) -> None:
+    """With `remove` the cleanup counts first, and then removes in bounded steps until nothing remains."""
+    parts = [
+        CleanupStep(removed=5, remaining=7),
+        CleanupStep(removed=5, remaining=2),
+        CleanupStep(removed=2, remaining=0),
+    ]
+    run = await stage.start(Script(clean_source=parts, take_census=FREE), cleanup="remove")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    report = await run.report()
+    assert run.script.steps == [*LIVE, "take_census", "take_census", "count_source", *["clean_source"] * 3]
+    assert report.history[-1].phase == Phase.CLEANUP
+    assert report.figures["removed_from_source"] == 12
+    assert any("cleanup removes 12 records from zk:zk-1:2181/pulsar" in note for note in report.notes)
+
+
+async def test_cleanup_is_refused_while_the_source_is_in_use(stage: Harness) -> None:
+    """A cleanup that would hit running services is refused and names them; it is taken once they are gone."""
+    run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    status = await run.until(lambda status: "cleanup refused" in status.notes[-1])
+    assert status.notes[-1].endswith("the source is still in use: broker-1 (a session in the source)")
+    await run.until(lambda status: "window" in status.deadlines)
+    run.script.say("take_census", FREE)
+    await run.signal(Verb.CLEANUP)
+    report = await run.report()
+    assert run.script.steps[-2:] == CLEANED
+    assert report.outcome is Outcome.DONE
+
+
+async def test_refused_cleanup_keeps_a_moved_window(stage: Harness) -> None:
+    """The end that the operator gave to the window outlives a cleanup that was refused."""
+    run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
+    await _open(run)
+    await run.update("change_window", WindowChange(remaining=timedelta(hours=50)))
+    moved = (await run.status()).deadlines["window"]
+    await run.signal(Verb.CLEANUP)
+    await run.until(lambda status: "cleanup refused" in status.notes[-1])
+    status = await run.until(lambda status: "window" in status.deadlines)
+    assert status.deadlines["window"] == moved
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
+async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
+    """With `cleanup_at_window_end` the cleanup begins by itself, as soon as nobody uses the source any more."""
+    script = Script(take_census=[*[IN_USE] * 6, FREE])
+    run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT20M")
+    report = await run.report()
+    assert run.script.steps[-2:] == CLEANED
+    assert sum("cleanup refused" in note for note in report.notes) >= 1
+    window = report.history[-2]
+    assert window.seconds(window.started) >= 30 * 60
+
+
+@pytest.mark.parametrize("first", [Verb.CLEANUP, Verb.PROCEED])
+async def test_proceed_keeps_the_source(stage: Harness, first: Verb) -> None:
+    """`proceed` ends the window and keeps the source, whatever the plan says and whatever was said before or after."""
+    last_census = Hang()
+    script = Script(take_census=[FREE, last_census, FREE])
+    run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True)
+    await _open(run)
+    await run.signal(first)
+    if first is Verb.CLEANUP:
+        await last_census.entered()
+        await run.signal(Verb.PROCEED)
+        last_census.release()
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert not set(run.script.steps) & set(CLEANED)
+    assert report.notes[-1].endswith("was left as it is")
+
+
+async def test_longer_window(stage: Harness) -> None:
+    """A window can be made longer while it is open."""
+    run = await stage.start(validation_window="PT1H")
+    await _open(run)
+    end = await run.update("change_window", WindowChange(remaining=timedelta(hours=30)))
+    assert end.startswith(f"{(await run.status()).deadlines['window']:%Y-%m-%dT%H:%M:%S}")
+    report = await run.report()
+    assert 30 * 3600 <= report.history[-1].seconds(report.history[-1].started) < 30 * 3600 + 60
+
+
+async def test_shorter_window(stage: Harness) -> None:
+    """A window without time left ends at once, also while the census is under way."""
+    census = Hang()
+    run = await stage.start(Script(take_census=census))
+    await census.entered()
+    await run.update("change_window", WindowChange(remaining=timedelta(0)))
+    census.release()
+    report = await run.report()
+    assert report.history[-1].seconds(report.history[-1].started) < 60
+
+
+async def test_window_cannot_be_changed_while_none_is_open(stage: Harness) -> None:
+    """Before the window is open a change is refused."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang), validation_window="PT0S")
+    await hang.entered()
+    refusal = await run.refusal("change_window", WindowChange(remaining=timedelta(hours=1)))
+    assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "no window is open")
+    hang.release()
+    await run.report()
+
+
+async def test_history_of_the_longest_window(stage: Harness) -> None:
+    """The longest window that a plan can have stays far below Temporal's limit of 51,200 events."""
+    run = await stage.start(validation_window="P90D")
+    report = await run.report()
+    assert report.history[-1].seconds(report.history[-1].started) >= 90 * 86_400
+    assert await run.events() < 2_000
+
+
+async def _open(run: Run):
+    return await run.until(lambda status: "window" in status.deadlines and "still_on_source" in status.facts)

@@ -1,0 +1,1 @@
+"""The bookie cluster switch (PIP-477)."""

@@ -1,0 +1,103 @@
+"""What the operator may do in each phase of the bookie cluster switch, and what a way back costs there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from models.bookie_cluster.input import Routing
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import SwitchCensus
+from models.lifecycle.policy import Rules
+from models.lifecycle.status import Undo
+
+WINDOW_OVER = (
+    "the window is over: the target is in charge for good. The way back is a switch of its own: start "
+    "BookieClusterSwitch with source and target swapped"
+)
+_SHORT = "the step is too short to pause"
+_UNDER_WAY = "the way back is under way"
+
+_COMMON: dict[Phase, Rules] = {
+    Phase.REGISTER: Rules(
+        undo=Undo.FREE,
+        undo_cost="nothing is copied yet; a rollback ends the switch, and clusters that are registered stay so",
+        no_pause=_SHORT,
+    ),
+    Phase.PRECHECK: Rules(
+        undo=Undo.FREE, undo_cost="nothing is copied yet; a rollback ends the switch", no_pause=_SHORT
+    ),
+    Phase.BUILD: Rules(
+        undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copies from the target"
+    ),
+    Phase.CLEANUP: Rules(
+        undo=Undo.NONE,
+        undo_cost="ledgers deleted from the source are gone; the target holds them",
+        no_rollback=WINDOW_OVER,
+        no_pause=_SHORT,
+        no_cleanup="the cleanup is under way",
+    ),
+    Phase.ROLLED_BACK: Rules(
+        undo=Undo.NONE,
+        undo_cost=_UNDER_WAY,
+        no_rollback=_UNDER_WAY,
+        no_pause=_UNDER_WAY,
+        no_cleanup="there is nothing to clean up: the switch is rolled back",
+    ),
+}
+
+_RESTART: dict[Phase, Rules] = {
+    **_COMMON,
+    Phase.SWITCH: Rules(
+        undo=Undo.METADATA,
+        undo_cost="a rollback starts brokers on the source again; nothing is copied back",
+        no_pause="brokers are stopped, and a pause would prolong that; `rollback` starts them on the source again",
+    ),
+    Phase.PROMOTE: Rules(
+        undo=Undo.COPY_BACK,
+        undo_cost=(
+            "a rollback stops brokers once more, copies back what the target gained, and starts them on the source"
+        ),
+        no_pause="brokers are being started; what follows is a wait already",
+    ),
+}
+_ATTRIBUTION: dict[Phase, Rules] = {
+    **_COMMON,
+    Phase.SWITCH: Rules(
+        undo=Undo.METADATA,
+        undo_cost="a rollback lets brokers write to the source again at once, and removes the copies from the target",
+        no_pause=_SHORT,
+    ),
+    Phase.PROMOTE: Rules(
+        undo=Undo.METADATA,
+        undo_cost=(
+            "a rollback changes the attributions back and copies nothing; the target's copies are deleted after the "
+            "deletion delay"
+        ),
+        no_pause="what follows is a wait already",
+    ),
+}
+for _rules in (_RESTART, _ATTRIBUTION):
+    _rules[Phase.ROLLBACK_WINDOW] = replace(
+        _rules[Phase.PROMOTE],
+        no_pause="the window is a wait already; `change_window` moves its end",
+        no_cleanup="",
+        gate="the window ends, and the source's ledgers stay as they are",
+    )
+
+RULES: dict[Routing, dict[Phase, Rules]] = {Routing.RESTART: _RESTART, Routing.ATTRIBUTION: _ATTRIBUTION}
+
+DELETION_DELAY = Rules(
+    undo=Undo.NONE,
+    undo_cost="the switch is rolled back; the target's copies wait for their deletion",
+    no_rollback="the switch is rolled back already",
+    no_pause="the deletion window is a wait already; `change_window` moves its end",
+    no_cleanup="",
+    gate="the window ends, and the copies in the target are kept",
+)
+"""After a rollback with routing `attribution`, while the target's copies are kept."""
+
+
+def with_gain(rules: Rules, census: SwitchCensus) -> Rules:
+    """The window's rules, with what a rollback would copy back as the census found it."""
+    gained = f"{census.gained:,} ledgers with {census.gained_bytes / 1e6:,.1f} MB at the last look"
+    return replace(rules, undo_cost=f"{rules.undo_cost} ({gained})") if rules.undo is Undo.COPY_BACK else rules

@@ -1,0 +1,29 @@
+"""What becomes of the blockers that a precheck found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import Blocker, FailureKind
+
+
+def require_ready(blockers: Sequence[Blocker]) -> None:
+    """Go on without blockers only.
+
+    Raises:
+        ApplicationError: there are some; the message lists each with its cure.
+    """
+    if blockers:
+        listed = "\n".join(f"{number}. {blocker}" for number, blocker in enumerate(blockers, 1))
+        raise ApplicationError(
+            f"{len(blockers)} blocker(s):\n{listed}", type=FailureKind.PRECHECK_FAILED, non_retryable=True
+        )
+
+
+def not_ready(blockers: Sequence[Blocker]) -> str:
+    """The summary of a dry run that found blockers."""
+    return f"not ready: {'; '.join(str(blocker) for blocker in blockers)}"

@@ -1,0 +1,57 @@
+"""What the operator may do in each phase of the metadata store migration, and what a way back costs there."""
+
+from __future__ import annotations
+
+from models.lifecycle.policy import Rules
+from models.lifecycle.status import Undo
+from models.metadata_store.phases import Phase
+
+AFTER_COMMIT = (
+    "brokers write to the target since COMPLETED. The way back is a migration in offline mode: stop all brokers and "
+    'bookies, start MetadataStoreMigration with source and target swapped, "mode": "offline" and "replace_target": true'
+)
+_BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` gives them back"
+_SHORT = "the step is too short to pause"
+
+RULES: dict[Phase, Rules] = {
+    Phase.PRECHECK: Rules(
+        undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=_SHORT
+    ),
+    Phase.PRE_COPY: Rules(
+        undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
+    ),
+    Phase.PREPARATION: Rules(
+        undo=Undo.METADATA,
+        undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",
+        no_pause=_BLOCKED,
+    ),
+    Phase.COMPLETED: Rules(
+        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=_SHORT
+    ),
+    Phase.VALIDATION: Rules(
+        undo=Undo.COPY_BACK,
+        undo_cost=AFTER_COMMIT,
+        no_rollback=AFTER_COMMIT,
+        no_pause="the window is a wait already; `change_window` moves its end",
+        no_cleanup="",
+        gate="the window ends, and the source stays as it is",
+    ),
+    Phase.CLEANUP: Rules(
+        undo=Undo.NONE,
+        undo_cost="records removed from the source are gone; the target holds them all",
+        no_rollback=AFTER_COMMIT,
+        no_pause=_SHORT,
+        no_cleanup="the cleanup is under way",
+    ),
+    Phase.FAILED: Rules(
+        undo=Undo.NONE,
+        undo_cost="the way back is under way",
+        no_rollback="the way back is under way",
+        no_pause="the way back is under way",
+    ),
+}
+RULES[Phase.COPYING] = RULES[Phase.VERIFY] = RULES[Phase.PREPARATION]
+
+OFFLINE_COPY = Rules(
+    undo=Undo.FREE, undo_cost="the source is only read; a rollback removes the copy from the target", no_pause=_SHORT
+)
