@@ -13,15 +13,15 @@ import pydantic
 from pydantic import BaseModel
 
 from cli.exit_codes import CommandFailed, ExitCode
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 
-PlanT = TypeVar("PlanT", bound=MigrationPlan)
+InputT = TypeVar("InputT", bound=MigrationInput)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SHORT_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-def read_plan(model: type[PlanT], text: str | None, options: Mapping[str, str | bool | None]) -> PlanT:
+def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
     """Check a plan.
 
     Args:
@@ -41,9 +41,9 @@ def read_plan(model: type[PlanT], text: str | None, options: Mapping[str, str | 
         raise CommandFailed(ExitCode.USAGE, f"the plan is wrong: {faults(error)}.", "correct these fields") from error
 
 
-def plan_json(plan: MigrationPlan) -> dict[str, Any]:
+def input_json(input: MigrationInput) -> dict[str, Any]:
     """The plan as it is sent: JSON values, without what equals the defaults."""
-    return plan.model_dump(mode="json", exclude_defaults=True)
+    return input.model_dump(mode="json", exclude_defaults=True)
 
 
 def faults(error: pydantic.ValidationError) -> str:
@@ -68,10 +68,10 @@ def parse_duration(text: str) -> timedelta:
         raise CommandFailed(ExitCode.USAGE, f"{text!r} is no duration.", "write 90s, 30m, 24h, 2d or PT24H") from error
 
 
-def field_help(model: type[MigrationPlan]) -> dict[str, str]:
+def field_help(model: type[MigrationInput]) -> dict[str, str]:
     """What the docstrings of the plan and its base say about each field."""
     found: dict[str, str] = {}
-    for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationPlan)):
+    for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationInput)):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
         for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
             found[match[1]] = " ".join(match[2].split())

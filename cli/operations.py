@@ -20,9 +20,9 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.inputs import plan_json
+from cli.inputs import input_json
 from cli.view import View, look, not_found
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 from worker.catalog import Kind
 from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
 from worker.registration import register_search_attributes
@@ -60,26 +60,26 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
         raise CommandFailed(ExitCode.UNREACHABLE, cause, "check the server and TEMPORAL_ADDRESS") from error
 
 
-async def start(client: Client, kind: Kind[Any], plan: MigrationPlan, queue: str) -> str:
+async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: str) -> str:
     """Start a migration and return its run id.
 
     Raises:
         CommandFailed: it runs already, or the search attributes cannot be registered.
     """
     await register_search_attributes(client)
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(plan)}
-    workflow_id = kind.workflow_id(plan)
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(input)}
+    workflow_id = kind.workflow_id(input)
     try:
         handle = await client.start_workflow(
             kind.workflow,
-            plan_json(plan),
+            input_json(input),
             id=workflow_id,
             task_queue=queue,
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             search_attributes=TypedSearchAttributes(
                 [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
             ),
-            static_summary=kind.summary(plan),
+            static_summary=kind.summary(input),
             rpc_timeout=ANSWER_LIMIT,
         )
     except WorkflowAlreadyStartedError as error:

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from temporalio.client import Client
 
 from cli.exit_codes import ExitCode
-from cli.inputs import field_help, is_model, read_plan
+from cli.inputs import field_help, is_model, read_input
 from cli.operations import against_temporal, start
 from cli.options import Form, Output, answer, hint, read_settings
 from cli.status import watch
@@ -28,11 +28,11 @@ _WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its
 def _command(kind: Kind[Any]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         text, form, wait = values.pop("input_"), values.pop("output"), values.pop("wait")
-        _start(kind, read_plan(kind.plan, text, values), form, wait=wait)
+        _start(kind, read_input(kind.input, text, values), form, wait=wait)
 
     run.__doc__ = f"Start {kind.workflow}. Durations: 90s, 30m, 24h or PT24H."
-    texts = field_help(kind.plan)
-    named = {name: _option(name, field, texts.get(name, "")) for name, field in kind.plan.model_fields.items()}
+    texts = field_help(kind.input)
+    named = {name: _option(name, field, texts.get(name, "")) for name, field in kind.input.model_fields.items()}
     shared = {"input_": (_INPUT, None), "output": (Output, Form.TEXT), "wait": (_WAIT, False)}
     run.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - read by `inspect.signature`
         [
@@ -53,13 +53,13 @@ def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
     return Annotated[str | None, typer.Option(f"--{flag}", metavar=unit, help=text, show_default=False)], None
 
 
-def _start(kind: Kind[Any], plan: Any, form: Form, *, wait: bool) -> None:
+def _start(kind: Kind[Any], input: Any, form: Form, *, wait: bool) -> None:
     queue = read_settings().task_queue
-    hint(start_line(kind, plan, queue))
+    hint(start_line(kind, input, queue))
 
     async def work(client: Client) -> ExitCode:
-        run_id = await start(client, kind, plan, queue)
-        workflow_id = kind.workflow_id(plan)
+        run_id = await start(client, kind, input, queue)
+        workflow_id = kind.workflow_id(input)
         started = {"workflow_id": workflow_id, "run_id": run_id}
         if not wait:
             line = f"started {workflow_id} (run {run_id}); see pulsar-migrate status {workflow_id} --watch"

@@ -6,24 +6,24 @@ import json
 import shlex
 from typing import Any
 
-from cli.inputs import plan_json
-from models.lifecycle.input import MigrationPlan
+from cli.inputs import input_json
+from models.lifecycle.input import MigrationInput
 from worker.catalog import Kind
 
 
-def start_line(kind: Kind[Any], plan: MigrationPlan, queue: str) -> str:
+def start_line(kind: Kind[Any], input: MigrationInput, queue: str) -> str:
     """`temporal workflow start …`, quoted for a POSIX shell."""
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(plan)}
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(input)}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
-    words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(plan)]
-    words += ["--fail-existing", "--static-summary", kind.summary(plan), *listed]
-    return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(plan_json(plan))])
+    update_lock = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(input)]
+    update_lock += ["--fail-existing", "--static-summary", kind.summary(input), *listed]
+    return shlex.join(["temporal", "workflow", "start", *update_lock, "--input", _json(input_json(input))])
 
 
 def update_line(workflow_id: str, name: str, argument: Any) -> str:
     """`temporal workflow update execute …`."""
-    words = ["--workflow-id", workflow_id, "--name", name, "--input", _json(argument)]
-    return shlex.join(["temporal", "workflow", "update", "execute", *words])
+    update_lock = ["--workflow-id", workflow_id, "--name", name, "--input", _json(argument)]
+    return shlex.join(["temporal", "workflow", "update", "execute", *update_lock])
 
 
 def query_line(workflow_id: str, name: str = "status") -> str:

@@ -17,7 +17,7 @@ from cli.operations import against_temporal, tell
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.temporal_lines import update_line
 from cli.view import look
-from models.lifecycle.verbs import Speed, Steering, Verb, Verdict, WindowChange
+from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 
 AnswerT = TypeVar("AnswerT")
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -39,9 +39,9 @@ def verb_command(verb: Verb) -> Callable[..., None]:
         reason: Annotated[str, typer.Option(help="Kept in the migration's notes.")] = "",
         output: Output = Form.TEXT,
     ) -> None:
-        steering = Steering(verb=verb, reason=reason)
+        steering = VerbRequest(verb=verb, reason=reason)
         verdict = give(
-            workflow_id, "steer", steering, Verdict, lambda error: _refused(workflow_id, verb, output, error)
+            workflow_id, "steer", steering, VerbResponse, lambda error: _refused(workflow_id, verb, output, error)
         )
         listed = ", ".join(verdict.legal) or "none"
         answer(output, [f"{verb} accepted: {verdict.why}. Legal now: {listed}"], verdict)
@@ -102,7 +102,7 @@ def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> 
         view = await look(client, workflow_id)
         return tuple(view.status.legal_verbs) if view.status else ()
 
-    verdict = Verdict(verb=verb, accepted=False, why=error.cause, legal=against_temporal(legal))
+    verdict = VerbResponse(verb=verb, accepted=False, why=error.cause, legal=against_temporal(legal))
     answer(form, [], verdict)
 
 

@@ -60,10 +60,10 @@ class SparkEngine:
         self._context.setLogLevel("ERROR")
         if not local:
             self._ship_code(self._context)
-        self.run(list(range(self.lanes)), _import_code, tag="warm-up")
+        self.run(list(range(self.parallelism)), _import_code, tag="warm-up")
 
     @property
-    def lanes(self) -> int:
+    def parallelism(self) -> int:
         """How many tasks run at once."""
         return self._running().defaultParallelism
 

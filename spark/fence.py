@@ -12,7 +12,7 @@ _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
 
 
-class Hold(NamedTuple):
+class FenceState(NamedTuple):
     """What the claim says now.
 
     Attributes:
@@ -24,7 +24,7 @@ class Hold(NamedTuple):
     throttle: float | None
 
 
-class Leash:
+class WriteFence:
     """Account of what one task writes.
 
     Args:
@@ -36,15 +36,15 @@ class Leash:
 
     def __init__(
         self,
-        read_claim: Callable[[], Hold | None],
+        read_claim: Callable[[], FenceState | None],
         *,
         attempt: int,
-        lanes: int,
+        parallelism: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read_claim = read_claim
         self._attempt = attempt
-        self._lanes = lanes
+        self._lanes = parallelism
         self._sleep = sleep
         self._due = 0.0
         self._rate: float | None = None

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
-from models.bookie_cluster.input import BookieClusterPlan
-from models.lifecycle.input import MigrationPlan
+from models.bookie_cluster.input import BookieClusterInput
+from models.lifecycle.input import MigrationInput
 from models.metadata_store.input import KIND as METADATA_STORE
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
 
-PlanT = TypeVar("PlanT", bound=MigrationPlan)
+InputT = TypeVar("InputT", bound=MigrationInput)
 
 
 @dataclass(frozen=True)
-class Kind(Generic[PlanT]):
+class Kind(Generic[InputT]):
     """One kind of migration.
 
     Attributes:
@@ -36,30 +36,32 @@ class Kind(Generic[PlanT]):
 
     name: str
     workflow: str
-    plan: type[PlanT]
-    workflow_id: Callable[[PlanT], str]
-    target: Callable[[PlanT], str]
-    summary: Callable[[PlanT], str]
+    input: type[InputT]
+    workflow_id: Callable[[InputT], str]
+    target: Callable[[InputT], str]
+    summary: Callable[[InputT], str]
 
 
 KINDS: dict[str, Kind[Any]] = {
     METADATA_STORE: Kind(
         name=METADATA_STORE,
         workflow="MetadataStoreMigration",
-        plan=MetadataStorePlan,
-        workflow_id=lambda plan: plan.workflow_id,
-        target=lambda plan: plan.target,
-        summary=lambda plan: f"{plan.cluster}: {plan.source} → {plan.target}{' (dry run)' if plan.dry_run else ''}",
+        input=MetadataStoreInput,
+        workflow_id=lambda input: input.workflow_id,
+        target=lambda input: input.target,
+        summary=lambda input: (
+            f"{input.cluster}: {input.source} → {input.target}{' (dry run)' if input.dry_run else ''}"
+        ),
     ),
     BOOKIE_CLUSTER: Kind(
         name=BOOKIE_CLUSTER,
         workflow="BookieClusterSwitch",
-        plan=BookieClusterPlan,
-        workflow_id=lambda plan: plan.workflow_id,
-        target=lambda plan: plan.target.name,
-        summary=lambda plan: (
-            f"{plan.cluster}: {plan.source.name} → {plan.target.name}, {plan.routing}"
-            f"{' (dry run)' if plan.dry_run else ''}"
+        input=BookieClusterInput,
+        workflow_id=lambda input: input.workflow_id,
+        target=lambda input: input.target.name,
+        summary=lambda input: (
+            f"{input.cluster}: {input.source.name} → {input.target.name}, {input.routing}"
+            f"{' (dry run)' if input.dry_run else ''}"
         ),
     ),
 }

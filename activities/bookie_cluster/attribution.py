@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
 from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
 from activities.bookie_cluster.progress import read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_schema
@@ -52,7 +52,7 @@ class _Ledgers:
         ids: which ledgers.
     """
 
-    def __init__(self, work: SwitchWork, store: StoreReader, ids: Iterable[int]) -> None:
+    def __init__(self, work: SwitchContext, store: StoreReader, ids: Iterable[int]) -> None:
         wanted = sorted(set(ids))
         self._ends = work.ends
         self._known = read_known(work, store)
@@ -87,7 +87,7 @@ class _Ledgers:
         return f"ledger {ledger} is not compared yet"
 
 
-def promote(work: SwitchWork, control: StepControl) -> Promotion:
+def promote(work: SwitchContext, context: ActivityContext) -> Promotion:
     """PROMOTE, or its reverse on the way back: move the attribution of every ledger that is equal in both clusters.
 
     Idempotent, and safe to run twice at once. Open ledgers and those of one cluster only stay where they are.
@@ -108,13 +108,13 @@ def promote(work: SwitchWork, control: StepControl) -> Promotion:
                 moves.append(Move(position.path, name, position.ledger_id))
             else:
                 found.failed.append(f"{_named(position)}: it is no cursor of a topic that brokers can look up")
-        control.check()
+        context.check()
         schemas = rewrite(
             work,
             store,
             {path: partial(restamp_schema, old=source, new=target, ledgers=ids) for path, ids in ledgers.items()},
         )
-        cursors = promote_cursors(work, store, control, moves)
+        cursors = promote_cursors(work, store, context, moves)
     failed = [*found.failed, *cursors.failed]
     return Promotion(
         schemas=len(schemas.done),
@@ -129,7 +129,7 @@ def promote(work: SwitchWork, control: StepControl) -> Promotion:
     )
 
 
-def reconcile(work: SwitchWork) -> int:
+def reconcile(work: SwitchContext) -> int:
     """Set attributions of schemas again that a broker has dropped; returns how many.
 
     Pulsar 5.0.0-M1 drops all of a schema's with the next version that it stores. Each gets the cluster that has its
@@ -149,7 +149,7 @@ def reconcile(work: SwitchWork) -> int:
     return sum(len(ids) for path in done for ids in homes[path].values())
 
 
-def set_read_mode(work: SwitchWork, change: ReadModeChange) -> None:
+def set_read_mode(work: SwitchContext, change: ReadModeChange) -> None:
     """Remember from which clusters to read, and tell every broker.
 
     Raises:
@@ -161,19 +161,19 @@ def set_read_mode(work: SwitchWork, change: ReadModeChange) -> None:
         admin.set_read_mode(change.mode)
 
 
-def close_client(work: SwitchWork, closing: ClientClosing) -> None:
+def close_client(work: SwitchContext, closing: ClientClosing) -> None:
     """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
 
     Raises:
         StoreConflict: brokers write there, a position still refers to it, or it is no cluster of this switch.
         StoreError: a broker did not close it, or none is registered; it can be repeated.
     """
-    cluster, plan = closing.cluster, work.plan
-    if cluster not in (plan.source.name, plan.target.name):
-        raise StoreConflict(f"{cluster} is no cluster of this switch; name {plan.source.name} or {plan.target.name}")
+    cluster, input = closing.cluster, work.input
+    if cluster not in (input.source.name, input.target.name):
+        raise StoreConflict(f"{cluster} is no cluster of this switch; name {input.source.name} or {input.target.name}")
     with work.registry() as registry:
         directive = registry.switch_target()
-    if cluster == (directive[0].target if directive else plan.source.name):
+    if cluster == (directive[0].target if directive else input.source.name):
         raise StoreConflict(f"brokers write to {cluster}; switch to the other cluster first")
     users = _users(work, cluster)
     if users:
@@ -185,7 +185,7 @@ def close_client(work: SwitchWork, closing: ClientClosing) -> None:
         admin.close_client(cluster)
 
 
-def _sort_out(work: SwitchWork, store: StoreReader) -> _Positions:
+def _sort_out(work: SwitchContext, store: StoreReader) -> _Positions:
     source, target = work.ends.source.name, work.ends.target.name
     named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
     found = _Positions(already=sum(one.cluster == target for one in named))
@@ -203,9 +203,9 @@ def _sort_out(work: SwitchWork, store: StoreReader) -> _Positions:
     return found
 
 
-def _users(work: SwitchWork, cluster: str) -> list[str]:
+def _users(work: SwitchContext, cluster: str) -> list[str]:
     """What needs a cluster: positions attributed to it, and those without attribution that only it can serve."""
-    ends = work.plan.ends(Direction.FORWARD)
+    ends = work.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with work.ledgers(mine) as directory:
         standing = scan(directory)
@@ -233,7 +233,7 @@ def _stamp(value: bytes, homes: dict[str, set[int]]) -> bytes | None:
     return changed
 
 
-def _all_brokers(work: SwitchWork) -> PluginAdmin:
+def _all_brokers(work: SwitchContext) -> PluginAdmin:
     with work.broker_store() as store:
         return PluginAdmin(work.runtime.settings, brokers(store))
 

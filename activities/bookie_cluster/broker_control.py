@@ -8,7 +8,7 @@ import subprocess
 import httpx
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from models.bookie_cluster.input import BrokerControl
 from models.lifecycle.failures import FailureKind
 from models.settings import Settings
@@ -39,7 +39,7 @@ class BrokerController:
             return "PULSAR_MIGRATE_BROKER_WEBHOOK"
         return ""
 
-    def ask(self, action: str, bookkeeper_uri: str, control: StepControl) -> None:
+    def ask(self, action: str, bookkeeper_uri: str, control: ActivityContext) -> None:
         """Have brokers stopped, or started on a bookie cluster; returns when the command or webhook has answered.
 
         Args:

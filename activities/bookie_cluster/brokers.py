@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from activities.bookie_cluster.broker_control import BrokerController
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledgers import scan
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.registrations import Service, brokers
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from models.bookie_cluster.input import BookieCluster, BrokerControl
 from models.bookie_cluster.results import BrokersOn, BrokersStopped
 
@@ -18,30 +18,30 @@ _POLL = 0.25
 _LEDGER_POLL = 1.0
 
 
-def stop(work: SwitchWork, control: StepControl) -> BrokersStopped:
+def stop(work: SwitchContext, context: ActivityContext) -> BrokersStopped:
     """Have brokers stopped, and wait until none is registered.
 
     A broker that was killed counts as registered until its session has expired: it may be frozen, and come back.
     """
-    controller = BrokerController(work.runtime.settings, work.plan.broker_control, work.plan.cluster)
+    controller = BrokerController(work.runtime.settings, work.input.broker_control, work.input.cluster)
     with work.broker_store() as store:
         running = brokers(store)
         seen = {broker.name for broker in running}
         if running:
-            controller.ask("stop", work.ends.source.metadataServiceUri, control)
+            controller.ask("stop", work.ends.source.metadataServiceUri, context)
         while running := brokers(store):
             seen |= {broker.name for broker in running}
-            control.waiting_for(f"{_by_hand(work)}{_names(running)} to stop")
-            control.pause(_POLL)
-    control.waiting_for("")
+            context.waiting_for(f"{_by_hand(work)}{_names(running)} to stop")
+            context.pause(_POLL)
+    context.waiting_for("")
     return BrokersStopped(since=datetime.now(UTC), brokers=tuple(sorted(seen)))
 
 
-def start(work: SwitchWork, control: StepControl) -> BrokersOn:
+def start(work: SwitchContext, context: ActivityContext) -> BrokersOn:
     """Have brokers started on the target, and wait until each of them is proven to use it, and to write there."""
     target = work.ends.target
-    controller = BrokerController(work.runtime.settings, work.plan.broker_control, work.plan.cluster)
-    controller.ask("start", target.metadataServiceUri, control)
+    controller = BrokerController(work.runtime.settings, work.input.broker_control, work.input.cluster)
+    controller.ask("start", target.metadataServiceUri, context)
     since: datetime | None = None
     with work.broker_store() as store, BrokerView(work.runtime.settings) as view:
         while True:
@@ -51,11 +51,11 @@ def start(work: SwitchWork, control: StepControl) -> BrokersOn:
             if running and since and not proof.doubts:
                 created = _created_since(work)
                 if created:
-                    control.waiting_for("")
+                    context.waiting_for("")
                     return BrokersOn(brokers=tuple(sorted(proof.evidence)), new_ledgers=created, since=since)
                 proof = proof._replace(doubts=["no ledger was created in it since the switch"])
-            control.waiting_for(_what_is_missing(work, running, proof))
-            control.pause(_LEDGER_POLL if running else _POLL)
+            context.waiting_for(_what_is_missing(work, running, proof))
+            context.pause(_LEDGER_POLL if running else _POLL)
 
 
 class _Proof(NamedTuple):
@@ -83,17 +83,17 @@ def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _
     return proof
 
 
-def _created_since(work: SwitchWork) -> int:
+def _created_since(work: SwitchContext) -> int:
     """How many ledgers brokers created in the target since the switch: only new ones have ids above all old ones."""
     with work.ledgers(work.ends.source) as old, work.ledgers(work.ends.target) as new:
         left, ids = scan(old), scan(new)
-    if work.plan.skip_idgen_precheck:
+    if work.input.skip_idgen_precheck:
         return len(ids.keys() - left.keys())
     highest = max(left, default=-1)
     return sum(ledger_id > highest for ledger_id in ids)
 
 
-def _what_is_missing(work: SwitchWork, running: list[Service], proof: _Proof) -> str:
+def _what_is_missing(work: SwitchContext, running: list[Service], proof: _Proof) -> str:
     if not running:
         return (
             f"{_by_hand(work)}brokers to start with bookkeeperMetadataServiceUri={work.ends.target.metadataServiceUri}"
@@ -101,8 +101,8 @@ def _what_is_missing(work: SwitchWork, running: list[Service], proof: _Proof) ->
     return f"proof that brokers write to {work.ends.target.name}: {'; '.join(proof.doubts)}"
 
 
-def _by_hand(work: SwitchWork) -> str:
-    return "you: " if work.plan.broker_control is BrokerControl.MANUAL else ""
+def _by_hand(work: SwitchContext) -> str:
+    return "you: " if work.input.broker_control is BrokerControl.MANUAL else ""
 
 
 def _names(running: list[Service]) -> str:

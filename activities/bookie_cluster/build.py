@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledger_copier import LedgerCopying
 from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_line
 from activities.bookie_cluster.tail import TailRun
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import CopySummary, IdCheck, TailCopy
 
 
-def check_ids(work: SwitchWork, control: StepControl) -> IdCheck:
+def check_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
     """Whether the ids that the target hands out lie above all that are in use (I11); reads only.
 
     In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
@@ -22,7 +22,7 @@ def check_ids(work: SwitchWork, control: StepControl) -> IdCheck:
     Raises:
         StoreError: one of the stores cannot be read.
     """
-    del control
+    del context
     highest = _highest(work)
     with work.reading(work.ends.target.root) as target:
         generator = read_generator(target)
@@ -30,7 +30,7 @@ def check_ids(work: SwitchWork, control: StepControl) -> IdCheck:
     return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
 
 
-def advance_ids(work: SwitchWork, control: StepControl) -> IdCheck:
+def advance_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
     """Put the target's id generator above all ids in use (I11), and read it back.
 
     Raises:
@@ -41,10 +41,10 @@ def advance_ids(work: SwitchWork, control: StepControl) -> IdCheck:
     highest = _highest(work)
     with work.id_generator(work.ends.target) as target:
         raise_generator(target, highest)
-    return check_ids(work, control)
+    return check_ids(work, context)
 
 
-def build(work: SwitchWork, control: StepControl) -> CopySummary:
+def build(work: SwitchContext, context: ActivityContext) -> CopySummary:
     """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full.
 
     Raises:
@@ -59,26 +59,26 @@ def build(work: SwitchWork, control: StepControl) -> CopySummary:
         with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
             everything, standing = scan(source), scan(target)
         _draw_line(work, progress, max(everything, default=-1), read_line(store, progress_path(work, work.direction)))
-        named = all_references(store) if needs_references(work.plan) else []
-        chosen = moving(work.plan, work.ends.source.name, everything, named)
+        named = all_references(store) if needs_references(work.input) else []
+        chosen = moving(work.input, work.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
-        copying = LedgerCopying(work, control, pair, progress, verified)
+        copying = LedgerCopying(work, context, pair, progress, verified)
         copying.copy(todo)
     return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
 
 
-def copy_tail(work: SwitchWork, control: StepControl) -> TailCopy:
+def copy_tail(work: SwitchContext, context: ActivityContext) -> TailCopy:
     """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
 
     Raises:
         StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
-    return TailRun(work, control).run()
+    return TailRun(work, context).run()
 
 
-def _highest(work: SwitchWork) -> int:
+def _highest(work: SwitchContext) -> int:
     with work.reading(work.ends.source.root) as zookeeper:
         given = read_generator(zookeeper).next_id - 1
     with work.ledgers(work.ends.source) as source, work.broker_store() as store:
@@ -87,9 +87,9 @@ def _highest(work: SwitchWork) -> int:
     return max(given, ledgers, named)
 
 
-def _draw_line(work: SwitchWork, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
+def _draw_line(work: SwitchContext, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
     """With routing `attribution` brokers go on by themselves: what the source has when they were told is the line."""
-    if work.plan.routing is not Routing.ATTRIBUTION or drawn is not None:
+    if work.input.routing is not Routing.ATTRIBUTION or drawn is not None:
         return
     with work.registry() as registry:
         directive = registry.switch_target()

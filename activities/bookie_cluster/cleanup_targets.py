@@ -10,7 +10,7 @@ from activities.bookie_cluster.ledgers import HIDDEN, Ledgers
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import Reference
-from models.bookie_cluster.input import BookieClusterPlan, Routing
+from models.bookie_cluster.input import BookieClusterInput, Routing
 from models.bookie_cluster.results import CleanupTargets
 
 _EXAMPLES = 20
@@ -20,7 +20,7 @@ class Facts(NamedTuple):
     """What the judgement rests on.
 
     Attributes:
-        plan: the switch.
+        input: the switch.
         source: the ledgers of the cluster that it left.
         target: the ledgers of the cluster that it went to.
         named: what Pulsar's metadata refer to.
@@ -30,7 +30,7 @@ class Facts(NamedTuple):
         failed: ledgers that could not be copied, or whose id another ledger has in the target.
     """
 
-    plan: BookieClusterPlan
+    input: BookieClusterInput
     source: Mapping[int, LedgerRecord]
     target: Mapping[int, LedgerRecord]
     named: list[Reference]
@@ -66,7 +66,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         force: see `CleanupOrder`.
     """
     mentions = _by_ledger(facts.named)
-    restart = facts.plan.routing is Routing.RESTART
+    restart = facts.input.routing is Routing.RESTART
     judgement = Judgement([], Counter())
     for number in sorted(facts.source):
         record = facts.source[number]
@@ -75,7 +75,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         if not why and not _compared(facts, record):
             why = _never_copied(facts, record, force=force)
         if not why and restart and facts.users and not force:
-            why = f"while brokers use {facts.plan.source.name} or may do so: {'; '.join(facts.users)}"
+            why = f"while brokers use {facts.input.source.name} or may do so: {'; '.join(facts.users)}"
         if why:
             judgement.kept[why] += 1
         else:
@@ -93,16 +93,16 @@ def judge_copies(facts: Facts) -> Judgement:
         mentioned = mentions.get(number, [])
         if not _is_copy(facts, standing, record):
             judgement.kept["are not copies of this switch"] += 1
-        elif any(one.cluster == facts.plan.target.name for one in mentioned):
-            judgement.kept[f"are attributed to {facts.plan.target.name}"] += 1
+        elif any(one.cluster == facts.input.target.name for one in mentioned):
+            judgement.kept[f"are attributed to {facts.input.target.name}"] += 1
         elif mentioned and (record is None or not _same_or_unfinished(standing, record)):
-            judgement.kept[f"are referred to, and {facts.plan.source.name} does not hold them"] += 1
+            judgement.kept[f"are referred to, and {facts.input.source.name} does not hold them"] += 1
         else:
             judgement.delete.append(standing)
     return judgement
 
 
-def strays(facts: Facts) -> Ledgers:
+def misrouted_ledgers(facts: Facts) -> Ledgers:
     """Ledgers that the source got after brokers were directed away from it."""
     if facts.line is None:
         return {}
@@ -122,12 +122,12 @@ def gained(facts: Facts) -> Ledgers:
 def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
     """Brokers read the target alone, so that what is referred to must be there."""
     if mentioned and not _stands(facts, record):
-        return f"are referred to, and are not verified in {facts.plan.target.name}"
+        return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
 
 
 def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
-    source, target = facts.plan.source.name, facts.plan.target.name
+    source, target = facts.input.source.name, facts.input.target.name
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
     if mentioned and not _stands(facts, record):
@@ -139,7 +139,7 @@ def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[Refe
 
 def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
     """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
-    source = facts.plan.source.name
+    source = facts.input.source.name
     if not record.metadata.closed:
         return "are open: somebody may write to them"
     if force:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledgers import Ledgers, scan
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory, LedgerRecord
@@ -21,7 +21,7 @@ _FULL = 0.95
 
 
 @dataclass
-class SeenRoot:
+class ClusterInspection:
     """A cluster as PRECHECK found it.
 
     Attributes:
@@ -39,9 +39,9 @@ class SeenRoot:
     total: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def look(work: SwitchWork, cluster: BookieCluster, findings: Findings) -> SeenRoot | None:
+def look(work: SwitchContext, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
     """Look at one cluster; None if it cannot be used."""
-    seen: list[SeenRoot] = []
+    seen: list[ClusterInspection] = []
     with work.ledgers(cluster) as directory:
         whole = findings.attempt(
             f"the cluster {cluster.name}", lambda: seen.extend(_read(work, cluster, directory, findings))
@@ -49,7 +49,7 @@ def look(work: SwitchWork, cluster: BookieCluster, findings: Findings) -> SeenRo
     return seen[0] if whole and seen else None
 
 
-def check_pair(source: SeenRoot, target: SeenRoot, findings: Findings) -> None:
+def check_pair(source: ClusterInspection, target: ClusterInspection, findings: Findings) -> None:
     """What does not fit between the two."""
     if source.instance_id and source.instance_id == target.instance_id:
         findings.block(
@@ -75,7 +75,7 @@ def needed_bytes(records: Iterable[LedgerRecord]) -> int:
     )
 
 
-def check_space(target: SeenRoot, chosen: Ledgers, largest: int, findings: Findings) -> int:
+def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findings: Findings) -> int:
     """Whether the target's bookies can take the ledgers that it lacks; returns the bytes that those take."""
     name = target.cluster.name
     needed = needed_bytes(record for number, record in chosen.items() if number not in target.ledgers)
@@ -108,7 +108,9 @@ def check_space(target: SeenRoot, chosen: Ledgers, largest: int, findings: Findi
     return needed
 
 
-def _read(work: SwitchWork, cluster: BookieCluster, directory: LedgerDirectory, findings: Findings) -> list[SeenRoot]:
+def _read(
+    work: SwitchContext, cluster: BookieCluster, directory: LedgerDirectory, findings: Findings
+) -> list[ClusterInspection]:
     instance_id = directory.instance_id()
     if instance_id is None:
         findings.block(
@@ -120,7 +122,7 @@ def _read(work: SwitchWork, cluster: BookieCluster, directory: LedgerDirectory, 
     if problem := _layout_problem(cluster, directory.layout()):
         findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out anew")
         return []
-    seen = SeenRoot(cluster, scan(directory), directory.bookies(), instance_id)
+    seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     if down := sorted(directory.cookies() - seen.bookies.keys()):
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
     _ask_bookies(work, seen, directory, findings)
@@ -144,8 +146,8 @@ def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
     return ""
 
 
-def _ask_bookies(work: SwitchWork, seen: SeenRoot, directory: LedgerDirectory, findings: Findings) -> None:
-    timeout = work.plan.old_ledger_read_timeout.total_seconds()
+def _ask_bookies(work: SwitchContext, seen: ClusterInspection, directory: LedgerDirectory, findings: Findings) -> None:
+    timeout = work.input.old_ledger_read_timeout.total_seconds()
     silent: list[str] = []
     with Bookies(directory.bookies, tls=work.runtime.bookie_tls, read_timeout=timeout) as bookies:
         for bookie in seen.bookies.values():

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.errors import StoreConflict
@@ -14,19 +14,19 @@ from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import Coordination, CoordinationReader
-from models.bookie_cluster.input import BookieCluster, BookieClusterPlan, Direction, Routing
+from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction, Routing
 from models.bookie_registry import SwitchClaim, claim_node
 from models.store_url import StoreUrl
 from spark.bookie_cluster.spec import LedgerPair
 from spark.engine import SparkEngine
 
 
-class SwitchWork:
+class SwitchContext:
     """One step's view of its switch: entries go from `ends.source` to `ends.target`.
 
     Args:
         runtime: what the process shares.
-        plan: the switch.
+        input: the switch.
         direction: forward, or back in a rollback.
         workflow_id: the migration.
         run_id: its run.
@@ -36,7 +36,7 @@ class SwitchWork:
     def __init__(
         self,
         runtime: Runtime,
-        plan: BookieClusterPlan,
+        input: BookieClusterInput,
         direction: Direction,
         workflow_id: str,
         run_id: str,
@@ -44,9 +44,9 @@ class SwitchWork:
         step_id: str = "",
     ) -> None:
         self.runtime = runtime
-        self.plan = plan
+        self.input = input
         self.direction = direction
-        self.ends = plan.ends(direction)
+        self.ends = input.ends(direction)
         self.workflow_id = workflow_id
         self.run_id = run_id
         self.step_id = step_id
@@ -69,11 +69,11 @@ class SwitchWork:
             target=self.ends.target.root,
             access=self.access,
             tls=self.runtime.bookie_tls,
-            read_timeout=self.plan.old_ledger_read_timeout.total_seconds(),
-            store=self.plan.store,
-            claim=claim_node(self.plan.registry_path, self.ends.switch_id),
+            read_timeout=self.input.old_ledger_read_timeout.total_seconds(),
+            store=self.input.store,
+            claim=claim_node(self.input.registry_path, self.ends.switch_id),
             # What is not copied stays attributed to the source then, and nothing waits for a cluster that is gone.
-            source_may_be_down=self.plan.routing is Routing.ATTRIBUTION,
+            source_may_be_down=self.input.routing is Routing.ATTRIBUTION,
         )
 
     def claimed(self) -> tuple[LedgerPair, SwitchClaim]:
@@ -99,8 +99,8 @@ class SwitchWork:
             SwitchClaim(
                 workflow_id=self.workflow_id,
                 run_id=self.run_id,
-                throttle=self.plan.throttle,
-                concurrency=self.plan.migration_concurrency,
+                throttle=self.input.throttle,
+                concurrency=self.input.migration_concurrency,
             ),
         )
 
@@ -110,19 +110,19 @@ class SwitchWork:
         Raises:
             StoreConflict: this run has ended, or a newer one has begun.
         """
-        found = registry.claim(self.plan.ends(Direction.FORWARD).switch_id)
+        found = registry.claim(self.input.ends(Direction.FORWARD).switch_id)
         if found is None or (found[0].workflow_id, found[0].run_id) != (self.workflow_id, self.run_id):
             raise StoreConflict("this run of the switch has ended, or a newer one has begun; a late attempt stops")
 
-    def tag(self, control: StepControl) -> str:
+    def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
         tag = self.engine.new_tag(self.run_id)
-        control.on_cancel(lambda: self.engine.cancel(tag))
+        context.on_cancel(lambda: self.engine.cancel(tag))
         return tag
 
     def zookeeper(self) -> Coordination:
         """A session with the brokers' metadata store; opens as a context manager, as all of these do."""
-        return self._session(self.plan.store)
+        return self._session(self.input.store)
 
     def reading(self, url: StoreUrl) -> CoordinationReader:
         """A session with a ZooKeeper that cannot write: of the brokers' metadata store, or of a cluster's ledgers."""
@@ -136,11 +136,11 @@ class SwitchWork:
     def registry(self) -> Generator[BookieRegistry]:
         """The registry of bookie clusters."""
         with self.zookeeper() as zookeeper:
-            yield BookieRegistry(zookeeper, self.plan.registry_path)
+            yield BookieRegistry(zookeeper, self.input.registry_path)
 
     def broker_store(self) -> closing[StoreReader]:
         """The brokers' metadata store, for bulk reading."""
-        return closing(open_reader(self.plan.store, self.access))
+        return closing(open_reader(self.input.store, self.access))
 
     def ledgers(self, cluster: BookieCluster) -> closing[LedgerDirectory]:
         """A cluster's ledgers; cannot write."""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import httpx
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.plugin_admin import CursorName, PluginAdmin
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreDenied, StoreUnreachable
 from clients.pulsar.attribution import attribution
 from clients.pulsar.managed_ledgers import decode_cursor_info
@@ -47,13 +47,13 @@ class Moved:
     failed: list[str] = field(default_factory=list[str])
 
 
-def promote_cursors(work: SwitchWork, store: StoreReader, control: StepControl, moves: Sequence[Move]) -> Moved:
+def promote_cursors(work: SwitchContext, store: StoreReader, context: ActivityContext, moves: Sequence[Move]) -> Moved:
     """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
 
     Args:
         work: the switch; as many owners are asked at once as its plan copies batches at once.
         store: reads the brokers' metadata store.
-        control: of the step.
+        context: of the activity.
         moves: the cursors.
 
     Raises:
@@ -63,27 +63,27 @@ def promote_cursors(work: SwitchWork, store: StoreReader, control: StepControl, 
     moved = Moved()
     if not moves:
         return moved
-    lanes = work.plan.migration_concurrency
+    parallelism = work.input.migration_concurrency
     with (
-        PluginAdmin(work.runtime.settings, brokers(store), lanes) as admin,
+        PluginAdmin(work.runtime.settings, brokers(store), parallelism) as admin,
         work.zookeeper() as zookeeper,
-        ThreadPoolExecutor(lanes) as pool,
+        ThreadPoolExecutor(parallelism) as pool,
     ):
-        owners = _Owners(admin, control, work.ends.target.name)
+        owners = _Owners(admin, context, work.ends.target.name)
         for first in range(0, len(moves), _PART):
             part = moves[first : first + _PART]
             answers = list(pool.map(owners.ask, part))
             _settle(work.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
-            control.progress(first + len(part), len(moves), "cursors")
+            context.progress(first + len(part), len(moves), "cursors")
     return moved
 
 
 class _Owners:
     """Finds and asks the owners of topics, from many threads."""
 
-    def __init__(self, admin: PluginAdmin, control: StepControl, target: str) -> None:
+    def __init__(self, admin: PluginAdmin, context: ActivityContext, target: str) -> None:
         self._admin = admin
-        self._control = control
+        self._control = context
         self._target = target
         self._known: dict[str, str] = {}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledgers import Verified
 from activities.bookie_cluster.progress import SwitchProgress
-from activities.lifecycle.runner import StepControl
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from activities.lifecycle.runner import ActivityContext
+from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import CopySummary
@@ -41,8 +41,8 @@ class LedgerCopying:
 
     def __init__(
         self,
-        work: SwitchWork,
-        control: StepControl,
+        work: SwitchContext,
+        context: ActivityContext,
         pair: LedgerPair,
         progress: SwitchProgress,
         verified: Verified,
@@ -51,12 +51,12 @@ class LedgerCopying:
     ) -> None:
         self._engine = work.engine
         self._source, self._target = work.ends.source.name, work.ends.target.name
-        self._control = control
+        self._control = context
         self._pair = pair
         self._progress = progress
         self._verified = verified
         self._guard = guard
-        self._tag = work.tag(control)
+        self._tag = work.tag(context)
         self._begun = time.monotonic()
         self._records: Mapping[int, LedgerRecord] = {}
         self._copied = self._equal = self._recovered = self._gone = 0
@@ -143,10 +143,10 @@ class LedgerCopying:
         concurrency = self._remember(outcomes)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
-            self._copied += outcome.verdict is Verdict.COPIED
-            self._equal += outcome.verdict is Verdict.EQUAL
-            self._gone += outcome.verdict is Verdict.GONE
-            if outcome.verdict is Verdict.COPIED:
+            self._copied += outcome.verdict is VerbResponse.COPIED
+            self._equal += outcome.verdict is VerbResponse.EQUAL
+            self._gone += outcome.verdict is VerbResponse.GONE
+            if outcome.verdict is VerbResponse.COPIED:
                 self._entries += outcome.entries
                 self._entry_bytes += outcome.bytes
             if outcome.good:
@@ -179,7 +179,7 @@ class LedgerCopying:
     def _why(self, outcome: CopyOutcome) -> str:
         use = usage(self._records[outcome.ledger_id].metadata)
         found = outcome.detail or str(outcome.verdict)
-        if outcome.verdict is Verdict.DIFFERENT:
+        if outcome.verdict is VerbResponse.DIFFERENT:
             found = f"another ledger stands under this id in {self._target}: {found}"
         return f"{found} ({use})" if use else found
 

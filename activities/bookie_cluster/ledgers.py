@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.progress import read_verified
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.store import StoreReader
-from models.bookie_cluster.input import BookieClusterPlan, Direction, LedgerScope, Routing
+from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
 from models.bookie_registry import progress_node
 
 Ledgers = dict[int, LedgerRecord]
@@ -40,19 +40,19 @@ def all_references(store: StoreReader) -> list[Reference]:
 
 
 def moving(
-    plan: BookieClusterPlan, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[Reference]
+    input: BookieClusterInput, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[Reference]
 ) -> Ledgers:
     """The ledgers of a source that the switch moves.
 
     Args:
-        plan: says which.
+        input: says which.
         source_name: name of the cluster that they are moved from.
         ledgers: all that the cluster has.
         named: what Pulsar's metadata refer to.
     """
-    if plan.routing is Routing.RESTART and plan.ledgers is LedgerScope.ALL:
+    if input.routing is Routing.RESTART and input.ledgers is LedgerScope.ALL:
         return dict(ledgers)
-    if plan.routing is Routing.RESTART:
+    if input.routing is Routing.RESTART:
         ids = {reference.ledger_id for reference in named}
         hidden = (number for number, record in ledgers.items() if record.metadata.component in HIDDEN)
         return _chosen(ledgers, ids.union(hidden))
@@ -63,9 +63,9 @@ def moving(
     )
 
 
-def needs_references(plan: BookieClusterPlan) -> bool:
+def needs_references(input: BookieClusterInput) -> bool:
     """Whether `moving` asks what Pulsar's metadata refer to."""
-    return plan.routing is Routing.ATTRIBUTION or plan.ledgers is LedgerScope.REFERENCED
+    return input.routing is Routing.ATTRIBUTION or input.ledgers is LedgerScope.REFERENCED
 
 
 def dangling(ledgers: Collection[int], named: Iterable[Reference]) -> list[Reference]:
@@ -100,7 +100,7 @@ class Verified:
         return self.originals.get(record.ledger_id) == record.mzxid
 
 
-def read_known(work: SwitchWork, store: StoreReader) -> Verified:
+def read_known(work: SwitchContext, store: StoreReader) -> Verified:
     """What earlier attempts of both directions have compared."""
     back = Direction.FORWARD if work.direction is Direction.BACK else Direction.BACK
     return Verified(
@@ -109,9 +109,9 @@ def read_known(work: SwitchWork, store: StoreReader) -> Verified:
     )
 
 
-def progress_path(work: SwitchWork, direction: Direction) -> str:
+def progress_path(work: SwitchContext, direction: Direction) -> str:
     """The node that holds the progress of a direction."""
-    return progress_node(work.plan.registry_path, work.plan.ends(direction).switch_id)
+    return progress_node(work.input.registry_path, work.input.ends(direction).switch_id)
 
 
 def _chosen(ledgers: Mapping[int, LedgerRecord], ids: Iterable[int]) -> Ledgers:

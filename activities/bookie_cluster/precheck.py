@@ -6,13 +6,13 @@ import time
 from collections import Counter
 
 from activities.bookie_cluster.build import check_ids
-from activities.bookie_cluster.cluster_inspection import SeenRoot, check_pair, check_space, look
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, look
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
 from activities.bookie_cluster.plan_preview import Estimate, estimate, outline
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.idgen import high_path
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
@@ -28,9 +28,9 @@ _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 class SwitchPrecheckRun:
     """One precheck."""
 
-    def __init__(self, work: SwitchWork, control: StepControl) -> None:
+    def __init__(self, work: SwitchContext, context: ActivityContext) -> None:
         self._work = work
-        self._control = control
+        self._control = context
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
         self._named: list[Reference] = []
@@ -42,7 +42,7 @@ class SwitchPrecheckRun:
         work, findings = self._work, self._findings
         findings.attempt("the registry of bookie clusters", self._check_registry)
         begun = time.monotonic()
-        source, target = look(work, work.plan.source, findings), look(work, work.plan.target, findings)
+        source, target = look(work, work.input.source, findings), look(work, work.input.target, findings)
         named = findings.attempt("the brokers' metadata", self._read_references)
         seconds = time.monotonic() - begun
         writable = len(target.free) if target else None
@@ -51,19 +51,19 @@ class SwitchPrecheckRun:
             check_pair(source, target, findings)
             if named:
                 findings.attempt("the id generators", self._check_ids)
-        chosen = moving(work.plan, work.plan.source.name, source.ledgers, self._named) if source and named else None
+        chosen = moving(work.input, work.input.source.name, source.ledgers, self._named) if source and named else None
         survey = self._survey(source, chosen) if source and chosen is not None else None
         return self._result(target, chosen, survey, seconds)
 
     def _result(
-        self, target: SeenRoot | None, chosen: Ledgers | None, survey: LedgerSurvey | None, seconds: float
+        self, target: ClusterInspection | None, chosen: Ledgers | None, survey: LedgerSurvey | None, seconds: float
     ) -> SwitchPrecheck:
         needed, guess = 0, _UNKNOWN
         if target and chosen is not None and survey:
             needed = check_space(target, chosen, survey.largest_ensemble, self._findings)
             left = [record for number, record in chosen.items() if number not in target.ledgers]
             guess = estimate(
-                self._work.plan,
+                self._work.input,
                 survey,
                 left=len(left),
                 left_bytes=sum(record.metadata.length for record in left),
@@ -72,7 +72,7 @@ class SwitchPrecheckRun:
         return SwitchPrecheck(
             blockers=tuple(self._findings.blockers),
             warnings=tuple(self._findings.warnings),
-            steps=outline(self._work.plan, survey, self._ids) if survey else (),
+            steps=outline(self._work.input, survey, self._ids) if survey else (),
             survey=survey,
             ids=self._ids,
             brokers=self._brokers,
@@ -85,15 +85,15 @@ class SwitchPrecheckRun:
         )
 
     def _check_registry(self) -> None:
-        plan, findings = self._work.plan, self._findings
-        with self._work.reading(plan.store) as zookeeper:
-            registry = BookieRegistryReader(zookeeper, plan.registry_path)
+        input, findings = self._work.input, self._findings
+        with self._work.reading(input.store) as zookeeper:
+            registry = BookieRegistryReader(zookeeper, input.registry_path)
             self._committed = registry.committed(
-                plan.ends(Direction.FORWARD).switch_id, self._work.workflow_id, plan.target.name
+                input.ends(Direction.FORWARD).switch_id, self._work.workflow_id, input.target.name
             )
             others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._work.workflow_id}
             try:
-                for cluster in (plan.source, plan.target):
+                for cluster in (input.source, input.target):
                     registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
                     registry.refuse_other_address(cluster.name, cluster.metadataServiceUri)
             except StoreConflict as error:
@@ -106,10 +106,10 @@ class SwitchPrecheckRun:
         if others:
             named = ", ".join(f"{name} by {claim.workflow_id}" for name, claim in sorted(others.items()))
             findings.block("SWITCH_OPEN", f"another switch is open: {named}", "let it end first")
-        if active is not None and active.cluster.name != plan.source.name:
+        if active is not None and active.cluster.name != input.source.name:
             findings.block(
                 "ANOTHER_ACTIVE",
-                f"{active.cluster.name} is ACTIVE in {plan.registry_path}, not the source {plan.source.name}",
+                f"{active.cluster.name} is ACTIVE in {input.registry_path}, not the source {input.source.name}",
                 "name the ACTIVE cluster as the source",
             )
 
@@ -121,18 +121,18 @@ class SwitchPrecheckRun:
         self._brokers = check_brokers(self._work, self._findings, writable, committed=self._committed)
 
     def _check_ids(self) -> None:
-        plan, findings = self._work.plan, self._findings
+        input, findings = self._work.input, self._findings
         ids = self._ids = check_ids(self._work, self._control)
         if ids.safe:
             return
         behind = (
-            f"new ids of {plan.target.name} begin at {ids.next_id:,}, and ids up to {ids.highest:,} are in use: topics "
-            "whose ledgers' ids do not grow lose messages (I11)"
+            f"new ids of {input.target.name} begin at {ids.next_id:,}, and ids up to {ids.highest:,} are in use: "
+            "topics whose ledgers' ids do not grow lose messages (I11)"
         )
-        node = f"{plan.target.root.root}{high_path(ids.cure)}"
-        if plan.advance_ids:
+        node = f"{input.target.root.root}{high_path(ids.cure)}"
+        if input.advance_ids:
             self._warn_of_cached_ids()
-        elif plan.skip_idgen_precheck:
+        elif input.skip_idgen_precheck:
             findings.warn(f"LAB ONLY: {behind}")
         else:
             findings.block(
@@ -140,13 +140,13 @@ class SwitchPrecheckRun:
             )
 
     def _warn_of_cached_ids(self) -> None:
-        if self._work.plan.routing is Routing.ATTRIBUTION:
+        if self._work.input.routing is Routing.ATTRIBUTION:
             self._findings.warn(
-                f"clients that have created ledgers in {self._work.plan.target.name} already, with BookKeeper's own "
+                f"clients that have created ledgers in {self._work.input.target.name} already, with BookKeeper's own "
                 "driver (zk+hierarchical), do not notice that its id generator jumps; restart those"
             )
 
-    def _survey(self, source: SeenRoot, chosen: Ledgers) -> LedgerSurvey:
+    def _survey(self, source: ClusterInspection, chosen: Ledgers) -> LedgerSurvey:
         lost = dangling(source.ledgers, self._named)
         self._warn_of_ledgers(source, chosen, lost)
         records = chosen.values()
@@ -161,8 +161,8 @@ class SwitchPrecheckRun:
             largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
         )
 
-    def _warn_of_ledgers(self, source: SeenRoot, chosen: Ledgers, lost: list[Reference]) -> None:
-        plan, findings = self._work.plan, self._findings
+    def _warn_of_ledgers(self, source: ClusterInspection, chosen: Ledgers, lost: list[Reference]) -> None:
+        input, findings = self._work.input, self._findings
         if lost:
             findings.warn(f"{len(lost):,} positions refer to ledgers that {source.cluster.name} does not have either")
         ids = {one.ledger_id for one in self._named}
@@ -173,8 +173,8 @@ class SwitchPrecheckRun:
         if alien:
             findings.warn(f"{alien:,} ledgers are not Pulsar's; they are moved, and their users are not checked")
         unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
-        if unstamped and plan.routing is Routing.ATTRIBUTION:
+        if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(
                 f"{len(unstamped):,} data ledgers carry no attribution, and brokers with the plugin look for such in "
-                f"the ACTIVE cluster: let them age out before CLEANUP, which makes {plan.target.name} ACTIVE"
+                f"the ACTIVE cluster: let them age out before CLEANUP, which makes {input.target.name} ACTIVE"
             )

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import CAS_TRIES, BookieRegistry
 from clients.store import Record, StoreReader
@@ -36,9 +36,9 @@ class SwitchProgress:
         attempt: the attempt that writes.
     """
 
-    def __init__(self, work: SwitchWork, zookeeper: Coordination, attempt: int) -> None:
+    def __init__(self, work: SwitchContext, zookeeper: Coordination, attempt: int) -> None:
         self._zookeeper = zookeeper
-        self._registry = BookieRegistry(zookeeper, work.plan.registry_path)
+        self._registry = BookieRegistry(zookeeper, work.input.registry_path)
         self._switch_id = work.ends.switch_id
         self._workflow_id = work.workflow_id
         self._attempt = attempt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from activities.bookie_cluster.context import SwitchWork
-from activities.lifecycle.runner import StepControl
+from activities.bookie_cluster.context import SwitchContext
+from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import origin_of
 from models.bookie_cluster.input import Direction
@@ -14,14 +14,14 @@ from models.bookie_cluster.updates import Pace
 from models.bookie_registry import ClusterStatus, SwitchClaim
 
 
-def register(work: SwitchWork, control: StepControl) -> Registration:
+def register(work: SwitchContext, context: ActivityContext) -> Registration:
     """REGISTER (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
 
     Raises:
         StoreConflict: an address is in use, another cluster is ACTIVE, or another switch is under way.
     """
-    del control
-    source, target = work.plan.source, work.plan.target
+    del context
+    source, target = work.input.source, work.input.target
     with work.registry() as registry:
         _refuse_open_switch(work, registry.claims())
         added: list[str] = []
@@ -42,20 +42,20 @@ def register(work: SwitchWork, control: StepControl) -> Registration:
     return Registration(added=tuple(added), epoch=last[0].epoch if last else 0, committed=committed)
 
 
-def _refuse_open_switch(work: SwitchWork, claims: dict[str, SwitchClaim]) -> None:
+def _refuse_open_switch(work: SwitchContext, claims: dict[str, SwitchClaim]) -> None:
     others = sorted(name for name, claim in claims.items() if claim.workflow_id != work.workflow_id)
     if others:
         raise StoreConflict(f"another switch is open: {', '.join(others)}; let it end first")
 
 
-def set_target(work: SwitchWork, control: StepControl) -> Directive:
+def set_target(work: SwitchContext, context: ActivityContext) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
 
     Raises:
         StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
             directive at the same moment.
     """
-    del control
+    del context
     run = f"{origin_of(work.workflow_id)}{work.run_id}"
     origin = f"{run}/{work.direction}"
     with work.registry() as registry:
@@ -67,25 +67,25 @@ def set_target(work: SwitchWork, control: StepControl) -> Directive:
     return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))
 
 
-def flip_statuses(work: SwitchWork, control: StepControl) -> None:
+def flip_statuses(work: SwitchContext, context: ActivityContext) -> None:
     """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
-    del control
+    del context
     with work.registry() as registry:
         work.require_run(registry)
-        registry.flip(new=work.plan.target.name, old=work.plan.source.name)
+        registry.flip(new=work.input.target.name, old=work.input.source.name)
 
 
-def release(work: SwitchWork, control: StepControl) -> None:
+def release(work: SwitchContext, context: ActivityContext) -> None:
     """Forget the progress of both directions; the registrations stay."""
-    del control
+    del context
     with work.registry() as registry:
         for direction in Direction:
-            registry.release(work.plan.ends(direction).switch_id, work.workflow_id)
+            registry.release(work.input.ends(direction).switch_id, work.workflow_id)
 
 
-def set_pace(work: SwitchWork, pace: Pace) -> None:
+def set_pace(work: SwitchContext, pace: Pace) -> None:
     """Change throttle and concurrency of the copy that runs, whichever way it goes."""
     with work.registry() as registry:
         for direction in Direction:
-            switch_id = work.plan.ends(direction).switch_id
+            switch_id = work.input.ends(direction).switch_id
             registry.set_pace(switch_id, work.workflow_id, throttle=pace.throttle, concurrency=pace.concurrency)

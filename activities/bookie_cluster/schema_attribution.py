@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from clients.errors import StoreDenied
 from clients.pulsar.bookie_registry import CAS_TRIES
 from clients.store import StoreReader, Unreadable
@@ -25,7 +25,7 @@ class Rewritten(NamedTuple):
     contested: list[str]
 
 
-def rewrite(work: SwitchWork, store: StoreReader, changes: Mapping[str, Change]) -> Rewritten:
+def rewrite(work: SwitchContext, store: StoreReader, changes: Mapping[str, Change]) -> Rewritten:
     """Change nodes, each by compare-and-set; one that somebody else changed first is read again, up to five times.
 
     Args:
@@ -40,7 +40,7 @@ def rewrite(work: SwitchWork, store: StoreReader, changes: Mapping[str, Change])
     done: list[str] = []
     waiting = sorted(changes)
     access = work.access
-    with closing(Connection(work.plan.store, auth=access.zookeeper_auth, timeout=access.timeout)) as connection:
+    with closing(Connection(work.input.store, auth=access.zookeeper_auth, timeout=access.timeout)) as connection:
         for _ in range(CAS_TRIES):
             tried = _prepared(store, connection, {path: changes[path] for path in waiting})
             errors = change_each(connection, list(tried.values()))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledger_copier import NAMED, LedgerCopying
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.registrations import BROKERS, Service, brokers
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.references import Reference
 from clients.store import Record, StoreReader
@@ -36,9 +36,9 @@ class _Sides(NamedTuple):
 class TailRun:
     """One attempt at the tail."""
 
-    def __init__(self, work: SwitchWork, control: StepControl) -> None:
+    def __init__(self, work: SwitchContext, context: ActivityContext) -> None:
         self._work = work
-        self._control = control
+        self._control = context
 
     def run(self) -> TailCopy:
         """Copy until the target holds everything, without a broker from begin to end.
@@ -68,7 +68,7 @@ class TailRun:
         sides, known = self._settle(copying, verified, named)
         alone.require()
         progress.draw_line(max(sides.source, default=-1))
-        if self._work.plan.full_verify:
+        if self._work.input.full_verify:
             copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
         progress.require()
         removed = self._remove_orphans(sides, verified, named)
@@ -108,7 +108,7 @@ class TailRun:
         work = self._work
         with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
             everything, standing = scan(source), scan(target)
-        return _Sides(everything, standing, moving(work.plan, work.ends.source.name, everything, named))
+        return _Sides(everything, standing, moving(work.input, work.ends.source.name, everything, named))
 
     def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[Reference]) -> int:
         """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
@@ -135,7 +135,7 @@ class _Alone:
         control: told of what is waited for, until none is.
     """
 
-    def __init__(self, store: StoreReader, control: StepControl) -> None:
+    def __init__(self, store: StoreReader, context: ActivityContext) -> None:
         self._store = store
         while True:
             # Each broker that registers or goes changes the parent, also when both happen between two looks.
@@ -143,9 +143,9 @@ class _Alone:
             running = brokers(store)
             if not running:
                 break
-            control.waiting_for(f"{_names(running)} to stop: the copy begins anew when no broker is registered")
-            control.pause(_POLL)
-        control.waiting_for("")
+            context.waiting_for(f"{_names(running)} to stop: the copy begins anew when no broker is registered")
+            context.pause(_POLL)
+        context.waiting_for("")
 
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""

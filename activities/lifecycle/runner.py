@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from clients import errors
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import BLOCKED_GAUGE
-from models.lifecycle.status import Progress, StepNote
+from models.lifecycle.status import Progress, ProgressReport
 
 ResultT = TypeVar("ResultT")
 
@@ -45,7 +45,7 @@ class Cancelled(Exception):
     """Blocking work noticed that its step was cancelled."""
 
 
-class StepControl:
+class ActivityContext:
     """What blocking work uses to stay in touch: whether it shall stop, and what it wants to tell."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class StepControl:
         self._begun = time.monotonic()
         self._measured: tuple[str, int | None, Callable[[], int]] | None = None
         self._on_cancel: list[Callable[[], None]] = []
-        self.note = StepNote()
+        self.note = ProgressReport()
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
 
@@ -101,7 +101,7 @@ class StepControl:
     def _tell(self, done: int, total: int | None, unit: str, detail: str = "") -> None:
         rate = done / max(time.monotonic() - self._begun, 0.001)
         eta = (total - done) / rate if total and rate and total >= done else None
-        self.note = StepNote(
+        self.note = ProgressReport(
             progress=Progress(
                 done=done,
                 total=total,
@@ -115,7 +115,7 @@ class StepControl:
 
     def waiting_for(self, why: str) -> None:
         """Tell what the work waits for; an empty text ends the wait."""
-        self.note = StepNote(progress=self.note.progress, waiting_for=why)
+        self.note = ProgressReport(progress=self.note.progress, waiting_for=why)
 
     def cancel(self) -> None:
         """Ask the work to stop."""
@@ -124,7 +124,9 @@ class StepControl:
             action()
 
 
-async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, labels: Mapping[str, str]) -> ResultT:
+async def run_activity(
+    client: Client, work: Callable[[ActivityContext], ResultT], *, labels: Mapping[str, str]
+) -> ResultT:
     """Run blocking work in a thread with heartbeats; cancellation reaches it, and store errors become typed failures.
 
     Args:
@@ -135,18 +137,18 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
-    control = StepControl()
-    task = asyncio.ensure_future(asyncio.to_thread(work, control))
+    context = ActivityContext()
+    task = asyncio.ensure_future(asyncio.to_thread(work, context))
     notes, gauges = _Notes(client), _Gauges(labels)
     try:
         while not task.done():
-            control.poll()
-            gauges.show(control)
-            activity.heartbeat(control.note.model_dump(mode="json"))
+            context.poll()
+            gauges.show(context)
+            activity.heartbeat(context.note.model_dump(mode="json"))
             await asyncio.wait([task], timeout=0.5)
-            await notes.tell(control.note)
+            await notes.tell(context.note)
     except asyncio.CancelledError:
-        control.cancel()
+        context.cancel()
         await _let_end(task)
         raise
     try:
@@ -154,7 +156,7 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
     except errors.StoreError as error:
         kind, again = _FAILURES[type(error)]
         if again:
-            await notes.tell_trouble(control.note, str(error))
+            await notes.tell_trouble(context.note, str(error))
         raise ApplicationError(str(error), type=kind, non_retryable=not again) from error
     except Exception as error:
         if isinstance(error, ApplicationError):
@@ -166,7 +168,7 @@ async def run_step(client: Client, work: Callable[[StepControl], ResultT], *, la
         raise ApplicationError(
             f"{type(error).__name__}: {text}", type=FailureKind.UNEXPECTED, non_retryable=last
         ) from None
-    await notes.tell_end(control.note)
+    await notes.tell_end(context.note)
     return result
 
 
@@ -190,11 +192,11 @@ class _Gauges:
         self._blocked = meter.create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         self._labels = dict(labels)
 
-    def show(self, control: StepControl) -> None:
-        if control.note.progress is not None:
-            self._progress.set(control.note.progress.done, self._labels)
-        if control.blocked_since is not None:
-            self._blocked.set(max(0.0, time.time() - control.blocked_since), self._labels)
+    def show(self, context: ActivityContext) -> None:
+        if context.note.progress is not None:
+            self._progress.set(context.note.progress.done, self._labels)
+        if context.blocked_since is not None:
+            self._blocked.set(max(0.0, time.time() - context.blocked_since), self._labels)
 
 
 class _Notes:
@@ -209,29 +211,29 @@ class _Notes:
         self._attempt = info.attempt
         self._begun = time.monotonic()
         self._next = self._begun + _FIRST_NOTE * min(self._attempt, _LATEST_FIRST)
-        self._told = StepNote()
+        self._told = ProgressReport()
 
-    async def tell(self, note: StepNote) -> None:
+    async def tell(self, note: ProgressReport) -> None:
         now = time.monotonic()
         if note == self._told or now < self._next:
             return
         self._next = now + max(_SHORTEST_PAUSE, (now - self._begun) / 10)
         await self._send(note)
 
-    async def tell_trouble(self, note: StepNote, why: str) -> None:
+    async def tell_trouble(self, note: ProgressReport, why: str) -> None:
         """Tell why the step is tried again, unless an earlier attempt has told it lately, and this one nothing else."""
         power_of_two = self._attempt & (self._attempt - 1) == 0
-        if power_of_two or self._told != StepNote():
-            await self._send(StepNote(progress=note.progress, waiting_for=f"the next attempt of a step: {why}"))
+        if power_of_two or self._told != ProgressReport():
+            await self._send(ProgressReport(progress=note.progress, waiting_for=f"the next attempt of a step: {why}"))
 
-    async def tell_end(self, note: StepNote) -> None:
+    async def tell_end(self, note: ProgressReport) -> None:
         """Take back what this attempt, or an earlier one, waited for."""
-        silent = self._told == StepNote()
+        silent = self._told == ProgressReport()
         if self._told.waiting_for or (silent and self._attempt > 1):
-            await self._send(StepNote(progress=note.progress))
+            await self._send(ProgressReport(progress=note.progress))
 
-    async def _send(self, note: StepNote) -> None:
+    async def _send(self, note: ProgressReport) -> None:
         self._told = note
         # Notes are for people; the work does not depend on them.
         with contextlib.suppress(RPCError):
-            await self._handle.signal("step_note", note, rpc_timeout=_SIGNAL_LIMIT)
+            await self._handle.signal("report_progress", note, rpc_timeout=_SIGNAL_LIMIT)

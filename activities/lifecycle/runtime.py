@@ -29,7 +29,7 @@ class SourceWatch:
     feed: ChangeFeed | None = None
     missed: str = "this worker did not watch the source from the begin"
     ephemerals: set[bytes] = field(default_factory=set[bytes])
-    unsettled: set[bytes] = field(default_factory=set[bytes])
+    dirty_paths: set[bytes] = field(default_factory=set[bytes])
     compared: int = 0
 
     def gap(self) -> str:
@@ -45,8 +45,8 @@ class SourceWatch:
     def collect(self, timeout: float) -> set[bytes]:
         """Take over every change that was committed before this call; returns all that is unsettled."""
         if self.feed is not None and not self.feed.gap:
-            self.unsettled.update(path for path in self.feed.drain(timeout) if not is_coordination(path))
-        return self.unsettled
+            self.dirty_paths.update(path for path in self.feed.drain(timeout) if not is_coordination(path))
+        return self.dirty_paths
 
     def close(self) -> None:
         """End the watch."""

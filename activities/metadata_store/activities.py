@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.registrations import still_registered
-from activities.lifecycle.runner import StepControl, run_step
+from activities.lifecycle.runner import ActivityContext, run_activity
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import cutover
 from activities.metadata_store import pre_copy as copying
@@ -19,7 +19,7 @@ from activities.metadata_store.context import Work
 from activities.metadata_store.precheck import PrecheckRun
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
-from models.metadata_store.input import KIND, MetadataStorePlan, Mode
+from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.metadata_store.results import (
     Census,
     ChangeCopy,
@@ -43,90 +43,90 @@ class MetadataStoreActivities:
         self._runtime = runtime
 
     @activity.defn(name="metadata_store_precheck")
-    async def precheck(self, plan: MetadataStorePlan) -> Precheck:
+    async def precheck(self, input: MetadataStoreInput) -> Precheck:
         """PRECHECK: all blockers, each with its cure; writes nothing in a dry run."""
 
-        def run(work: Work, control: StepControl) -> Precheck:
-            check = PrecheckRun(plan, work.workflow_id, self._runtime.access)
-            return check.run(work.engine, work.pair, tag=work.tag(control))
+        def run(work: Work, context: ActivityContext) -> Precheck:
+            check = PrecheckRun(input, work.workflow_id, self._runtime.access)
+            return check.run(work.engine, work.pair, tag=work.tag(context))
 
-        return await self._run(plan, run)
+        return await self._run(input, run)
 
     @activity.defn(name="metadata_store_pre_copy")
-    async def pre_copy(self, plan: MetadataStorePlan, records: int) -> PreCopy:
+    async def pre_copy(self, input: MetadataStoreInput, records: int) -> PreCopy:
         """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers go on writing."""
-        return await self._run(plan, lambda work, control: copying.pre_copy(work, control, records))
+        return await self._run(input, lambda work, context: copying.pre_copy(work, context, records))
 
     @activity.defn(name="metadata_store_copy_whole")
-    async def copy_whole(self, plan: MetadataStorePlan, records: int) -> PreCopy:
+    async def copy_whole(self, input: MetadataStoreInput, records: int) -> PreCopy:
         """COPYING, offline: copy everything; all services are stopped."""
-        return await self._run(plan, lambda work, control: copying.copy_whole(work, control, records))
+        return await self._run(input, lambda work, context: copying.copy_whole(work, context, records))
 
     @activity.defn(name="metadata_store_prepare")
-    async def prepare(self, plan: MetadataStorePlan) -> Preparation:
+    async def prepare(self, input: MetadataStoreInput) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
         scheduled = activity.info().scheduled_time.timestamp()
-        deadline = scheduled + plan.preparation_timeout.total_seconds()
-        return await self._run(plan, lambda work, control: cutover.prepare(work, control, deadline))
+        deadline = scheduled + input.preparation_timeout.total_seconds()
+        return await self._run(input, lambda work, context: cutover.prepare(work, context, deadline))
 
     @activity.defn(name="metadata_store_copy_changes")
-    async def copy_changes(self, plan: MetadataStorePlan, pre: PreCopy) -> ChangeCopy:
+    async def copy_changes(self, input: MetadataStoreInput, pre: PreCopy) -> ChangeCopy:
         """COPYING: set the flag, and copy what changed since PRE_COPY."""
-        return await self._run(plan, lambda work, control: cutover.copy_changes(work, control, pre.since_zxid))
+        return await self._run(input, lambda work, context: cutover.copy_changes(work, context, pre.since_zxid))
 
     @activity.defn(name="metadata_store_verify")
-    async def verify(self, plan: MetadataStorePlan, pre: PreCopy) -> Verification:
+    async def verify(self, input: MetadataStoreInput, pre: PreCopy) -> Verification:
         """VERIFY: compare what was copied with writes blocked; everything where asked, and offline."""
-        check = cutover.verify if plan.mode is Mode.LIVE else cutover.verify_offline
-        return await self._run(plan, lambda work, control: check(work, control, pre))
+        check = cutover.verify if input.mode is Mode.LIVE else cutover.verify_offline
+        return await self._run(input, lambda work, context: check(work, context, pre))
 
     @activity.defn(name="metadata_store_complete")
-    async def complete(self, plan: MetadataStorePlan, pre: PreCopy) -> Completion:
+    async def complete(self, input: MetadataStoreInput, pre: PreCopy) -> Completion:
         """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it."""
-        if plan.mode is Mode.OFFLINE:
-            return await self._run(plan, cutover.complete_offline)
-        return await self._run(plan, lambda work, control: cutover.complete(work, control, pre))
+        if input.mode is Mode.OFFLINE:
+            return await self._run(input, cutover.complete_offline)
+        return await self._run(input, lambda work, context: cutover.complete(work, context, pre))
 
     @activity.defn(name="metadata_store_give_back")
-    async def give_back(self, plan: MetadataStorePlan, cause: str) -> Restoration:
+    async def unblock_writes(self, input: MetadataStoreInput, cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
         activity.logger.info("giving metadata writes back: %s", cause)
-        return await self._run(plan, lambda work, _: cutover.give_back(work))
+        return await self._run(input, lambda work, _: cutover.unblock_writes(work))
 
     @activity.defn(name="metadata_store_clear_target")
-    async def clear_target(self, plan: MetadataStorePlan) -> int:
+    async def clear_target(self, input: MetadataStoreInput) -> int:
         """Remove what this migration put into the target; returns the number of records."""
-        return await self._run(plan, cutover.clear_target)
+        return await self._run(input, cutover.clear_target)
 
     @activity.defn(name="metadata_store_set_speed")
-    async def set_speed(self, plan: MetadataStorePlan, speed: Speed) -> None:
+    async def set_speed(self, input: MetadataStoreInput, speed: Speed) -> None:
         """Change the throttle of the copy that runs."""
 
-        def run(work: Work, _: StepControl) -> None:
+        def run(work: Work, _: ActivityContext) -> None:
             with work.target_claim() as claim:
                 claim.set_throttle(speed.megabytes_per_second)
 
-        await self._run(plan, run)
+        await self._run(input, run)
 
     @activity.defn(name="metadata_store_census")
-    async def take_census(self, plan: MetadataStorePlan) -> Census:
+    async def take_census(self, input: MetadataStoreInput) -> Census:
         """Say who still uses the source."""
         runtime = self._runtime
-        return await self._run(plan, lambda _, __: census(plan, runtime.access, runtime.settings))
+        return await self._run(input, lambda _, __: census(input, runtime.access, runtime.settings))
 
     @activity.defn(name="metadata_store_count_source")
-    async def count_source(self, plan: MetadataStorePlan) -> int:
+    async def count_source(self, input: MetadataStoreInput) -> int:
         """Count the records that the cleanup would remove from the source."""
         return await self._run(
-            plan, lambda work, control: jobs.survey(work.engine, work.pair, tag=work.tag(control)).records
+            input, lambda work, context: jobs.survey(work.engine, work.pair, tag=work.tag(context)).records
         )
 
     @activity.defn(name="metadata_store_clean_source")
-    async def clean_source(self, plan: MetadataStorePlan) -> CleanupStep:
+    async def clean_source(self, input: MetadataStoreInput) -> CleanupStep:
         """Remove a bounded part of the migrated tree from the source; the flag stays, and leads latecomers."""
 
-        def run(work: Work, control: StepControl) -> CleanupStep:
-            services = still_registered(work.plan.source_url, work.runtime.access)
+        def run(work: Work, context: ActivityContext) -> CleanupStep:
+            services = still_registered(work.input.source_url, work.runtime.access)
             if services:
                 raise ApplicationError(
                     f"services came back to the source: {', '.join(services)}. Restart them on the target",
@@ -135,16 +135,16 @@ class MetadataStoreActivities:
                 )
             begun = time.monotonic()
             removed, remaining = jobs.clear(
-                work.engine, work.pair, "source", limit=plan.cleanup_limit, tag=work.tag(control)
+                work.engine, work.pair, "source", limit=input.cleanup_limit, tag=work.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
             return CleanupStep(removed=removed, remaining=remaining)
 
-        return await self._run(plan, run)
+        return await self._run(input, run)
 
-    async def _run(self, plan: MetadataStorePlan, step: Callable[[Work, StepControl], ResultT]) -> ResultT:
+    async def _run(self, input: MetadataStoreInput, step: Callable[[Work, ActivityContext], ResultT]) -> ResultT:
         info = activity.info()
-        work = Work(self._runtime, plan, info.workflow_id or "", info.workflow_run_id or "")
-        return await run_step(
-            self._runtime.client, lambda control: step(work, control), labels={"kind": KIND, "cluster": plan.cluster}
+        work = Work(self._runtime, input, info.workflow_id or "", info.workflow_run_id or "")
+        return await run_activity(
+            self._runtime.client, lambda context: step(work, context), labels={"kind": KIND, "cluster": input.cluster}
         )

@@ -11,17 +11,17 @@ from activities.lifecycle.registrations import brokers, registered
 from clients.errors import StoreError
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import Coordination, four_letter
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
 from models.settings import Settings
 from models.store_url import StoreUrl
 
 
-def census(plan: MetadataStorePlan, access: Access, settings: Settings) -> Census:
+def census(input: MetadataStoreInput, access: Access, settings: Settings) -> Census:
     """Which services still use the source, by their sessions there and by the brokers' own configuration."""
     services: dict[str, str] = {}
     unknown: list[str] = []
-    source, target = open_reader(plan.source_url, access), open_reader(plan.target_url, access)
+    source, target = open_reader(input.source_url, access), open_reader(input.target_url, access)
     try:
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
@@ -36,10 +36,10 @@ def census(plan: MetadataStorePlan, access: Access, settings: Settings) -> Censu
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 unknown.append(f"{broker.name}: its configuration could not be read ({error})")
                 continue
-            if configured.overlaps(plan.source_url):
+            if configured.overlaps(input.source_url):
                 services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
-    if plan.source_url.scheme == "zk":
-        others, hidden = _connections(plan.source_url, access)
+    if input.source_url.scheme == "zk":
+        others, hidden = _connections(input.source_url, access)
         unknown += hidden
         if others and not services:
             services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import Runtime, SourceWatch
 from activities.metadata_store.claims import TargetClaim
 from activities.metadata_store.flag import FlagKeeper
@@ -14,7 +14,7 @@ from activities.metadata_store.replica import Replica
 from clients.zookeeper.coordination import Coordination
 from clients.zookeeper.watch import ChangeFeed
 from models.metadata_store.flag import FlagPhase
-from models.metadata_store.input import MetadataStorePlan, Mode
+from models.metadata_store.input import MetadataStoreInput, Mode
 from spark.engine import SparkEngine
 from spark.metadata_store.spec import Pair
 
@@ -22,12 +22,12 @@ from spark.metadata_store.spec import Pair
 class Work:
     """One step's view of its migration."""
 
-    def __init__(self, runtime: Runtime, plan: MetadataStorePlan, workflow_id: str, run_id: str) -> None:
+    def __init__(self, runtime: Runtime, input: MetadataStoreInput, workflow_id: str, run_id: str) -> None:
         self.runtime = runtime
-        self.plan = plan
+        self.input = input
         self.workflow_id = workflow_id
         self.run_id = run_id
-        self.pair = Pair(plan.source_url, plan.target_url, runtime.access, parts=plan.concurrency)
+        self.pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
 
     @property
     def engine(self) -> SparkEngine:
@@ -47,12 +47,12 @@ class Work:
 
     def new_feed(self) -> ChangeFeed:
         """A feed of the source's changes, not started yet."""
-        return ChangeFeed(self.plan.source_url, auth=self.runtime.access.zookeeper_auth)
+        return ChangeFeed(self.input.source_url, auth=self.runtime.access.zookeeper_auth)
 
-    def tag(self, control: StepControl) -> str:
+    def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
         tag = self.engine.new_tag(self.run_id)
-        control.on_cancel(lambda: self.engine.cancel(tag))
+        context.on_cancel(lambda: self.engine.cancel(tag))
         return tag
 
     def attempt(self, number: int) -> Pair:
@@ -63,13 +63,13 @@ class Work:
     def flag(self) -> Generator[FlagKeeper]:
         """The migration flag in the source."""
         access = self.runtime.access
-        with Coordination(self.plan.source_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+        with Coordination(self.input.source_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
             yield FlagKeeper(zookeeper, self.workflow_id, self.run_id)
 
     @contextmanager
     def replica(self, *phases: FlagPhase) -> Generator[Replica]:
         """Single paths of the target; writes are fenced by the flag's phase, offline by our record in the target."""
-        if self.plan.mode is Mode.LIVE:
+        if self.input.mode is Mode.LIVE:
             with self.flag() as flag, Replica(self.pair, lambda: flag.require(*phases)) as replica:
                 yield replica
         else:
@@ -78,7 +78,7 @@ class Work:
 
     def target_claim(self) -> TargetClaim:
         """Our record in the target."""
-        return TargetClaim(self.plan.target_url, self.runtime.access, self.workflow_id, self.run_id)
+        return TargetClaim(self.input.target_url, self.runtime.access, self.workflow_id, self.run_id)
 
 
 def some(paths: Iterable[bytes], most: int = 10) -> str:

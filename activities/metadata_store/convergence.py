@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import Work, some
 from activities.metadata_store.replica import Replica
@@ -31,7 +31,7 @@ class Late(NamedTuple):
     contested: tuple[bytes, ...]
 
 
-def whole_watch(work: Work, control: StepControl, since_zxid: int) -> tuple[SourceWatch, str]:
+def whole_watch(work: Work, context: ActivityContext, since_zxid: int) -> tuple[SourceWatch, str]:
     """The watch of the source without a gap: where there is one, a new watch, and then a scan by transaction ids.
 
     Returns:
@@ -41,16 +41,16 @@ def whole_watch(work: Work, control: StepControl, since_zxid: int) -> tuple[Sour
     gap = watch.gap()
     if gap:
         watch.restart(work.new_feed(), missed=gap)
-        control.waiting_for(f"a scan of the source by transaction ids ({gap})")
-        watch.unsettled |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(control))
-        control.waiting_for("")
+        context.waiting_for(f"a scan of the source by transaction ids ({gap})")
+        watch.dirty_paths |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(context))
+        context.waiting_for("")
         watch.missed = ""
     watch.collect(work.runtime.access.timeout)
     return watch, gap
 
 
-def settle(
-    work: Work, control: StepControl, replica: Replica, watch: SourceWatch, todo: set[bytes], *, enough: int = 0
+def converge(
+    work: Work, context: ActivityContext, replica: Replica, watch: SourceWatch, todo: set[bytes], *, enough: int = 0
 ) -> int:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
@@ -61,11 +61,11 @@ def settle(
     """
     tries = 0
     for rounds in range(1, _MOST_ROUNDS + 1):
-        control.check()
-        control.progress(0, len(todo), f"changed records in catch-up round {rounds}")
+        context.check()
+        context.progress(0, len(todo), f"changed records in catch-up round {rounds}")
         watch.ephemerals |= replica.apply(todo).ephemerals
         remaining = set(replica.differences(todo))
-        watch.unsettled -= todo - remaining
+        watch.dirty_paths -= todo - remaining
         changed = set(watch.collect(work.runtime.access.timeout))
         tries += bool(remaining - changed)
         # Without a whole watch nobody knows what changed: then a few tries decide.
@@ -82,7 +82,7 @@ def settle(
     return _MOST_ROUNDS
 
 
-def follow_latecomers(work: Work, control: StepControl, replica: Replica, watch: SourceWatch, floor: int) -> Late:
+def follow_late_writes(work: Work, context: ActivityContext, replica: Replica, watch: SourceWatch, floor: int) -> Late:
     """After the commit, copy what brokers still wrote to the source, until it is quiet there.
 
     Only records that nobody touched in the target are written; for the others the target's newer state stands. `floor`:
@@ -97,8 +97,8 @@ def follow_latecomers(work: Work, control: StepControl, replica: Replica, watch:
             done = replica.apply_untouched(late, floor)
             copied += done.written + done.deleted
             contested |= done.contested
-            watch.unsettled -= late
+            watch.dirty_paths -= late
             if done.written or done.deleted:
                 quiet_since = time.monotonic()
-        control.pause(_POLL_SECONDS)
+        context.pause(_POLL_SECONDS)
     return Late(copied, tuple(sorted(contested)))

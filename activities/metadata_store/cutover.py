@@ -7,10 +7,10 @@ import time
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import Work, some
-from activities.metadata_store.convergence import follow_latecomers, settle, whole_watch
+from activities.metadata_store.convergence import converge, follow_late_writes, whole_watch
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.replica import Replica
 from clients.errors import StoreConflict
@@ -30,7 +30,7 @@ _SAY_AGAIN = 3.0
 _FEW_CHANGES = 50
 
 
-def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
+def prepare(work: Work, context: ActivityContext, deadline: float) -> Preparation:
     """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
 
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
@@ -42,9 +42,9 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
     """
     begun = time.monotonic()
     with work.flag() as flag:
-        control.blocked_since = flag.advance(FlagPhase.PREPARATION, work.plan.target).since_ms / 1000
-    watch = _watch_or_scan(work, control)
-    source = open_reader(work.plan.source_url, work.runtime.access)
+        context.blocked_since = flag.advance(FlagPhase.PREPARATION, work.input.target).since_ms / 1000
+    watch = _watch_or_scan(work, context)
+    source = open_reader(work.input.source_url, work.runtime.access)
     try:
         with work.replica(FlagPhase.PREPARATION) as replica:
             pause = _FIRST_POLL
@@ -52,25 +52,25 @@ def prepare(work: Work, control: StepControl, deadline: float) -> Preparation:
             while missing := _missing(work, source, replica, watch):
                 if time.time() > deadline:
                     raise ApplicationError(
-                        f"{work.plan.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
-                        f"Look into their logs; can they reach {work.plan.target}?",
+                        f"{work.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
+                        f"Look into their logs; can they reach {work.input.target}?",
                         type=FailureKind.NOT_READY,
                         non_retryable=True,
                     )
-                control.waiting_for(missing)
+                context.waiting_for(missing)
                 if time.monotonic() - said > _SAY_AGAIN:
                     said = time.monotonic()
                     with work.flag() as flag:
                         flag.repeat()
-                control.pause(pause)
+                context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
     finally:
         source.close()
-    control.waiting_for("")
+    context.waiting_for("")
     return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
 
 
-def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCopy:
+def copy_changes(work: Work, context: ActivityContext, since_zxid: int) -> ChangeCopy:
     """Set the flag to COPYING, and copy what changed since PRE_COPY.
 
     Raises:
@@ -78,12 +78,12 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
     """
     begun = time.monotonic()
     with work.flag() as flag:
-        control.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, work.plan.target))
-    watch, gap = whole_watch(work, control, since_zxid)
-    changed = len(watch.unsettled)
-    control.check()
+        context.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, work.input.target))
+    watch, gap = whole_watch(work, context, since_zxid)
+    changed = len(watch.dirty_paths)
+    context.check()
     with work.replica(FlagPhase.COPYING) as replica:
-        applied = replica.apply(watch.unsettled)
+        applied = replica.apply(watch.dirty_paths)
     return ChangeCopy(
         by="scan" if gap else "watch",
         gap=gap,
@@ -94,43 +94,43 @@ def copy_changes(work: Work, control: StepControl, since_zxid: int) -> ChangeCop
     )
 
 
-def verify(work: Work, control: StepControl, pre: PreCopy) -> Verification:
+def verify(work: Work, context: ActivityContext, pre: PreCopy) -> Verification:
     """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole once more.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    watch, _ = whole_watch(work, control, pre.since_zxid)
-    todo = set(watch.unsettled)
+    watch, _ = whole_watch(work, context, pre.since_zxid)
+    todo = set(watch.dirty_paths)
     compared = len(todo)
     with work.replica(FlagPhase.COPYING) as replica:
-        if work.plan.full_verify:
-            comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(control))
+        if work.input.full_verify:
+            comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(context))
             compared, todo = comparison.records, todo | set(comparison.different)
-        control.check()
+        context.check()
         different = set(replica.differences(todo))
-        watch.unsettled -= todo - different
+        watch.dirty_paths -= todo - different
         if different:
-            settle(work, control, replica, watch, different)
+            converge(work, context, replica, watch, different)
     watch.compared += compared
     return Verification(
         compared=watch.compared,
         repaired=len(different),
-        whole=work.plan.full_verify,
+        whole=work.input.full_verify,
         seconds=time.monotonic() - begun,
     )
 
 
-def verify_offline(work: Work, control: StepControl, pre: PreCopy) -> Verification:
+def verify_offline(work: Work, context: ActivityContext, pre: PreCopy) -> Verification:
     """Compare both stores whole; nobody writes.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(control))
-    control.check()
+    comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(context))
+    context.check()
     with work.replica() as replica:
         replica.apply(comparison.different)
         if stays := replica.differences(comparison.different):
@@ -147,7 +147,7 @@ def verify_offline(work: Work, control: StepControl, pre: PreCopy) -> Verificati
     )
 
 
-def complete(work: Work, control: StepControl, pre: PreCopy) -> Completion:
+def complete(work: Work, context: ActivityContext, pre: PreCopy) -> Completion:
     """Commit: set the flag to COMPLETED, follow latecomers, and take away our record in the target.
 
     Raises:
@@ -156,18 +156,18 @@ def complete(work: Work, control: StepControl, pre: PreCopy) -> Completion:
     with work.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             settled = flag.mark()
-            watch, _ = whole_watch(work, control, pre.since_zxid)
-            if watch.unsettled:
+            watch, _ = whole_watch(work, context, pre.since_zxid)
+            if watch.dirty_paths:
                 with work.replica(FlagPhase.COPYING) as replica:
-                    settle(work, control, replica, watch, set(watch.unsettled), enough=_FEW_CHANGES)
-            control.check()
-            flag.advance(FlagPhase.COMPLETED, work.plan.target, settled_zxid=settled)
-        state = flag.advance(FlagPhase.COMPLETED, work.plan.target)
-    watch, _ = whole_watch(work, control, state.claim.settled_zxid if state.claim else pre.since_zxid)
+                    converge(work, context, replica, watch, set(watch.dirty_paths), enough=_FEW_CHANGES)
+            context.check()
+            flag.advance(FlagPhase.COMPLETED, work.input.target, settled_zxid=settled)
+        state = flag.advance(FlagPhase.COMPLETED, work.input.target)
+    watch, _ = whole_watch(work, context, state.claim.settled_zxid if state.claim else pre.since_zxid)
     with work.replica(FlagPhase.COMPLETED) as replica:
-        late = follow_latecomers(work, control, replica, watch, pre.version_floor)
-        _say_again(work, control)
-        later = follow_latecomers(work, control, replica, watch, pre.version_floor)
+        late = follow_late_writes(work, context, replica, watch, pre.version_floor)
+        _rebroadcast_flag(work, context)
+        later = follow_late_writes(work, context, replica, watch, pre.version_floor)
     with work.target_claim() as claim:
         claim.drop()
     work.runtime.forget(work.run_id)
@@ -179,29 +179,29 @@ def complete(work: Work, control: StepControl, pre: PreCopy) -> Completion:
     )
 
 
-def complete_offline(work: Work, control: StepControl) -> Completion:
+def complete_offline(work: Work, context: ActivityContext) -> Completion:
     """Finish an offline migration: nobody came to use the source meanwhile, and the target is free to be used.
 
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.
     """
-    if running := still_registered(work.plan.source_url, work.runtime.access):
+    if running := still_registered(work.input.source_url, work.runtime.access):
         raise ApplicationError(
             f"services registered in the source while it was copied: {', '.join(running)}. Stop them, and start again",
             type=FailureKind.IN_USE,
             non_retryable=True,
         )
-    control.check()
-    if work.plan.target_url.scheme == "zk":
+    context.check()
+    if work.input.target_url.scheme == "zk":
         _forget_old_flag(work)
     with work.target_claim() as claim:
         claim.drop()
     return Completion(blocked_seconds=0.0)
 
 
-def give_back(work: Work) -> Restoration:
+def unblock_writes(work: Work) -> Restoration:
     """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
-    if work.plan.mode is Mode.OFFLINE:
+    if work.input.mode is Mode.OFFLINE:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with work.flag() as flag:
         state = flag.release()
@@ -213,34 +213,34 @@ def give_back(work: Work) -> Restoration:
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
-def clear_target(work: Work, control: StepControl) -> int:
+def clear_target(work: Work, context: ActivityContext) -> int:
     """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
 
     A late attempt of this step may run while the migration was started again, and must not empty that one's target.
     """
     removed = 0
-    if work.plan.mode is Mode.LIVE:
+    if work.input.mode is Mode.LIVE:
         with work.flag() as flag:
             if flag.yields_to_another_run():
                 return removed
-        _say_again(work, control)
+        _rebroadcast_flag(work, context)
     with work.target_claim() as claim:
         if claim.is_mine():
             attempt = claim.take(None).attempt
-            removed, _ = jobs.clear(work.engine, work.attempt(attempt), "target", tag=work.tag(control))
+            removed, _ = jobs.clear(work.engine, work.attempt(attempt), "target", tag=work.tag(context))
             claim.drop()
-    if work.plan.mode is Mode.LIVE:
+    if work.input.mode is Mode.LIVE:
         with work.flag() as flag:
             flag.drop()
     return removed
 
 
-def _say_again(work: Work, control: StepControl) -> None:
+def _rebroadcast_flag(work: Work, context: ActivityContext) -> None:
     """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
     with work.flag() as flag:
         state = flag.state()
         if state.owned_by(work.workflow_id):
-            control.pause(min(max(state.since_ms / 1000 + _SAY_AGAIN - time.time(), 0), _SAY_AGAIN))
+            context.pause(min(max(state.since_ms / 1000 + _SAY_AGAIN - time.time(), 0), _SAY_AGAIN))
             flag.repeat()
 
 
@@ -249,19 +249,19 @@ def _blocked_since(state: FlagState) -> float:
     return (state.claim.blocked_since_ms if state.claim else state.since_ms) / 1000
 
 
-def _watch_or_scan(work: Work, control: StepControl) -> SourceWatch:
+def _watch_or_scan(work: Work, context: ActivityContext) -> SourceWatch:
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
     watch = work.watch or work.new_watch()
     if watch.gap():
-        control.waiting_for("a scan of the source for ephemerals, because the watch was lost")
-        watch.ephemerals |= jobs.ephemerals(work.engine, work.pair, tag=work.tag(control))
+        context.waiting_for("a scan of the source for ephemerals, because the watch was lost")
+        watch.ephemerals |= jobs.ephemerals(work.engine, work.pair, tag=work.tag(context))
     return watch
 
 
 def _missing(work: Work, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
     """Who is not ready yet, in words; empty when all are."""
     # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
-    sessions = set[int]() if work.plan.source_url.root else participants(source)
+    sessions = set[int]() if work.input.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
@@ -282,7 +282,7 @@ def _recreated(watch: SourceWatch) -> set[bytes]:
 def _forget_old_flag(work: Work) -> None:
     """Remove a flag from the ZooKeeper that takes over: a COMPLETED one would send brokers to another store."""
     access = work.runtime.access
-    with Coordination(work.plan.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+    with Coordination(work.input.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
         stat = zookeeper.exists(FLAG)
         if stat is not None:
             zookeeper.delete(FLAG, stat.version)

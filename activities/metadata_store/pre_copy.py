@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import Work
-from activities.metadata_store.convergence import settle
+from activities.metadata_store.convergence import converge
 from activities.metadata_store.flag import OPEN
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
@@ -47,7 +47,7 @@ class _Bulk(NamedTuple):
         )
 
 
-def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
+def pre_copy(work: Work, context: ActivityContext, records: int) -> PreCopy:
     """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
 
     `records` is the number that the precheck counted, for the progress.
@@ -63,21 +63,21 @@ def pre_copy(work: Work, control: StepControl, records: int) -> PreCopy:
     watch = work.new_watch()
     since_zxid = watch.restart(work.new_feed(), missed="")
     attempt = _take_target_unless_late(work)
-    bulk = _copy_and_compare(work, control, attempt, records)
+    bulk = _copy_and_compare(work, context, attempt, records)
     watch.ephemerals = set(bulk.comparison.ephemerals)
-    floor = _raise_floor(work, control, bulk.copied.highest)
-    rounds = _catch_up(work, control, watch, set(bulk.comparison.different))
+    floor = _raise_floor(work, context, bulk.copied.highest)
+    rounds = _catch_up(work, context, watch, set(bulk.comparison.different))
     return bulk.result(work, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
-def copy_whole(work: Work, control: StepControl, records: int) -> PreCopy:
+def copy_whole(work: Work, context: ActivityContext, records: int) -> PreCopy:
     """Copy a store that nobody uses, and bring every difference in line once.
 
     Raises:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
     """
     attempt = _take_target(work)
-    bulk = _copy_and_compare(work, control, attempt, records)
+    bulk = _copy_and_compare(work, context, attempt, records)
     with work.replica() as replica:
         replica.apply(bulk.comparison.different)
     return bulk.result(work, since_zxid=0, rounds=0, floor=0)
@@ -102,38 +102,38 @@ def _take_target_unless_late(work: Work) -> int:
 def _take_target(work: Work) -> int:
     """Claim the target for this attempt; every earlier one stops."""
     with work.target_claim() as target:
-        return target.take(work.plan.throttle).attempt
+        return target.take(work.input.throttle).attempt
 
 
-def _copy_and_compare(work: Work, control: StepControl, attempt: int, records: int) -> _Bulk:
-    pair, tag = work.attempt(attempt), work.tag(control)
-    if work.plan.replace_target and attempt == 1:
-        control.waiting_for("the target to be emptied, as replace_target asks")
+def _copy_and_compare(work: Work, context: ActivityContext, attempt: int, records: int) -> _Bulk:
+    pair, tag = work.attempt(attempt), work.tag(context)
+    if work.input.replace_target and attempt == 1:
+        context.waiting_for("the target to be emptied, as replace_target asks")
         jobs.clear(work.engine, pair, "target", tag=tag)
-        control.waiting_for("")
+        context.waiting_for("")
     begun = time.monotonic()
-    control.measure("records copied", records, lambda: work.engine.counted(tag))
+    context.measure("records copied", records, lambda: work.engine.counted(tag))
     copied = jobs.copy(work.engine, pair, tag=tag)
     copied_at = time.monotonic()
-    control.check()
-    control.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
+    context.check()
+    context.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
     comparison = jobs.compare(work.engine, pair, records=copied.records, tag=tag)
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def _raise_floor(work: Work, control: StepControl, highest: int) -> int:
+def _raise_floor(work: Work, context: ActivityContext, highest: int) -> int:
     """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
-    if work.plan.target_url.scheme != "oxia":
+    if work.input.target_url.scheme != "oxia":
         return 0
-    control.waiting_for("Oxia to number new versions above the copied ones")
+    context.waiting_for("Oxia to number new versions above the copied ones")
     floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
-    raise_version_floor(work.plan.target_url, floor, timeout=work.runtime.access.timeout)
-    control.waiting_for("")
+    raise_version_floor(work.input.target_url, floor, timeout=work.runtime.access.timeout)
+    context.waiting_for("")
     return floor
 
 
-def _catch_up(work: Work, control: StepControl, watch: SourceWatch, different: set[bytes]) -> int:
+def _catch_up(work: Work, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
     todo = different | watch.collect(work.runtime.access.timeout)
     with work.replica(*OPEN) as replica:
-        return settle(work, control, replica, watch, todo, enough=_FEW_CHANGES)
+        return converge(work, context, replica, watch, todo, enough=_FEW_CHANGES)

@@ -14,7 +14,7 @@ from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import CoordinationReader
 from models.lifecycle.failures import Blocker
 from models.metadata_store.flag import CLAIM, Claim, FlagPhase
-from models.metadata_store.input import MetadataStorePlan, Mode
+from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
 from spark.engine import SparkEngine
 from spark.metadata_store import jobs
@@ -32,13 +32,13 @@ class PrecheckRun:
     """One precheck.
 
     Args:
-        plan: the operator's input.
+        input: the operator's input.
         workflow_id: the migration that asks; what it left behind earlier is no blocker.
         access: credentials and timeout.
     """
 
-    def __init__(self, plan: MetadataStorePlan, workflow_id: str, access: Access) -> None:
-        self._plan = plan
+    def __init__(self, input: MetadataStoreInput, workflow_id: str, access: Access) -> None:
+        self._input = input
         self._me = workflow_id
         self._access = access
         self._blockers: list[Blocker] = []
@@ -51,7 +51,7 @@ class PrecheckRun:
         """Check everything, then count the source."""
         source_ok = self._try("SOURCE_UNREACHABLE", "the source", self._check_source)
         # After a COMPLETED migration the target is the live store: say nothing that leads to its replacement.
-        if not (self._flag is FlagPhase.COMPLETED and self._plan.mode is Mode.LIVE):
+        if not (self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE):
             self._try("TARGET_UNREACHABLE", "the target", self._check_target)
         survey: Survey | None = None
         seconds = 0.0
@@ -85,24 +85,24 @@ class PrecheckRun:
         self._blockers.append(Blocker(code=code, cause=cause, cure=cure))
 
     def _blocked_seconds(self, read_seconds: float) -> float:
-        if self._plan.mode is Mode.OFFLINE:
+        if self._input.mode is Mode.OFFLINE:
             return 0.0
         waits = _CUTOVER_SECONDS + (_PREPARATION_SECONDS if self._participants else 0.0)
-        return round(waits + (2 * read_seconds if self._plan.full_verify else 0.0), 1)
+        return round(waits + (2 * read_seconds if self._input.full_verify else 0.0), 1)
 
     # The source -----------------------------------------------------------------------------------------------------
 
     def _check_source(self) -> None:
-        reader = open_reader(self._plan.source_url, self._access)
+        reader = open_reader(self._input.source_url, self._access)
         try:
-            if self._plan.source_url.scheme == "zk":
+            if self._input.source_url.scheme == "zk":
                 with CoordinationReader(
-                    self._plan.source_url, auth=self._access.zookeeper_auth, timeout=self._access.timeout
+                    self._input.source_url, auth=self._access.zookeeper_auth, timeout=self._access.timeout
                 ) as zookeeper:
                     self._check_flag(read_flag(zookeeper))
-            if self._flag is FlagPhase.COMPLETED and self._plan.mode is Mode.LIVE:
+            if self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
                 return
-            if self._plan.mode is Mode.LIVE:
+            if self._input.mode is Mode.LIVE:
                 self._check_participants(reader)
             else:
                 self._check_stopped(reader)
@@ -113,7 +113,7 @@ class PrecheckRun:
         self._flag = state.flag.phase
         if state.claim is not None and state.claim.workflow_id != self._me:
             self._block("SOURCE_CLAIMED", held_by(state.claim), "one migration of a cluster at a time")
-        elif state.flag.phase is FlagPhase.COMPLETED and self._plan.mode is Mode.LIVE:
+        elif state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
             self._block(
                 "ALREADY_COMPLETED",
                 f"the migration flag is COMPLETED (target {state.flag.targetUrl}): this store is not in use any more",
@@ -132,9 +132,9 @@ class PrecheckRun:
         services, sessions = registered(reader), participants(reader)
         self._participants = tuple(service.name for service in services if service.owner in sessions)
         missing = [service.name for service in services if service.owner not in sessions]
-        if self._plan.source_url.root:
+        if self._input.source_url.root:
             self._warnings.append(
-                f"beneath the chroot {self._plan.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
+                f"beneath the chroot {self._input.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
                 "that they are ready is shown by their ephemerals in the target alone"
             )
         if not services:
@@ -172,7 +172,7 @@ class PrecheckRun:
             unreadable_count=found.unreadable_count,
         )
         if not found.records:
-            self._block("SOURCE_EMPTY", f"{self._plan.source} holds no metadata", "check the address and the chroot")
+            self._block("SOURCE_EMPTY", f"{self._input.source} holds no metadata", "check the address and the chroot")
         if survey.unreadable_count:
             self._block(
                 "UNREADABLE",
@@ -196,7 +196,7 @@ class PrecheckRun:
     # The target -----------------------------------------------------------------------------------------------------
 
     def _check_target(self) -> None:
-        url = self._plan.target_url
+        url = self._input.target_url
         reader = open_reader(url, self._access)
         try:
             self._check_empty(reader)
@@ -204,7 +204,7 @@ class PrecheckRun:
             reader.close()
         if url.scheme != "oxia":
             return
-        if not self._plan.dry_run and not self._blockers:
+        if not self._input.dry_run and not self._blockers:
             probe_target(url, timeout=self._access.timeout)
         elif not speaks_v1(url, timeout=self._access.timeout):
             raise StoreUnsupported(
@@ -227,7 +227,7 @@ class PrecheckRun:
         first = next(_strangers(reader), None)
         if first is None:
             return
-        if self._plan.replace_target:
+        if self._input.replace_target:
             self._warnings.append(f"the target is not empty ({_text(first)} stands there); its records will be lost")
         else:
             self._block(

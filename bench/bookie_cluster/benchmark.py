@@ -1,4 +1,4 @@
-"""Our copy of ledgers beside BookKeeper's own Java client: `python -m bench.bookie_cluster.benchmark` (see `bench/README.md`)."""
+"""Our copy of ledgers beside BookKeeper's own Java client: `make bench-bookie` (see `bench/README.md`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.lifecycle.machine import machine, positive
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.provision import Toolchain, provision
 
-_OUT = Path(__file__).parent / "out"
+_OUT = Path(__file__).parents[1] / "out"
 _WARM_UP = 3
 
 
@@ -50,9 +50,9 @@ def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults)
                         f"{kind.name} {number}: {one.copier} {rate:,.0f} entries/s, {one.cpu_seconds['client']:.2f} s"
                     )
             if kind is KINDS[0]:
-                for lanes in range(1, (os.cpu_count() or 1) + 1):
-                    results.scaling[lanes] = bench.copy_by_jobs(lanes)
-                    _tell(f"{lanes} jobs at once: {results.scaling[lanes]:,.0f} entries/s")
+                for parallelism in range(1, (os.cpu_count() or 1) + 1):
+                    results.scaling[parallelism] = bench.copy_by_jobs(parallelism)
+                    _tell(f"{parallelism} jobs at once: {results.scaling[parallelism]:,.0f} entries/s")
 
 
 def _measure_pause(tools: Toolchain) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Our copy of ledgers in processes, as a Spark executor runs it: `python -m bench.bookie_cluster.ours SOURCE TARGET STORE`.
+"""Our copy of ledgers in processes, as a Spark executor runs it: `… ours SOURCE TARGET STORE`.
 
 SOURCE and TARGET are metadata service URIs, STORE is the metadata store that holds the claim. Prints READY, and then
 for each line of its standard input one line of JSON:
@@ -20,13 +20,13 @@ from contextlib import ExitStack
 
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy import copy_batch
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_LEDGERS, LedgerPair, batches
-from spark.bookie_cluster.tasks import Hands, at_work
+from spark.bookie_cluster.tasks import BrokerOperator, at_work
 from spark.engine import SparkEngine
 
 CLAIM = "/bench/claim"
@@ -37,7 +37,7 @@ class OursFailed(Exception):
 
 
 _HANDS = ExitStack()
-_held: list[Hands] = []
+_held: list[BrokerOperator] = []
 
 
 def _take_hands(pair: LedgerPair) -> None:
@@ -57,8 +57,8 @@ class Copier:
         hands: what one task works with.
     """
 
-    def __init__(self, pair: LedgerPair, hands: Hands) -> None:
-        self._pair, self._hands = pair, hands
+    def __init__(self, pair: LedgerPair, broker_operator: BrokerOperator) -> None:
+        self._pair, self._hands = pair, broker_operator
         self._engine: SparkEngine | None = None
         self._lanes = 0
         # As a Spark executor: one process for each core, up and connected.
@@ -93,11 +93,11 @@ class Copier:
         ledger_jobs.copy(self._engine, self._pair, packed, tag="bench", on_outcomes=note)
         return outcomes
 
-    def start_session(self, lanes: int) -> None:
+    def start_session(self, parallelism: int) -> None:
         """Start a Spark session with so many lanes, in place of the one before."""
         self.close()
-        self._lanes = lanes
-        self._engine = SparkEngine(f"local[{lanes}]")
+        self._lanes = parallelism
+        self._engine = SparkEngine(f"local[{parallelism}]")
         self._engine.start()
 
     def close(self) -> None:
@@ -131,8 +131,8 @@ def main(arguments: Sequence[str]) -> None:
         store=parse_store_url(store),
         claim=CLAIM,
     )
-    with at_work(pair) as hands:
-        copier = Copier(pair, hands)
+    with at_work(pair) as broker_operator:
+        copier = Copier(pair, broker_operator)
         try:
             print("READY", flush=True)
             for line in sys.stdin:
@@ -145,7 +145,7 @@ def _carry_out(copier: Copier, line: str) -> dict[str, float]:
     what, *numbers = line.split()
     first, ledgers = (int(number) for number in numbers[-2:])
     orders = {"copy": copier.copy, "compare": copier.compare, "jobs": copier.jobs}
-    wanted = Verdict.EQUAL if what == "compare" else Verdict.COPIED
+    wanted = VerbResponse.EQUAL if what == "compare" else VerbResponse.COPIED
     if what == "jobs":
         copier.start_session(int(numbers[0]))
     begun = time.perf_counter()

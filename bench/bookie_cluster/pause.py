@@ -16,7 +16,7 @@ from deploy.devstack.provision import Toolchain
 from deploy.devstack.servers import METADATA_DRIVERS
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic
-from models.bookie_cluster.input import BookieClusterPlan
+from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.report import Report
 
 CLOSED, OPEN = 10_000, 20
@@ -75,7 +75,7 @@ def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> 
 
 
 def _switch(stack: Stack, folder: Path) -> Report:
-    plan = BookieClusterPlan.model_validate(
+    input = BookieClusterInput.model_validate(
         {
             "cluster": "bench",
             "metadata_url": stack.zk_url,
@@ -98,4 +98,4 @@ def _switch(stack: Stack, folder: Path) -> Report:
     }
     with Child([sys.executable, "-m", "cli.app", "worker"], folder / "worker.log", settings) as worker:
         worker.await_line("worker ready", _START_SECONDS)
-        return asyncio.run(execute(stack.temporal_address, "BookieClusterSwitch", plan, plan.workflow_id))
+        return asyncio.run(execute(stack.temporal_address, "BookieClusterSwitch", input, input.workflow_id))

@@ -91,11 +91,11 @@ class CopyBench:
         first = 1 + (number - 1) % self._kind.copies * self._kind.ledgers
         return [self._copy(copier, number, first, compare=compare) for copier in copiers[shift:] + copiers[:shift]]
 
-    def copy_by_jobs(self, lanes: int) -> float:
+    def copy_by_jobs(self, parallelism: int) -> float:
         """Copy all ledgers of the source by Spark jobs, and compare each; returns entries per second."""
         ledgers = self._kind.ledgers * self._kind.copies
         ours = self._children[Copier.OURS]
-        ours.order(f"jobs {lanes} 1 {ledgers}")
+        ours.order(f"jobs {parallelism} 1 {ledgers}")
         figures = ours.figures(_RUN_SECONDS)
         self._delete(1, ledgers)
         return figures["entries"] / figures["seconds"]

@@ -11,7 +11,7 @@ from typing import Any
 
 from deploy.devstack.provision import Toolchain
 
-_ROOT = Path(__file__).resolve().parent.parent
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def machine(tools: Toolchain) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The metadata store migration beside Pulsar's own: `python -m bench.metadata_store.benchmark` (see `bench/README.md`)."""
+"""The metadata store migration beside Pulsar's own: `make bench-metadata` (see `bench/README.md`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deploy.devstack.provision import Toolchain, provision
 from deploy.devstack.stack import Stack, StackSpec
 from models.settings import Settings
 
-_OUT = Path(__file__).parent / "out" / "metadata.json"
+_OUT = Path(__file__).parents[1] / "out" / "metadata.json"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -51,7 +51,7 @@ def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder
             run_folder = folder / name
             run_folder.mkdir()
             with Stores(data, run_folder, tools, ports, options.shards) as stores:
-                figures = bench.metadata_store.measure(side, name, data, stores, run_folder)
+                figures = bench.measure(side, name, data, stores, run_folder)
             shutil.rmtree(run_folder)
             results.runs.append(Run(side, mb, figures))
             _tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")

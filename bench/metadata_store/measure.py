@@ -19,12 +19,12 @@ from bench.metadata_store.flag import FlagWatch
 from bench.metadata_store.peer import Peer
 from bench.metadata_store.results import Side
 from bench.metadata_store.servers import Stores
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import PhaseEntry
 from models.metadata_store.flag import FlagPhase
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 
 _START_SECONDS = 180.0
@@ -85,7 +85,7 @@ class Bench:
         return figures | _cpu("copy", meter)
 
     def _measure_workflow(self, name: str, stores: Stores, logs: Path) -> dict[str, float]:
-        plan = MetadataStorePlan.model_validate(
+        input = MetadataStoreInput.model_validate(
             {"cluster": name, "source": stores.source, "target": stores.target, "validation_window": 0}
         )
         settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
@@ -97,7 +97,7 @@ class Bench:
             participant.await_line("READY", _START_SECONDS)
             worker.await_line("worker ready", _START_SECONDS)
             with Meter({"client": worker.pid, **stores.pids}) as meter:
-                report = asyncio.run(execute(self.temporal, "MetadataStoreMigration", plan, plan.workflow_id))
+                report = asyncio.run(execute(self.temporal, "MetadataStoreMigration", input, input.workflow_id))
             flag.await_completed(_END_SECONDS)
             figures = _blocked(flag, participant)
         figures["total_seconds"] = _total_seconds(report.history)
@@ -106,13 +106,13 @@ class Bench:
         return figures | _cpu("total", meter) | {f"reported_{key}": value for key, value in reported.items()}
 
 
-async def execute(temporal: str, workflow: str, plan: MigrationPlan, workflow_id: str) -> Report:
+async def execute(temporal: str, workflow: str, input: MigrationInput, workflow_id: str) -> Report:
     """Run a migration to its end.
 
     Args:
         temporal: `host:port` of the server.
         workflow: the workflow's type.
-        plan: its input.
+        input: its input.
         workflow_id: its id.
 
     Raises:
@@ -122,7 +122,7 @@ async def execute(temporal: str, workflow: str, plan: MigrationPlan, workflow_id
     try:
         async with asyncio.timeout(_RUN_SECONDS):
             return await client.execute_workflow(
-                workflow, plan, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
+                workflow, input, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
             )
     except WorkflowFailureError as failure:
         raise MigrationFailed(_innermost(failure)) from failure

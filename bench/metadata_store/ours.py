@@ -1,4 +1,4 @@
-"""Our bulk jobs alone, in a process with a Spark session that is up: `python -m bench.metadata_store.ours SOURCE TARGET RECORDS`.
+"""Our bulk jobs alone, in a process with a Spark session that is up: `… ours SOURCE TARGET RECORDS`.
 
 Prints READY, and then for each line of its standard input (`copy` or `compare`) one line of JSON.
 """
@@ -12,7 +12,7 @@ import time
 from clients.store import Record
 from clients.stores import Access, open_writer
 from models.metadata_store.flag import CLAIM, Claim
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
 from models.store_url import parse_store_url
 from spark.engine import SparkEngine
@@ -35,9 +35,9 @@ class Jobs:
     """
 
     def __init__(self, engine: SparkEngine, source: str, target: str, records: int) -> None:
-        plan = MetadataStorePlan(cluster="bench", source=source, target=target)
+        input = MetadataStoreInput(cluster="bench", source=source, target=target)
         self._engine, self._records = engine, records
-        self._pair = Pair(plan.source_url, plan.target_url, Access(), parts=plan.concurrency)
+        self._pair = Pair(input.source_url, input.target_url, Access(), parts=input.concurrency)
 
     def copy(self) -> dict[str, float]:
         """Copy everything.

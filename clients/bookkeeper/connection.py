@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
-from clients.bookkeeper.frame_buffer import Inbox
+from clients.bookkeeper.frame_buffer import FrameBuffer
 from clients.bookkeeper.pending_adds import AddedEntries, RefusedAdd
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
@@ -79,7 +79,7 @@ class BookieConnection:
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
         self._heard = self._loop.waited
-        self._inbox = Inbox()
+        self._inbox = FrameBuffer()
         loop.add(self)
 
     def read(self, ledger_id: int, entry_id: int, on_answer: OnAnswer, *, fence_key: bytes = b"") -> None:

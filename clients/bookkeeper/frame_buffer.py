@@ -9,7 +9,7 @@ _SIZE = 1 << 20
 _LONGEST = 1 << 30
 
 
-class Inbox:
+class FrameBuffer:
     """A buffer that grows with the largest frame.
 
     Attributes:

@@ -47,7 +47,7 @@ class BookieTls(NamedTuple):
         return context
 
 
-class Attendant(Protocol):
+class Pollable(Protocol):
     """A connection, as the loop sees it."""
 
     @property
@@ -84,27 +84,27 @@ class EventLoop:
     def __init__(self) -> None:
         self.waited = 0.0
         self._selector = selectors.DefaultSelector()
-        self._writing: set[Attendant] = set()
-        self._queued: set[Attendant] = set()
+        self._writing: set[Pollable] = set()
+        self._queued: set[Pollable] = set()
 
-    def add(self, connection: Attendant) -> None:
+    def add(self, connection: Pollable) -> None:
         """Begin to wait for a connection."""
         self._selector.register(connection.socket, selectors.EVENT_READ, connection)
 
-    def remove(self, connection: Attendant) -> None:
+    def remove(self, connection: Pollable) -> None:
         """Forget a connection, before its socket is closed."""
         self._writing.discard(connection)
         self._queued.discard(connection)
         self._selector.unregister(connection.socket)
 
-    def want_write(self, connection: Attendant, *, wanted: bool) -> None:
+    def want_write(self, connection: Pollable, *, wanted: bool) -> None:
         """Say whether a connection has something to send that its socket did not take."""
         if wanted != (connection in self._writing):
             (self._writing.add if wanted else self._writing.discard)(connection)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
             self._selector.modify(connection.socket, events, connection)
 
-    def queued(self, connection: Attendant) -> None:
+    def queued(self, connection: Pollable) -> None:
         """Say that a connection has something new to send."""
         self._queued.add(connection)
 
@@ -131,9 +131,9 @@ class EventLoop:
         begun = time.monotonic()
         ready = self._selector.select(max(0.0, min(deadlines) - self.waited))
         self.waited += time.monotonic() - begun
-        active: set[Attendant] = set()
+        active: set[Pollable] = set()
         for key, events in ready:
-            connection: Attendant = key.data
+            connection: Pollable = key.data
             active.add(connection)
             if events & selectors.EVENT_WRITE and connection.socket.fileno() >= 0:
                 connection.send_queued()
@@ -143,7 +143,7 @@ class EventLoop:
             if connection not in active and (deadline := connection.deadline) is not None and deadline <= self.waited:
                 connection.overdue()
 
-    def _connections(self) -> list[Attendant]:
+    def _connections(self) -> list[Pollable]:
         return [key.data for key in self._selector.get_map().values()]
 
     def close(self) -> None:

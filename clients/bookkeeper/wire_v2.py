@@ -61,13 +61,13 @@ def read_error(code: int, doing: str) -> StoreError:
 
 def add_head(body_size: int, master_key: bytes) -> bytes:
     """What stands before a body to add it under the ids that it carries, be the ledger fenced or not."""
-    return _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _word(ADD, RECOVERY_ADD)) + master_key
+    return _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _update_lock(ADD, RECOVERY_ADD)) + master_key
 
 
 def read_request(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> bytes:
     """Ask for one entry; with the ledger's master key the bookie is fenced first."""
     size = _READ_HEAD.size - LENGTH + len(fence_key)
-    return _READ_HEAD.pack(size, _word(READ, FENCE if fence_key else 0), ledger_id, entry_id) + fence_key
+    return _READ_HEAD.pack(size, _update_lock(READ, FENCE if fence_key else 0), ledger_id, entry_id) + fence_key
 
 
 def batch_request(ledger_id: int, first_entry: int, number: int, count: int, size: int) -> bytes:
@@ -81,7 +81,7 @@ def batch_request(ledger_id: int, first_entry: int, number: int, count: int, siz
         size: most bytes of the answer, except that one entry may have more.
     """
     return _BATCH_HEAD.pack(
-        _BATCH_HEAD.size - LENGTH, _word(BATCH_READ, 0), ledger_id, first_entry, number, count, size
+        _BATCH_HEAD.size - LENGTH, _update_lock(BATCH_READ, 0), ledger_id, first_entry, number, count, size
     )
 
 
@@ -103,5 +103,5 @@ def split_bodies(frame: memoryview, position: int) -> list[bytes]:
     return bodies
 
 
-def _word(operation: int, flags: int) -> int:
+def _update_lock(operation: int, flags: int) -> int:
     return 2 << 24 | operation << 16 | flags

@@ -1,6 +1,6 @@
 """Switch a live Pulsar cluster to other bookies on this machine, turn the old ones off, and verify the outcome.
 
-`python -m deploy.demos.bookie_cluster` (`make demo-bookie-switch`) starts two BookKeeper clusters, brokers and a worker,
+`make demo-bookie-switch` starts two BookKeeper clusters, brokers and a worker,
 runs producers and consumers, switches through the `temporal` CLI, checks the outcome, and leaves everything running but
 the old bookies. The exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
 """
@@ -56,7 +56,7 @@ def demo() -> int:
     say(f"{len(topics)} topics on the bookies of cluster a")
     busy = topics[:: len(topics) // BUSY_TOPICS]
     with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic:
-        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run")
+        say(f"from now on {len(traffic.parallelism)} producers and {len(traffic.parallelism)} consumers run")
         traffic.wait_for_more(HISTORY)
         stage.rehearse(_plan(stage))
         before = admin.ledger_counts(topics)

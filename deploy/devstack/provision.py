@@ -105,8 +105,8 @@ class _Provisioner:
         go = [product for product in (self._oxia, self._temporal) if isinstance(product, Product)]
         # Two lanes: Maven's local repository takes one client at a time, and a Go build uses all cores by itself.
         with self._cache.locked(), ThreadPoolExecutor(2) as pool:
-            lanes = [pool.submit(self._lane, products) for products in ([self._pulsar, self._test_server], go)]
-        for lane in lanes:
+            parallelism = [pool.submit(self._lane, products) for products in ([self._pulsar, self._test_server], go)]
+        for lane in parallelism:
             lane.result()
 
     def _lane(self, products: list[Product]) -> None:

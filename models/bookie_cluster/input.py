@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.base import Frozen
-from models.lifecycle.input import MigrationPlan, SourceCleanup
+from models.lifecycle.input import MigrationInput, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url
 
 KIND = "bookie-cluster-switch"
@@ -94,7 +94,7 @@ class Ends(NamedTuple):
         return f"{self.source.name}-to-{self.target.name}"
 
 
-class BookieClusterPlan(MigrationPlan):
+class BookieClusterInput(MigrationInput):
     """Input of `BookieClusterSwitch`.
 
     Attributes:
@@ -140,7 +140,7 @@ class BookieClusterPlan(MigrationPlan):
     full_verify: bool = False
 
     @model_validator(mode="after")
-    def _clusters_fit(self) -> BookieClusterPlan:
+    def _clusters_fit(self) -> BookieClusterInput:
         if self.source.name == self.target.name:
             raise ValueError(f"source and target have the same name, {self.source.name!r}")
         for cluster in (self.source, self.target):

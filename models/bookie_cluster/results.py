@@ -219,8 +219,8 @@ class SwitchCensus(Frozen):
     """
 
     brokers: tuple[str, ...]
-    strays: tuple[str, ...]
-    restamped: int
+    misrouted_ledgers: tuple[str, ...]
+    attributions_set_again: int
     gained: int
     gained_bytes: int
     targets: CleanupTargets

@@ -9,7 +9,7 @@ from pydantic import Field
 from models.lifecycle.base import Frozen
 
 
-class MigrationPlan(Frozen):
+class MigrationInput(Frozen):
     """Base of each migration's input.
 
     Attributes:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from models.lifecycle.status import Undo
-from models.lifecycle.verbs import Verb, Verdict
+from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
 
 
 @dataclass(frozen=True)
-class Rules:
+class PhasePolicy:
     """What an operator may do while a phase runs.
 
     Attributes:
@@ -38,7 +38,7 @@ class Rules:
 class Lifecycle:
     """The state that verbs change, and the judgement over them."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: PhasePolicy) -> None:
         self.rules = rules
         self.ended = False
         self.paused = False
@@ -46,7 +46,7 @@ class Lifecycle:
         self.cleanup_wanted = False
         self.proceed_wanted = False
 
-    def enter(self, rules: Rules) -> None:
+    def enter(self, rules: PhasePolicy) -> None:
         """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
         self.rules = rules
         self.proceed_wanted = False
@@ -54,7 +54,7 @@ class Lifecycle:
         if rules.no_pause:
             self.paused = False
 
-    def revise(self, rules: Rules) -> None:
+    def revise(self, rules: PhasePolicy) -> None:
         """Judge the running phase by other rules from now on; what was taken stays taken."""
         self.rules = rules
 
@@ -83,13 +83,13 @@ class Lifecycle:
         """The verbs that would be accepted now."""
         return tuple(verb for verb in Verb if not self._refusal(verb))
 
-    def judge(self, verb: Verb) -> Verdict:
+    def judge(self, verb: Verb) -> VerbResponse:
         """Say what a verb would do now, without doing it."""
         refusal = self._refusal(verb)
         why = refusal or self._effect(verb)
-        return Verdict(verb=verb, accepted=not refusal, why=why, legal=self.legal())
+        return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
-    def take(self, verb: Verb) -> Verdict:
+    def take(self, verb: Verb) -> VerbResponse:
         """Judge a verb, and let it take effect where it is legal; the verdict names what is legal after it."""
         verdict = self.judge(verb)
         if verdict.accepted:

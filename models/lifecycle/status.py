@@ -85,7 +85,7 @@ class Waiting(Frozen):
     ends_on: tuple[str, ...] = ()
 
 
-class StepNote(Frozen):
+class ProgressReport(Frozen):
     """What a running activity tells its workflow: progress, and what it waits for."""
 
     progress: Progress | None = None

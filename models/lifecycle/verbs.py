@@ -20,14 +20,14 @@ class Verb(StrEnum):
     PROCEED = "proceed"
 
 
-class Steering(Frozen):
+class VerbRequest(Frozen):
     """The argument of the `steer` update: a verb, and why it is given."""
 
     verb: Verb
     reason: str = ""
 
 
-class Verdict(Frozen):
+class VerbResponse(Frozen):
     """The answer to a verb.
 
     Attributes:

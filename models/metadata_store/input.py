@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from models.lifecycle.input import MigrationPlan, SourceCleanup
+from models.lifecycle.input import MigrationInput, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url
 
 KIND = "metadata-store"
@@ -24,7 +24,7 @@ class Mode(StrEnum):
     OFFLINE = "offline"
 
 
-class MetadataStorePlan(MigrationPlan):
+class MetadataStoreInput(MigrationInput):
     """Input of `MetadataStoreMigration`.
 
     Attributes:
@@ -59,7 +59,7 @@ class MetadataStorePlan(MigrationPlan):
     full_verify: bool = False
 
     @model_validator(mode="after")
-    def _stores_fit(self) -> MetadataStorePlan:
+    def _stores_fit(self) -> MetadataStoreInput:
         if self.source_url.overlaps(self.target_url):
             raise ValueError(f"source {self.source} and target {self.target} are, or hold, the same tree")
         if self.mode is Mode.LIVE and self.source_url.scheme != "zk":

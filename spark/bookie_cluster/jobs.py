@@ -65,21 +65,21 @@ def _run(
 ) -> None:
     """Keep as many Spark jobs of one task each running as are allowed, so that a long one holds up no other."""
     waiting = deque(batches)
-    most = max(1, engine.lanes)
+    most = max(1, engine.parallelism)
     running: set[Future[_Done]] = set()
     limit = _FIRST_COST
     with ThreadPoolExecutor(most, thread_name_prefix="ledgers") as pool:
         try:
-            lanes = min(most, max(1, on_outcomes([])))
+            parallelism = min(most, max(1, on_outcomes([])))
             while waiting or running:
-                while waiting and len(running) < lanes:
+                while waiting and len(running) < parallelism:
                     unit = _take(waiting, limit)
-                    running.add(pool.submit(_run_unit, engine, replace(pair, lanes=lanes), unit, task, tag))
+                    running.add(pool.submit(_run_unit, engine, replace(pair, parallelism=parallelism), unit, task, tag))
                 ended, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     outcomes, cost, seconds = future.result()
                     limit = max(1, int(cost / max(seconds, 0.1) * _SECONDS))
-                    lanes = min(most, max(1, on_outcomes(outcomes)))
+                    parallelism = min(most, max(1, on_outcomes(outcomes)))
         except BaseException:
             engine.cancel(tag)
             raise

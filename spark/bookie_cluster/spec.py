@@ -43,7 +43,7 @@ class LedgerPair:
     store: StoreUrl
     claim: str
     attempt: int = 0
-    lanes: int = 1
+    parallelism: int = 1
     source_may_be_down: bool = False
 
 

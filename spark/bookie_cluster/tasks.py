@@ -16,15 +16,15 @@ from clients.store import Record, StoreReader
 from clients.stores import open_reader
 from models.bookie_registry import SwitchClaim
 from spark.bookie_cluster.spec import Batch, LedgerPair
-from spark.fence import Hold, Leash
+from spark.fence import FenceState, WriteFence
 
 
-class Hands(NamedTuple):
+class BrokerOperator(NamedTuple):
     """What a task works with."""
 
     source: Cluster
     target: Cluster
-    leash: Leash
+    leash: WriteFence
 
 
 def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
@@ -51,7 +51,7 @@ def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
 
 
 @contextmanager
-def at_work(pair: LedgerPair) -> Generator[Hands]:
+def at_work(pair: LedgerPair) -> Generator[BrokerOperator]:
     """Connect to both clusters and to the claim, as each task does for itself."""
     with ExitStack() as stack:
         source, target = stack.enter_context(
@@ -68,12 +68,14 @@ def at_work(pair: LedgerPair) -> Generator[Hands]:
         stack.callback(store.close)
         claim = partial(_read_claim, store, pair.claim.encode())
         sleep = partial(rest, source.bookies.loop)
-        yield Hands(source, target, Leash(claim, attempt=pair.attempt, lanes=pair.lanes, sleep=sleep))
+        yield BrokerOperator(
+            source, target, WriteFence(claim, attempt=pair.attempt, parallelism=pair.parallelism, sleep=sleep)
+        )
 
 
-def _read_claim(store: StoreReader, path: bytes) -> Hold | None:
+def _read_claim(store: StoreReader, path: bytes) -> FenceState | None:
     (found,) = store.read([path])
     if not isinstance(found, Record):
         return None
     claim = SwitchClaim.model_validate_json(found.value)
-    return Hold(claim.attempt, claim.throttle)
+    return FenceState(claim.attempt, claim.throttle)

@@ -41,7 +41,7 @@ def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
         StoreConflict: another attempt claimed the target.
         StoreError: a store failed; what was copied stays, and the job can be repeated.
     """
-    pair = replace(pair, lanes=engine.lanes)
+    pair = replace(pair, parallelism=engine.parallelism)
     found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag)
     return Copied(
         records=sum(one.records for one in found),

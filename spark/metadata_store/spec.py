@@ -23,7 +23,7 @@ class Pair:
     target: StoreUrl
     access: Access
     parts: int
-    lanes: int = 1
+    parallelism: int = 1
     attempt: int = 0
 
 

@@ -15,7 +15,7 @@ from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
 from clients.stores import MAX_STEPS, open_reader, open_writer
 from models.metadata_store.flag import CLAIM, Claim
-from spark.fence import Hold, Leash
+from spark.fence import FenceState, WriteFence
 from spark.metadata_store.spec import Copied, Pair, Side, Surveyed
 
 _NUMBERS = Struct(">qqI")
@@ -30,7 +30,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
     records = value_bytes = highest = 0
     try:
-        leash = Leash(partial(_read_claim, target), attempt=pair.attempt, lanes=pair.lanes)
+        leash = WriteFence(partial(_read_claim, target), attempt=pair.attempt, parallelism=pair.parallelism)
         for batch in reader.scan(part):
             chosen: list[Record] = []
             for record in batch:
@@ -195,12 +195,12 @@ def delete_all(pair: Pair, store: str, paths: list[bytes]) -> int:
         writer.close()
 
 
-def _read_claim(target: StoreReader) -> Hold | None:
+def _read_claim(target: StoreReader) -> FenceState | None:
     (found,) = target.read([CLAIM.encode()])
     if not isinstance(found, Record):
         return None
     claim = Claim.model_validate_json(found.value)
-    return Hold(claim.attempt, claim.throttle)
+    return FenceState(claim.attempt, claim.throttle)
 
 
 def _records(pair: Pair, part: Partition, *, of_source: bool) -> Iterator[Record]:

@@ -87,7 +87,7 @@ def stacks(make_stack: MakeStack) -> Generator[StackPool]:
 
 
 @pytest.fixture(scope="session")
-def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultySite]:
+def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultySite]:
     """Temporal, an operator, and a worker whose steps can be held."""
     folder = tmp_path_factory.mktemp("site")
     (folder / "gates").mkdir()
@@ -95,10 +95,10 @@ def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Gene
         stack = opened.enter_context(Stack(StackSpec(temporal=True), folder / "stack", toolchain))
         operator = opened.enter_context(Operator(stack.temporal_address))
         link = opened.enter_context(Proxy(stack.temporal_address))
-        site = FaultySite(folder, stack, operator, Gates(folder / "gates"), link)
-        opened.callback(site.close)
-        site.worker.restart()
-        yield site
+        environment = FaultySite(folder, stack, operator, Gates(folder / "gates"), link)
+        opened.callback(environment.close)
+        environment.worker.restart()
+        yield environment
 
 
 @pytest.fixture

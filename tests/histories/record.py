@@ -16,8 +16,8 @@ from typing import Any, cast
 from deploy.devstack.provision import provision
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.metadata_store.input import KIND as METADATA_STORE
-from tests.histories.bookie_cluster.paths import paths as bookie_cluster
-from tests.histories.metadata_store.paths import paths as metadata_store
+from tests.histories.bookie_cluster import paths as bookie_cluster
+from tests.histories.metadata_store import paths as metadata_store
 from tests.workflows.lifecycle.harness import Harness, Run, harness
 
 FOLDER = Path(__file__).parent

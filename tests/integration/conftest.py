@@ -8,13 +8,13 @@ import pytest
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 
 
 @pytest.fixture(scope="session")
-def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
+def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
     """Where migrations run; it serves any number of clusters, so no test has to wait for Spark's start again."""
     folder = tmp_path_factory.mktemp("site")
     with (
@@ -22,14 +22,14 @@ def site(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Gene
         WorkerProcess(stack.temporal_address, folder) as worker,
         Operator(stack.temporal_address) as operator,
     ):
-        yield Site(stack, worker, operator)
+        yield Environment(stack, worker, operator)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of the worker's log with a failed test."""
     report = yield
-    site = item.funcargs.get("site") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
-    if report.failed and isinstance(site, Site):
-        report.sections.append(("log of the worker", site.worker.story("")))
+    environment = item.funcargs.get("site") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
+    if report.failed and isinstance(environment, Environment):
+        report.sections.append(("log of the worker", environment.worker.story("")))
     return report

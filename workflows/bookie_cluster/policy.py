@@ -7,7 +7,7 @@ from dataclasses import replace
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import SwitchCensus
-from models.lifecycle.policy import Rules
+from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
@@ -17,26 +17,26 @@ WINDOW_OVER = (
 _SHORT = "the step is too short to pause"
 _UNDER_WAY = "the way back is under way"
 
-_COMMON: dict[Phase, Rules] = {
-    Phase.REGISTER: Rules(
+_COMMON: dict[Phase, PhasePolicy] = {
+    Phase.REGISTER: PhasePolicy(
         undo=Undo.FREE,
         undo_cost="nothing is copied yet; a rollback ends the switch, and clusters that are registered stay so",
         no_pause=_SHORT,
     ),
-    Phase.PRECHECK: Rules(
+    Phase.PRECHECK: PhasePolicy(
         undo=Undo.FREE, undo_cost="nothing is copied yet; a rollback ends the switch", no_pause=_SHORT
     ),
-    Phase.BUILD: Rules(
+    Phase.BUILD: PhasePolicy(
         undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copies from the target"
     ),
-    Phase.CLEANUP: Rules(
+    Phase.CLEANUP: PhasePolicy(
         undo=Undo.NONE,
         undo_cost="ledgers deleted from the source are gone; the target holds them",
         no_rollback=WINDOW_OVER,
         no_pause=_SHORT,
         no_cleanup="the cleanup is under way",
     ),
-    Phase.ROLLED_BACK: Rules(
+    Phase.ROLLED_BACK: PhasePolicy(
         undo=Undo.NONE,
         undo_cost=_UNDER_WAY,
         no_rollback=_UNDER_WAY,
@@ -45,14 +45,14 @@ _COMMON: dict[Phase, Rules] = {
     ),
 }
 
-_RESTART: dict[Phase, Rules] = {
+_RESTART: dict[Phase, PhasePolicy] = {
     **_COMMON,
-    Phase.SWITCH: Rules(
+    Phase.SWITCH: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback starts brokers on the source again; nothing is copied back",
         no_pause="brokers are stopped, and a pause would prolong that; `rollback` starts them on the source again",
     ),
-    Phase.PROMOTE: Rules(
+    Phase.PROMOTE: PhasePolicy(
         undo=Undo.COPY_BACK,
         undo_cost=(
             "a rollback stops brokers once more, copies back what the target gained, and starts them on the source"
@@ -60,14 +60,14 @@ _RESTART: dict[Phase, Rules] = {
         no_pause="brokers are being started; what follows is a wait already",
     ),
 }
-_ATTRIBUTION: dict[Phase, Rules] = {
+_ATTRIBUTION: dict[Phase, PhasePolicy] = {
     **_COMMON,
-    Phase.SWITCH: Rules(
+    Phase.SWITCH: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback lets brokers write to the source again at once, and removes the copies from the target",
         no_pause=_SHORT,
     ),
-    Phase.PROMOTE: Rules(
+    Phase.PROMOTE: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost=(
             "a rollback changes the attributions back and copies nothing; the target's copies are deleted after the "
@@ -84,9 +84,9 @@ for _rules in (_RESTART, _ATTRIBUTION):
         gate="the window ends, and the source's ledgers stay as they are",
     )
 
-RULES: dict[Routing, dict[Phase, Rules]] = {Routing.RESTART: _RESTART, Routing.ATTRIBUTION: _ATTRIBUTION}
+POLICIES: dict[Routing, dict[Phase, PhasePolicy]] = {Routing.RESTART: _RESTART, Routing.ATTRIBUTION: _ATTRIBUTION}
 
-DELETION_DELAY = Rules(
+DELETION_DELAY = PhasePolicy(
     undo=Undo.NONE,
     undo_cost="the switch is rolled back; the target's copies wait for their deletion",
     no_rollback="the switch is rolled back already",
@@ -97,7 +97,7 @@ DELETION_DELAY = Rules(
 """After a rollback with routing `attribution`, while the target's copies are kept."""
 
 
-def with_gain(rules: Rules, census: SwitchCensus) -> Rules:
+def with_gain(rules: PhasePolicy, census: SwitchCensus) -> PhasePolicy:
     """The window's rules, with what a rollback would copy back as the census found it."""
     gained = f"{census.gained:,} ledgers with {census.gained_bytes / 1e6:,.1f} MB at the last look"
     return replace(rules, undo_cost=f"{rules.undo_cost} ({gained})") if rules.undo is Undo.COPY_BACK else rules

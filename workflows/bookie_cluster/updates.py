@@ -15,15 +15,15 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Steps
-    from models.bookie_cluster.input import KIND, BookieClusterPlan, Direction, Routing
+    from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
     from models.bookie_cluster.phases import Phase
     from models.bookie_cluster.results import CleanupTargets
     from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange
     from models.bookie_registry import ReadMode
     from models.lifecycle.failures import FailureKind
-    from models.lifecycle.policy import ENDED, Rules
+    from models.lifecycle.policy import ENDED, PhasePolicy
     from models.lifecycle.verbs import Speed, Verb
-    from workflows.bookie_cluster.policy import RULES
+    from workflows.bookie_cluster.policy import POLICIES
     from workflows.lifecycle.migration import Migration
 
 ResultT = TypeVar("ResultT")
@@ -36,7 +36,7 @@ _PROMOTED = (Phase.PROMOTE, Phase.ROLLBACK_WINDOW, Phase.CLEANUP)
 
 
 @dataclass(frozen=True)
-class Trouble:
+class FailedItems:
     """What one step could not do: what these are, some of them (`name: why`), and how many there are."""
 
     what: str
@@ -55,26 +55,26 @@ class Trouble:
         return frozenset(item.partition(":")[0] for item in self.named)
 
 
-class SteeredSwitch(Migration[BookieClusterPlan]):
+class SteeredSwitch(Migration[BookieClusterInput]):
     """The state of a switch, with its query and updates."""
 
-    def __init__(self, plan: BookieClusterPlan) -> None:
-        self.rules: dict[Phase, Rules] = RULES[plan.routing]
+    def __init__(self, input: BookieClusterInput) -> None:
+        self.rules: dict[Phase, PhasePolicy] = POLICIES[input.routing]
         super().__init__(
-            plan, kind=KIND, target=plan.target.name, first=Phase.REGISTER, rules=self.rules[Phase.REGISTER]
+            input, kind=KIND, target=input.target.name, first=Phase.REGISTER, rules=self.rules[Phase.REGISTER]
         )
         self.order: CleanupOrder | None = None
         self.targets: CleanupTargets | None = None
         self.read_mode = ReadMode.DUAL_READ
-        self.words = asyncio.Lock()
-        self._pace = Pace(throttle=plan.throttle, concurrency=plan.migration_concurrency)
+        self.update_lock = asyncio.Lock()
+        self._pace = Pace(throttle=input.throttle, concurrency=input.migration_concurrency)
         self._copying = False
-        self._troubles: dict[str, Trouble] = {}
-        self._accepted: dict[str, Trouble] = {}
+        self._troubles: dict[str, FailedItems] = {}
+        self._accepted: dict[str, FailedItems] = {}
 
     # What could not be done -----------------------------------------------------------------------------------------
 
-    def tell(self, *troubles: Trouble) -> None:
+    def tell(self, *troubles: FailedItems) -> None:
         """Name what could not be done; what was said of the same kind before is outdated."""
         self._troubles.update((trouble.what, trouble) for trouble in troubles)
         self.failed_items = [item for trouble in self._troubles.values() for item in trouble.items]
@@ -86,7 +86,7 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         self._accepted.clear()
         self.tell()
 
-    async def decide(self, *troubles: Trouble, effect: str) -> None:
+    async def decide(self, *troubles: FailedItems, effect: str) -> None:
         """Tell troubles, and wait for the operator's decision if there are some that it has not covered yet."""
         self.tell(*troubles)
         fresh = [trouble for trouble in troubles if self._is_fresh(trouble)]
@@ -96,7 +96,7 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         await self.decision(f"a decision: {listed}", effect)
         self._accepted.update((trouble.what, trouble) for trouble in troubles)
 
-    def _is_fresh(self, trouble: Trouble) -> bool:
+    def _is_fresh(self, trouble: FailedItems) -> bool:
         """Whether it says more than what was decided on; a position whose ledger was given up says nothing new."""
         known = self._accepted.get(trouble.what)
         uncounted = trouble.count > max(len(trouble.named), known.count if known else 0)
@@ -108,7 +108,7 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         """Run a step that copies ledgers, whose pace the operator can change."""
         self._copying = True
         try:
-            return await self.step(step, self.plan, direction, summary=summary)
+            return await self.step(step, self.input, direction, summary=summary)
         finally:
             self._copying = False
 
@@ -141,9 +141,9 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         self._require_copy()
 
     async def _set_pace(self, told: str, **change: float | None) -> None:
-        async with self._word():
+        async with self._update_lock():
             pace = self._pace.model_copy(update=change)
-            await self.step(Steps.set_pace, self.plan, pace, summary=told, total=_WORD)
+            await self.step(Steps.set_pace, self.input, pace, summary=told, total=_WORD)
             self._pace = pace
             self.note(told)
 
@@ -156,11 +156,11 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
     @workflow.update(description="Tell brokers from which clusters to read: DUAL_READ, OLD_CLUSTER_ONLY, …")
     async def set_read_mode(self, change: ReadModeChange) -> ReadModeChange:
         """Change the brokers' read mode (PIP-477, "REST API")."""
-        async with self._word():
+        async with self._update_lock():
             self.check_set_read_mode(change)
             # Set first: a way back restores the mode, also where this word reached some of the brokers only.
             self.read_mode = change.mode
-            await self.step(Steps.set_read_mode, self.plan, change, summary=f"Read mode: {change.mode}", total=_WORD)
+            await self.step(Steps.set_read_mode, self.input, change, summary=f"Read mode: {change.mode}", total=_WORD)
             self.facts["read_mode"] = change.mode
             self.note(f"brokers read {change.mode}")
         return change
@@ -176,9 +176,9 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
     @workflow.update(description="Have brokers close their client of the old cluster, once nothing refers to that.")
     async def close_client(self, closing: ClientClosing) -> ClientClosing:
         """Close the old cluster's client (PIP-477, I5)."""
-        async with self._word():
+        async with self._update_lock():
             self.check_close_client(closing)
-            await self.step(Steps.close_client, self.plan, closing, summary=f"Close {closing.cluster}", total=_WORD)
+            await self.step(Steps.close_client, self.input, closing, summary=f"Close {closing.cluster}", total=_WORD)
             self.note(f"brokers closed their client of {closing.cluster}")
         return closing
 
@@ -206,7 +206,7 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
     async def clean_up(self, order: CleanupOrder) -> CleanupTargets:
         """List what would be deleted; unless it is a dry run, end the window with this order."""
         self.targets = await self.step(
-            Steps.list_targets, self.plan, order, summary="List what a cleanup would delete", total=_LISTING
+            Steps.list_targets, self.input, order, summary="List what a cleanup would delete", total=_LISTING
         )
         if not order.dry_run:
             # The listing took time, in which the window may have ended.
@@ -234,21 +234,21 @@ class SteeredSwitch(Migration[BookieClusterPlan]):
         return next((entry.phase for entry in self.history[-1:] if not entry.ended), "")
 
     @asynccontextmanager
-    async def _word(self) -> AsyncGenerator[None]:
+    async def _update_lock(self) -> AsyncGenerator[None]:
         """One word after the other: each builds on what the one before has set."""
-        async with self.words:
+        async with self.update_lock:
             if self.lifecycle.ended:
                 raise _refused(ENDED)
             yield
 
     def _require_plugin(self) -> None:
-        if self.plan.routing is not Routing.ATTRIBUTION:
+        if self.input.routing is not Routing.ATTRIBUTION:
             raise _refused("routing `restart`: brokers of today read one cluster, and change it by a restart only")
 
     def _require_source(self, cluster: str) -> None:
-        if cluster != self.plan.source.name:
+        if cluster != self.input.source.name:
             raise _refused(
-                f"{cluster!r} is not the cluster that this switch leaves, which is {self.plan.source.name!r}"
+                f"{cluster!r} is not the cluster that this switch leaves, which is {self.input.source.name!r}"
             )
 
 

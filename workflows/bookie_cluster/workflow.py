@@ -9,7 +9,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Steps
-    from models.bookie_cluster.input import BookieClusterPlan, Direction, Routing
+    from models.bookie_cluster.input import BookieClusterInput, Direction, Routing
     from models.bookie_cluster.phases import Phase
     from models.bookie_cluster.results import CopySummary, SwitchPrecheck, TailCopy
     from models.bookie_cluster.updates import CleanupOrder
@@ -18,8 +18,14 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from workflows.bookie_cluster.policy import with_gain
-    from workflows.bookie_cluster.rollback import Reached, ReversibleSwitch, copy_trouble, require_safe, tail_troubles
-    from workflows.bookie_cluster.updates import Trouble
+    from workflows.bookie_cluster.rollback import (
+        CutoverStage,
+        ReversibleSwitch,
+        copy_trouble,
+        require_safe,
+        tail_troubles,
+    )
+    from workflows.bookie_cluster.updates import FailedItems
     from workflows.lifecycle.precheck import not_ready, require_ready
 
 FORWARD = Direction.FORWARD
@@ -34,24 +40,24 @@ class BookieClusterSwitch(ReversibleSwitch):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init
-    def __init__(self, plan: BookieClusterPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, input: BookieClusterInput) -> None:
+        super().__init__(input)
 
     @workflow.run
-    async def run(self, plan: BookieClusterPlan) -> Report:
+    async def run(self, input: BookieClusterInput) -> Report:
         """Run the switch; the report holds figures and certificate."""
-        return await self.carried_out(self._switch(plan))
+        return await self.execute(self._switch(input))
 
-    async def _switch(self, plan: BookieClusterPlan) -> Report:
-        if plan.dry_run:
+    async def _switch(self, input: BookieClusterInput) -> Report:
+        if input.dry_run:
             return await self._plan_only()
-        async with self.way_back(self.roll_back):
+        async with self.rollback_on_failure(self.roll_back):
             await self.phase(Phase.REGISTER, self.rules[Phase.REGISTER], self._register)
             facts = await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)
             require_ready(facts.blockers)
-            restart = plan.routing is Routing.RESTART
+            restart = input.routing is Routing.RESTART
             if self.resumed:
-                self.reached = Reached.DIRECTED
+                self.reached = CutoverStage.DIRECTED
             else:
                 await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build_all if restart else self._build)
                 cut_over = self._cut_over if restart else self._direct_writes
@@ -63,7 +69,7 @@ class BookieClusterSwitch(ReversibleSwitch):
         await self.phase(Phase.CLEANUP, self.rules[Phase.CLEANUP], lambda: self._clean(order))
         return self.report(
             Outcome.DONE_WITH_FAILURES if self.failed_items else Outcome.DONE,
-            f"{plan.cluster} uses {plan.target.name}" + (", with failures" if self.failed_items else ""),
+            f"{input.cluster} uses {input.target.name}" + (", with failures" if self.failed_items else ""),
         )
 
     async def _plan_only(self) -> Report:
@@ -76,18 +82,18 @@ class BookieClusterSwitch(ReversibleSwitch):
     # Registration and precheck (PIP-477, phases 1 and 2) ------------------------------------------------------------
 
     async def _register(self) -> None:
-        names = f"{self.plan.source.name} and {self.plan.target.name}"
-        registration = await self.step(Steps.register, self.plan, summary=f"{names} stand in the registry")
+        names = f"{self.input.source.name} and {self.input.target.name}"
+        registration = await self.step(Steps.register, self.input, summary=f"{names} stand in the registry")
         self.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.resumed = registration.committed
         if self.resumed:
             self.note("an earlier run was ended from outside behind its commit; this one goes on there")
 
     async def _precheck(self) -> SwitchPrecheck:
-        if self.plan.skip_idgen_precheck:
+        if self.input.skip_idgen_precheck:
             self.facts["ids_checked"] = False
             self.alarm(LAB_ONLY)
-        facts = await self.step(Steps.precheck, self.plan, summary="Look for what would stop the switch")
+        facts = await self.step(Steps.precheck, self.input, summary="Look for what would stop the switch")
         self.facts["precheck"] = facts.model_dump(mode="json")
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
@@ -96,8 +102,8 @@ class BookieClusterSwitch(ReversibleSwitch):
     # Build (phase 4), while brokers serve ---------------------------------------------------------------------------
 
     async def _build(self) -> CopySummary:
-        self.reached = Reached.COPIES
-        if self.plan.advance_ids:
+        self.reached = CutoverStage.COPIES
+        if self.input.advance_ids:
             await self._advance_ids()
         return await self._copy_closed()
 
@@ -116,14 +122,14 @@ class BookieClusterSwitch(ReversibleSwitch):
     # Switch and promote with routing `restart`: brokers are stopped in between ---------------------------------------
 
     async def _cut_over(self) -> None:
-        self.reached = Reached.BROKERS_STOPPED
+        self.reached = CutoverStage.BROKERS_STOPPED
         stopped = await self.stop_brokers(FORWARD)
-        async with self.deadline("longest pause", self.plan.pause_deadline, since=stopped.since):
+        async with self.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
             await self._require_ids()
             tail = await self.copy_tail(FORWARD)
             self._figure_tail(tail)
             await self.decide(*tail_troubles(tail), effect="brokers start on the target without these")
-            self.reached = Reached.DIRECTED
+            self.reached = CutoverStage.DIRECTED
             directive = await self.set_target(FORWARD)
         self.figures["pause_seconds"] = pause = (directive.at - stopped.since).total_seconds()
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time without any broker", "s")
@@ -140,12 +146,12 @@ class BookieClusterSwitch(ReversibleSwitch):
 
     async def _direct_writes(self) -> None:
         await self._require_ids()
-        self.reached = Reached.DIRECTED
+        self.reached = CutoverStage.DIRECTED
         await self.set_target(FORWARD)
 
     async def _promote_copies(self) -> None:
         await self._copy_closed()
-        self.reached = Reached.PROMOTED
+        self.reached = CutoverStage.PROMOTED
         done = await self.promote(FORWARD)
         self.figures.update(
             promoted_schemas=done.schemas,
@@ -163,29 +169,29 @@ class BookieClusterSwitch(ReversibleSwitch):
     # Ids (invariant I11) --------------------------------------------------------------------------------------------
 
     async def _require_ids(self) -> None:
-        if self.plan.skip_idgen_precheck:
+        if self.input.skip_idgen_precheck:
             return
-        check = await self.step(Steps.check_ids, self.plan, FORWARD, summary="Are new ids above all in use?")
-        if not check.safe and self.plan.advance_ids:
+        check = await self.step(Steps.check_ids, self.input, FORWARD, summary="Are new ids above all in use?")
+        if not check.safe and self.input.advance_ids:
             await self._advance_ids()
         else:
-            require_safe(check, self.plan.target)
+            require_safe(check, self.input.target)
 
     async def _advance_ids(self) -> None:
-        summary = f"Lift {self.plan.target.name}'s ids above all in use"
-        check = await self.step(Steps.advance_ids, self.plan, FORWARD, summary=summary)
-        require_safe(check, self.plan.target)
-        self.note(f"the next ledger of {self.plan.target.name} gets the id {check.next_id:,}")
+        summary = f"Lift {self.input.target.name}'s ids above all in use"
+        check = await self.step(Steps.advance_ids, self.input, FORWARD, summary=summary)
+        require_safe(check, self.input.target)
+        self.note(f"the next ledger of {self.input.target.name} gets the id {check.next_id:,}")
 
     # Window and cleanup (phases 6 and 7) ----------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        await self.window("rollback", self.plan.rollback_window, check=self._take_census)
+        await self.window("rollback", self.input.rollback_window, check=self._take_census)
 
     async def _take_census(self) -> None:
         census = await self.try_step(
             Steps.take_census,
-            self.plan,
+            self.input,
             summary="Who uses which cluster?",
             total=_LOOK,
             otherwise="it could not be seen who uses which cluster",
@@ -195,50 +201,50 @@ class BookieClusterSwitch(ReversibleSwitch):
         self.targets = census.targets
         self.facts.update(
             brokers=list(census.brokers),
-            strays=list(census.strays),
+            misrouted_ledgers=list(census.misrouted_ledgers),
             gained_ledgers=census.gained,
             gained_bytes=census.gained_bytes,
         )
-        if census.restamped:
-            self.note(f"{census.restamped:,} attributions that brokers had dropped were set again")
+        if census.attributions_set_again:
+            self.note(f"{census.attributions_set_again:,} attributions that brokers had dropped were set again")
         self.lifecycle.revise(with_gain(self.rules[Phase.ROLLBACK_WINDOW], census))
         self.publish()
 
     def _cleanup_order(self) -> CleanupOrder | None:
         """What the end of the window asks to delete; None to delete nothing."""
-        own = CleanupOrder(src_cluster=self.plan.source.name)
+        own = CleanupOrder(src_cluster=self.input.source.name)
         if self.lifecycle.proceed_wanted:
             return None
         if self.lifecycle.cleanup_wanted and self.order:
             return self.order
-        asked = self.lifecycle.cleanup_wanted or self.plan.cleanup_at_window_end
-        return own if asked and self.plan.cleanup is SourceCleanup.REMOVE else None
+        asked = self.lifecycle.cleanup_wanted or self.input.cleanup_at_window_end
+        return own if asked and self.input.cleanup is SourceCleanup.REMOVE else None
 
     async def _clean(self, order: CleanupOrder | None) -> None:
         """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
         try:
-            await self.step(Steps.flip_statuses, self.plan, summary="The target becomes ACTIVE in the registry")
+            await self.step(Steps.flip_statuses, self.input, summary="The target becomes ACTIVE in the registry")
             if order:
                 await self._delete(order)
             else:
-                self.note(f"the ledgers of {self.plan.source.name} were left as they are")
+                self.note(f"the ledgers of {self.input.source.name} were left as they are")
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            self.tell(Trouble("cleanups", (f"cleanup: {error.cause or error}",), 1))
+            self.tell(FailedItems("cleanups", (f"cleanup: {error.cause or error}",), 1))
         finally:
             await self.release()
 
     async def _delete(self, order: CleanupOrder) -> None:
         self.targets = targets = await self.step(
-            Steps.list_targets, self.plan, order, summary="List what will be deleted"
+            Steps.list_targets, self.input, order, summary="List what will be deleted"
         )
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
-        most = min((n for n in (order.max_deletions, self.plan.max_deletions) if n is not None), default=None)
+        most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
         deleted, left = 0, targets.ledgers
         while left and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
-            part = await self.step(Steps.delete_ledgers, self.plan, rest, summary="Delete a part of them")
+            part = await self.step(Steps.delete_ledgers, self.input, rest, summary="Delete a part of them")
             deleted, left = deleted + part.deleted, part.left if part.deleted else 0
             self.figures["deleted_from_source"] = deleted
         if part_left := targets.ledgers - deleted:
@@ -259,8 +265,8 @@ class BookieClusterSwitch(ReversibleSwitch):
             }
         )
         self.certificate.update(
-            source=self.plan.source.metadataServiceUri,
-            target=self.plan.target.metadataServiceUri,
+            source=self.input.source.metadataServiceUri,
+            target=self.input.target.metadataServiceUri,
             method="every entry's bytes, read back from the target; every ledger's metadata",
         )
         self.certificate[f"compared_entries_in_{phase}"] = done.compared
@@ -277,7 +283,7 @@ class BookieClusterSwitch(ReversibleSwitch):
             return not_ready(facts.blockers)
         ledgers = f"{facts.survey.ledgers:,} ledgers" if facts.survey else "ledgers"
         copying = f"ready: about {facts.estimated_copy_seconds:.0f} s of copying {ledgers} beside the traffic"
-        if self.plan.routing is Routing.ATTRIBUTION:
+        if self.input.routing is Routing.ATTRIBUTION:
             return f"{copying} ({facts.estimate_basis})"
         pause = f"about {facts.estimated_pause_seconds:.0f} s between the brokers' stop and start"
         return f"{copying}, then {pause} ({facts.estimate_basis})"

@@ -21,11 +21,11 @@ from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
-    from models.lifecycle.policy import Rules
+    from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome, PhaseEntry
     from workflows.lifecycle.timers import Bounded, Interrupted
-    from workflows.lifecycle.verbs import PlanT
+    from workflows.lifecycle.verbs import InputT
 
 ResultT = TypeVar("ResultT")
 
@@ -51,7 +51,7 @@ _SHORTEST_PATIENCE = timedelta(seconds=5)
 _LONGEST_PATIENCE = timedelta(minutes=10)
 
 
-class Migration(Bounded[PlanT]):
+class Migration(Bounded[InputT]):
     """Base of all migration workflows.
 
     A subclass calls `super().__init__` in its `@workflow.init`, and runs its phases inside `carried_out`.
@@ -60,7 +60,7 @@ class Migration(Bounded[PlanT]):
     # Phases ---------------------------------------------------------------------------------------------------------
 
     async def phase(
-        self, phase: str, rules: Rules, work: Callable[[], Awaitable[ResultT]], *, undoing: bool = False
+        self, phase: str, rules: PhasePolicy, work: Callable[[], Awaitable[ResultT]], *, undoing: bool = False
     ) -> ResultT:
         """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
 
@@ -72,10 +72,10 @@ class Migration(Bounded[PlanT]):
         if undoing:
             self.lifecycle.undo()
         else:
-            await self.hold_while_paused()
+            await self.wait_if_paused()
         entry = self._enter(phase, rules)
         try:
-            result = await (self._whatever_comes(work) if undoing else self.unless_interrupted(work()))
+            result = await (self.run_shielded(work) if undoing else self.unless_interrupted(work()))
         except Interrupted as stop:
             self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
             raise
@@ -139,7 +139,7 @@ class Migration(Bounded[PlanT]):
             return None
 
     @asynccontextmanager
-    async def way_back(self, undo: Callable[[str], Awaitable[bool]]) -> AsyncGenerator[None]:
+    async def rollback_on_failure(self, undo: Callable[[str], Awaitable[bool]]) -> AsyncGenerator[None]:
         """Undo what the phases inside did when they fail, are interrupted, or the workflow is cancelled.
 
         Args:
@@ -154,7 +154,7 @@ class Migration(Bounded[PlanT]):
             self.lifecycle.commit()
             self.note("the migration had been committed before it was interrupted, and goes on")
 
-    async def carried_out(self, work: Awaitable[Report]) -> Report:
+    async def execute(self, work: Awaitable[Report]) -> Report:
         """Run the whole migration and give it its end: report, rollback or typed failure."""
         _upsert(KIND_KEY.value_set(self.kind), TARGET_KEY.value_set(self.target))
         try:
@@ -181,7 +181,7 @@ class Migration(Bounded[PlanT]):
         """The migration's result."""
         return Report(
             kind=self.kind,
-            cluster=self.plan.cluster,
+            cluster=self.input.cluster,
             outcome=outcome,
             summary=summary,
             history=self.history,
@@ -193,7 +193,7 @@ class Migration(Bounded[PlanT]):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _enter(self, phase: str, rules: Rules) -> PhaseEntry:
+    def _enter(self, phase: str, rules: PhasePolicy) -> PhaseEntry:
         self.lifecycle.enter(rules)
         self._progress = self._waiting = self._step_waiting = None
         entry = PhaseEntry(phase=phase, started=workflow.now(), undo=rules.undo)
@@ -217,7 +217,7 @@ class Migration(Bounded[PlanT]):
         self._waiting = self._step_waiting = None
         self.publish()
 
-    async def _whatever_comes(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def run_shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
         task = asyncio.ensure_future(self._repeat(work))
         while not task.done():

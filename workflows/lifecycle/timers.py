@@ -12,7 +12,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.verbs import Operated, PlanT
+    from workflows.lifecycle.verbs import InputT, OperatorHandlers
 
 ResultT = TypeVar("ResultT")
 
@@ -28,7 +28,7 @@ class Interrupted(Exception):
         self.by_operator = by_operator
 
 
-class Bounded(Operated[PlanT]):
+class Bounded(OperatorHandlers[InputT]):
     """A migration that waits for people and for time."""
 
     async def window(
@@ -87,14 +87,14 @@ class Bounded(Operated[PlanT]):
 
         A pause before it is no part. The time counts from `since`, by default from now on.
         """
-        await self.hold_while_paused()
+        await self.wait_if_paused()
         self.deadlines[name] = (since or workflow.now()) + length
         try:
             yield
         finally:
             self.deadlines.pop(name, None)
 
-    async def hold_while_paused(self) -> None:
+    async def wait_if_paused(self) -> None:
         """Wait for `resume`.
 
         Raises:

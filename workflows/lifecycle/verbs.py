@@ -11,20 +11,20 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
-    from models.lifecycle.input import MigrationPlan
-    from models.lifecycle.policy import Lifecycle, Rules
-    from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, StepNote, Waiting
-    from models.lifecycle.verbs import Steering, Verb, Verdict, WindowChange
+    from models.lifecycle.input import MigrationInput
+    from models.lifecycle.policy import Lifecycle, PhasePolicy
+    from models.lifecycle.status import Outcome, PhaseEntry, Progress, ProgressReport, Status, Waiting
+    from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse, WindowChange
     from workflows.lifecycle.details import render
 
-PlanT = TypeVar("PlanT", bound=MigrationPlan)
+InputT = TypeVar("InputT", bound=MigrationInput)
 
 
-class Operated(Generic[PlanT]):
+class OperatorHandlers(Generic[InputT]):
     """The state of a migration, with its query, signals and updates."""
 
-    def __init__(self, plan: PlanT, *, kind: str, target: str, first: str, rules: Rules) -> None:
-        self.plan = plan
+    def __init__(self, input: InputT, *, kind: str, target: str, first: str, rules: PhasePolicy) -> None:
+        self.input = input
         self.kind = kind
         self.target = target
         self.lifecycle = Lifecycle(rules)
@@ -51,7 +51,7 @@ class Operated(Generic[PlanT]):
         rules = self.lifecycle.rules
         return Status(
             kind=self.kind,
-            cluster=self.plan.cluster,
+            cluster=self.input.cluster,
             target=self.target,
             phase=self.history[-1].phase if self.history else self._first,
             outcome=self.outcome,
@@ -110,20 +110,22 @@ class Operated(Generic[PlanT]):
         """Take the verb `proceed`."""
         self._take(Verb.PROCEED, reason)
 
-    @workflow.signal(name="step_note", description="Sent by the migration's own steps: progress and reasons to wait.")
-    def step_note(self, note: StepNote) -> None:
+    @workflow.signal(
+        name="report_progress", description="Sent by the migration's own steps: progress and reasons to wait."
+    )
+    def report_progress(self, note: ProgressReport) -> None:
         """Show what a running step reports."""
         self._progress = note.progress or self._progress
         self._step_waiting = waiting(note.waiting_for, before=self._step_waiting) if note.waiting_for else None
         self.publish()
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
-    def steer(self, steering: Steering) -> Verdict:
+    def steer(self, steering: VerbRequest) -> VerbResponse:
         """Take a verb and answer."""
         return self._take(steering.verb, steering.reason)
 
     @steer.validator
-    def check_steer(self, steering: Steering) -> None:
+    def check_steer(self, steering: VerbRequest) -> None:
         """Refuse an illegal verb before it enters the history."""
         verdict = self.lifecycle.judge(steering.verb)
         if not verdict.accepted:
@@ -143,7 +145,7 @@ class Operated(Generic[PlanT]):
         if "window" not in self.deadlines:
             raise ApplicationError("no window is open", type=FailureKind.REFUSED)
 
-    def _take(self, verb: Verb, reason: str) -> Verdict:
+    def _take(self, verb: Verb, reason: str) -> VerbResponse:
         verdict = self.lifecycle.take(verb)
         because = f" ({reason})" if reason else ""
         self.note(f"{verb}{because}: {verdict.why}" if verdict.accepted else f"{_refusal(verdict)}{because}")
@@ -155,7 +157,7 @@ class Operated(Generic[PlanT]):
         self._waiting = waiting(why, until=until, ends_on=ends_on, before=self._waiting)
 
     def _labels(self, **more: str) -> dict[str, str | int | float | bool]:
-        return {"kind": self.kind, "cluster": self.plan.cluster, **more}
+        return {"kind": self.kind, "cluster": self.input.cluster, **more}
 
 
 def waiting(why: str, *, until: datetime | None = None, ends_on: Sequence[str] = (), before: Waiting | None) -> Waiting:
@@ -164,6 +166,6 @@ def waiting(why: str, *, until: datetime | None = None, ends_on: Sequence[str] =
     return Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
 
 
-def _refusal(verdict: Verdict) -> str:
+def _refusal(verdict: VerbResponse) -> str:
     legal = ", ".join(verdict.legal) or "none"
     return f"{verdict.verb} refused: {verdict.why}. Legal now: {legal}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.lifecycle.policy import Rules
+from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.status import Undo
 from models.metadata_store.phases import Phase
 
@@ -13,22 +13,22 @@ AFTER_COMMIT = (
 _BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` gives them back"
 _SHORT = "the step is too short to pause"
 
-RULES: dict[Phase, Rules] = {
-    Phase.PRECHECK: Rules(
+POLICIES: dict[Phase, PhasePolicy] = {
+    Phase.PRECHECK: PhasePolicy(
         undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=_SHORT
     ),
-    Phase.PRE_COPY: Rules(
+    Phase.PRE_COPY: PhasePolicy(
         undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
     ),
-    Phase.PREPARATION: Rules(
+    Phase.PREPARATION: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",
         no_pause=_BLOCKED,
     ),
-    Phase.COMPLETED: Rules(
+    Phase.COMPLETED: PhasePolicy(
         undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=_SHORT
     ),
-    Phase.VALIDATION: Rules(
+    Phase.VALIDATION: PhasePolicy(
         undo=Undo.COPY_BACK,
         undo_cost=AFTER_COMMIT,
         no_rollback=AFTER_COMMIT,
@@ -36,22 +36,22 @@ RULES: dict[Phase, Rules] = {
         no_cleanup="",
         gate="the window ends, and the source stays as it is",
     ),
-    Phase.CLEANUP: Rules(
+    Phase.CLEANUP: PhasePolicy(
         undo=Undo.NONE,
         undo_cost="records removed from the source are gone; the target holds them all",
         no_rollback=AFTER_COMMIT,
         no_pause=_SHORT,
         no_cleanup="the cleanup is under way",
     ),
-    Phase.FAILED: Rules(
+    Phase.FAILED: PhasePolicy(
         undo=Undo.NONE,
         undo_cost="the way back is under way",
         no_rollback="the way back is under way",
         no_pause="the way back is under way",
     ),
 }
-RULES[Phase.COPYING] = RULES[Phase.VERIFY] = RULES[Phase.PREPARATION]
+POLICIES[Phase.COPYING] = POLICIES[Phase.VERIFY] = POLICIES[Phase.PREPARATION]
 
-OFFLINE_COPY = Rules(
+OFFLINE_COPY = PhasePolicy(
     undo=Undo.FREE, undo_cost="the source is only read; a rollback removes the copy from the target", no_pause=_SHORT
 )

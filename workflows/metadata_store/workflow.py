@@ -15,12 +15,12 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from models.lifecycle.verbs import Speed
-    from models.metadata_store.input import KIND, MetadataStorePlan, Mode
+    from models.metadata_store.input import KIND, MetadataStoreInput, Mode
     from models.metadata_store.phases import Phase
     from models.metadata_store.results import Census, ChangeCopy, Precheck, PreCopy, Verification
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.metadata_store.policy import OFFLINE_COPY, RULES
+    from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
@@ -30,51 +30,53 @@ _THROTTLING = timedelta(seconds=30)
 
 
 @workflow.defn
-class MetadataStoreMigration(Migration[MetadataStorePlan]):
+class MetadataStoreMigration(Migration[MetadataStoreInput]):
     """Move a Pulsar cluster's metadata to another store (PIP-454)."""
 
     @workflow.init
-    def __init__(self, plan: MetadataStorePlan) -> None:
-        super().__init__(plan, kind=KIND, target=plan.target, first=Phase.PRECHECK, rules=RULES[Phase.PRECHECK])
+    def __init__(self, input: MetadataStoreInput) -> None:
+        super().__init__(input, kind=KIND, target=input.target, first=Phase.PRECHECK, rules=POLICIES[Phase.PRECHECK])
         self._records = 0
         self._pre: PreCopy | None = None
 
     @workflow.run
-    async def run(self, plan: MetadataStorePlan) -> Report:
+    async def run(self, input: MetadataStoreInput) -> Report:
         """Run the migration; the report holds figures and certificate."""
-        return await self.carried_out(self._migrate(plan))
+        return await self.execute(self._migrate(input))
 
-    async def _migrate(self, plan: MetadataStorePlan) -> Report:
-        facts = await self.phase(Phase.PRECHECK, RULES[Phase.PRECHECK], self._precheck)
-        if plan.dry_run:
+    async def _migrate(self, input: MetadataStoreInput) -> Report:
+        facts = await self.phase(Phase.PRECHECK, POLICIES[Phase.PRECHECK], self._precheck)
+        if input.dry_run:
             self.figures["blockers"] = len(facts.blockers)
             return self.report(Outcome.PLANNED, _plan_summary(facts))
         require_ready(facts.blockers)
-        async with self.way_back(self._fail):
-            if plan.mode is Mode.LIVE:
-                await self._move_live(plan)
+        async with self.rollback_on_failure(self._fail):
+            if input.mode is Mode.LIVE:
+                await self._move_live(input)
             else:
                 await self._move_offline()
-        await self._watch_and_clean(plan)
-        return self.report(Outcome.DONE, f"the metadata of {plan.cluster} is in {plan.target}")
+        await self._watch_and_clean(input)
+        return self.report(Outcome.DONE, f"the metadata of {input.cluster} is in {input.target}")
 
     # The phases of PIP-454, in its order ----------------------------------------------------------------------------
 
-    async def _move_live(self, plan: MetadataStorePlan) -> None:
-        pre = await self.phase(Phase.PRE_COPY, RULES[Phase.PRE_COPY], self._pre_copy)
-        async with self.deadline("longest time with writes blocked", plan.blocked_deadline):
-            await self.phase(Phase.PREPARATION, RULES[Phase.PREPARATION], lambda: self._prepare(pre))
-            await self.phase(Phase.COPYING, RULES[Phase.COPYING], lambda: self._copy_changes(pre))
-            await self.phase(Phase.VERIFY, RULES[Phase.VERIFY], lambda: self._verify(pre))
-            await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(pre))
+    async def _move_live(self, input: MetadataStoreInput) -> None:
+        pre = await self.phase(Phase.PRE_COPY, POLICIES[Phase.PRE_COPY], self._pre_copy)
+        async with self.deadline("longest time with writes blocked", input.blocked_deadline):
+            await self.phase(Phase.PREPARATION, POLICIES[Phase.PREPARATION], lambda: self._prepare(pre))
+            await self.phase(Phase.COPYING, POLICIES[Phase.COPYING], lambda: self._copy_changes(pre))
+            await self.phase(Phase.VERIFY, POLICIES[Phase.VERIFY], lambda: self._verify(pre))
+            await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(pre))
 
     async def _move_offline(self) -> None:
         copied = await self.phase(Phase.COPYING, OFFLINE_COPY, self._copy_whole)
         await self.phase(Phase.VERIFY, OFFLINE_COPY, lambda: self._verify(copied))
-        await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(copied))
+        await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(copied))
 
     async def _precheck(self) -> Precheck:
-        facts = await self.step(Steps.precheck, self.plan, summary=f"Check {self.plan.source} and {self.plan.target}")
+        facts = await self.step(
+            Steps.precheck, self.input, summary=f"Check {self.input.source} and {self.input.target}"
+        )
         self.facts["precheck"] = facts.model_dump(mode="json")
         self._records = facts.survey.records if facts.survey else 0
         for warning in facts.warnings:
@@ -82,14 +84,14 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         return facts
 
     async def _pre_copy(self) -> PreCopy:
-        pre = await self.step(Steps.pre_copy, self.plan, self._records, summary="Copy and compare while brokers write")
+        pre = await self.step(Steps.pre_copy, self.input, self._records, summary="Copy and compare while brokers write")
         self._note_copy(pre)
         self._pre = pre
         return pre
 
     async def _copy_whole(self) -> PreCopy:
         copied = await self.step(
-            Steps.copy_whole, self.plan, self._records, summary="Copy and compare; all services are stopped"
+            Steps.copy_whole, self.input, self._records, summary="Copy and compare; all services are stopped"
         )
         self._note_copy(copied)
         return copied
@@ -97,7 +99,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _prepare(self, pre: PreCopy) -> None:
         ready = await self.step(
             Steps.prepare,
-            self.plan,
+            self.input,
             summary="Brokers and bookies recreate their ephemerals in the target",
             queue=pre.worker_queue,
         )
@@ -106,7 +108,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
 
     async def _copy_changes(self, pre: PreCopy) -> ChangeCopy:
         changes = await self.step(
-            Steps.copy_changes, self.plan, pre, summary="Copy what changed since PRE_COPY", queue=pre.worker_queue
+            Steps.copy_changes, self.input, pre, summary="Copy what changed since PRE_COPY", queue=pre.worker_queue
         )
         self.figures.update(
             changes_known_by=changes.by,
@@ -122,14 +124,14 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _verify(self, pre: PreCopy) -> Verification:
         result = await self.step(
             Steps.verify,
-            self.plan,
+            self.input,
             pre,
             summary="Compare what was copied while writes were blocked",
             queue=pre.worker_queue,
         )
         self.certificate.update(
-            source=self.plan.source,
-            target=self.plan.target,
+            source=self.input.source,
+            target=self.input.target,
             compared_in_pre_copy=pre.compared,
             compared_while_blocked=result.compared,
             compared_whole_while_blocked=result.whole,
@@ -144,7 +146,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _complete(self, pre: PreCopy) -> None:
         done = await self.step(
             Steps.complete,
-            self.plan,
+            self.input,
             pre,
             summary="Commit: the flag becomes COMPLETED; late writes are followed",
             queue=pre.worker_queue,
@@ -161,8 +163,10 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         """The way back before COMPLETED (PIP-454, "Failure Handling"); True if the commit had happened after all."""
         restored = await self.phase(
             Phase.FAILED,
-            RULES[Phase.FAILED],
-            lambda: self.step(Steps.give_back, self.plan, cause, summary="Give metadata writes back to the source"),
+            POLICIES[Phase.FAILED],
+            lambda: self.step(
+                Steps.unblock_writes, self.input, cause, summary="Give metadata writes back to the source"
+            ),
             undoing=True,
         )
         self.figures["blocked_seconds"] = restored.blocked_seconds
@@ -172,7 +176,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         self.note(f"the source is in charge (flag: {restored.flag})")
         try:
             removed = await self.step(
-                Steps.clear_target, self.plan, summary="Remove the copy from the target", total=_CLEARING
+                Steps.clear_target, self.input, summary="Remove the copy from the target", total=_CLEARING
             )
         except ActivityError:
             self.note("the copy could not be removed from the target; the next start of this migration uses it")
@@ -184,18 +188,18 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def _finish(self) -> None:
         """Do what the commit that was interrupted had not done yet: late writes, the second flag, our record."""
         if pre := self._pre:
-            await self.phase(Phase.COMPLETED, RULES[Phase.COMPLETED], lambda: self._complete(pre), undoing=True)
+            await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(pre), undoing=True)
 
     # After the commit -----------------------------------------------------------------------------------------------
 
-    async def _watch_and_clean(self, plan: MetadataStorePlan) -> None:
-        rules = RULES[Phase.VALIDATION]
-        await self.phase(Phase.VALIDATION, rules, lambda: self._validate(plan.validation_window))
-        asked = self.lifecycle.cleanup_wanted or (plan.cleanup_at_window_end and not self.lifecycle.proceed_wanted)
-        if asked and plan.cleanup is SourceCleanup.REMOVE:
-            await self.phase(Phase.CLEANUP, RULES[Phase.CLEANUP], self._clean_source)
+    async def _watch_and_clean(self, input: MetadataStoreInput) -> None:
+        rules = POLICIES[Phase.VALIDATION]
+        await self.phase(Phase.VALIDATION, rules, lambda: self._validate(input.validation_window))
+        asked = self.lifecycle.cleanup_wanted or (input.cleanup_at_window_end and not self.lifecycle.proceed_wanted)
+        if asked and input.cleanup is SourceCleanup.REMOVE:
+            await self.phase(Phase.CLEANUP, POLICIES[Phase.CLEANUP], self._clean_source)
         else:
-            self.note(f"the source {plan.source} was left as it is")
+            self.note(f"the source {input.source} was left as it is")
 
     async def _validate(self, length: timedelta) -> None:
         """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
@@ -203,8 +207,8 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         ends = opened + length
         while True:
             ends = await self.window("validation", max(ends - workflow.now(), timedelta(0)), check=self._take_census)
-            removal = self.plan.cleanup is SourceCleanup.REMOVE and not self.lifecycle.proceed_wanted
-            if not removal or not (self.lifecycle.cleanup_wanted or self.plan.cleanup_at_window_end):
+            removal = self.input.cleanup is SourceCleanup.REMOVE and not self.lifecycle.proceed_wanted
+            if not removal or not (self.lifecycle.cleanup_wanted or self.input.cleanup_at_window_end):
                 return
             census = await self._take_census()
             if not census.services:
@@ -218,18 +222,18 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
             ends = max(ends, now + max(timedelta(minutes=10), (now - opened) / 10))
 
     async def _take_census(self) -> Census:
-        census = await self.step(Steps.take_census, self.plan, summary="Who still uses the source?")
+        census = await self.step(Steps.take_census, self.input, summary="Who still uses the source?")
         self.facts["still_on_source"] = list(census.services)
         self.facts["not_known"] = list(census.unknown)
         self.publish()
         return census
 
     async def _clean_source(self) -> None:
-        count = await self.step(Steps.count_source, self.plan, summary="Dry run: count what will be removed")
-        self.note(f"cleanup removes {count:,} records from {self.plan.source}")
+        count = await self.step(Steps.count_source, self.input, summary="Dry run: count what will be removed")
+        self.note(f"cleanup removes {count:,} records from {self.input.source}")
         removed, remaining = 0, 1
         while remaining:
-            part = await self.step(Steps.clean_source, self.plan, summary="Remove a bounded part of the source")
+            part = await self.step(Steps.clean_source, self.input, summary="Remove a bounded part of the source")
             removed, remaining = removed + part.removed, part.remaining
         self.figures["removed_from_source"] = removed
 
@@ -239,7 +243,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
-        await self.step(Steps.set_speed, self.plan, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
+        await self.step(Steps.set_speed, self.input, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
         self.note(f"throttle is now {limit}")
         return speed
 
@@ -248,7 +252,7 @@ class MetadataStoreMigration(Migration[MetadataStorePlan]):
         """Refuse where no bulk copy runs."""
         del speed
         phase = next((entry.phase for entry in self.history[-1:] if not entry.ended), "")
-        if phase != Phase.PRE_COPY and not (phase == Phase.COPYING and self.plan.mode is Mode.OFFLINE):
+        if phase != Phase.PRE_COPY and not (phase == Phase.COPYING and self.input.mode is Mode.OFFLINE):
             raise ApplicationError("no bulk copy runs now", type=FailureKind.REFUSED)
 
     def _note_copy(self, pre: PreCopy) -> None:

@@ -18,7 +18,7 @@ from clients.errors import StoreError
 from clients.stores import Access
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
-from models.bookie_cluster.input import BookieCluster, BookieClusterPlan
+from models.bookie_cluster.input import BookieCluster, BookieClusterInput
 from models.bookie_registry import (
     ORCHESTRATOR,
     REGISTRY,
@@ -29,7 +29,7 @@ from models.bookie_registry import (
     SwitchTarget,
 )
 from models.ledger_store import parse_ledger_store_uri
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
 from tests.support.metadata_store import stores
 
@@ -81,7 +81,7 @@ class Ground:
         self.target = Side(_cluster("b", stack.second_bookkeeper_uri), ("second-bookie-1", "second-bookie-2"))
         self.identities: dict[int, _Identity] = {}
         self.rounds = 0
-        self._estate = Estate(tools, folder, kinds=[Plain(), Typed("JSON")])
+        self._estate = Dataset(tools, folder, kinds=[Plain(), Typed("JSON")])
 
     def __enter__(self) -> Self:
         self._estate.fill(*self._addresses)
@@ -93,9 +93,9 @@ class Ground:
         self._estate.__exit__(kind, error, trace)
         self.stack.down(graceful=False)
 
-    def plan(self, **more: object) -> BookieClusterPlan:
+    def input(self, **more: object) -> BookieClusterInput:
         """From the side that brokers use to the other one; the old ledgers are deleted at the end."""
-        plan = {
+        input = {
             "cluster": CLUSTER,
             "metadata_url": self.stack.zk_url,
             "source": self.source.cluster,
@@ -107,7 +107,7 @@ class Ground:
             "rollback_window": "PT0S",
             "pause_deadline": "PT5M",
         }
-        return BookieClusterPlan.model_validate({**plan, **more})
+        return BookieClusterInput.model_validate({**input, **more})
 
     def verify(self) -> None:
         """Prove that every message, position and schema is there."""

@@ -18,7 +18,7 @@ from models.lifecycle.verbs import Verb
 from tests.faults.bookie_cluster.environment import Ground, Registry, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
 from tests.faults.lifecycle.environment import End, FaultySite, Hits, end_state
-from tests.support.bookie_cluster.broker_operator import Hands
+from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Run
@@ -40,17 +40,17 @@ _SPACIOUS = dict.fromkeys(_FULL, "0.99")
 _EARLY = Gate("stop_brokers", Edge.BEFORE)
 
 
-class Trial:
+class FaultRound:
     """A switch of one cluster while traffic flows; a context manager.
 
     Attributes:
         end: how the switch ended, once it has.
     """
 
-    def __init__(self, site: FaultySite, ground: Ground) -> None:
-        self._site, self._ground, self._stack = site, ground, ground.stack
+    def __init__(self, environment: FaultySite, ground: Ground) -> None:
+        self._site, self._ground, self._stack = environment, ground, ground.stack
         self._opened = ExitStack()
-        self._hits = Hits(site)
+        self._hits = Hits(environment)
         self.end: End | None = None
 
     def __enter__(self) -> Self:
@@ -76,8 +76,8 @@ class Trial:
         Raises:
             AssertionError: something did not come in time; what the switch did until then is in the message.
         """
-        run = self._site.operator.start(self._ground.plan(**self._changes(fault)))
-        with Hands(self._stack, run, kill=fault.victim.after_crash):
+        run = self._site.operator.start(self._ground.input(**self._changes(fault)))
+        with BrokerOperator(self._stack, run, kill=fault.victim.after_crash):
             try:
                 frozen = self._hit_in_time(fault, run)
                 self.end = self._site.end_of(run, _END_LIMIT)
@@ -108,11 +108,11 @@ class Trial:
         if fault.into_step:
             stored = sum(record.metadata.length for record in self._ground.source.ledgers().values())
             changes["throttle"] = stored / 1e6 / _COPY_SECONDS
-        if fault.way_back:
+        if fault.rollback_on_failure:
             changes["rollback_window"] = _LONG_WINDOW
         elif fault.step == "census":
             changes["rollback_window"] = _SHORT_WINDOW
-        if not fault.way_back:
+        if not fault.rollback_on_failure:
             self._site.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
         if fault.step == EARLY_BACK:
             self._site.gates.hold(_EARLY)
@@ -121,7 +121,7 @@ class Trial:
     def _come_to_gate(self, fault: SwitchRound, run: Run) -> None:
         """Wait until the step of the fault is held; a way back is asked for when it is time."""
         gates = self._site.gates
-        if fault.way_back:
+        if fault.rollback_on_failure:
             run.wait_for_phase("ROLLBACK_WINDOW", _PHASE_LIMIT)
             self._traffic.wait_for_more(5)
             self._ground.add_more()
@@ -161,7 +161,7 @@ class Trial:
     def _bookie(self, fault: SwitchRound) -> Server:
         """The victim: a bookie of the side from which, or to which, entries go at that moment."""
         source = "source" in fault.victim
-        side = self._ground.source if source != fault.way_back else self._ground.target
+        side = self._ground.source if source != fault.rollback_on_failure else self._ground.target
         return self._stack[side.bookies[fault.seed % len(side.bookies)]]
 
     # A trouble that lasts until the operator is told -----------------------------------------------------------------
@@ -239,7 +239,7 @@ class Trial:
             assert certificate["ledgers_compared"] > 0
             assert certificate["references_missing"] == 0
             assert certificate["brokers_on_the_target"]
-        elif fault.way_back:
+        elif fault.rollback_on_failure:
             assert certificate["copied_back"] > 0
             assert certificate["brokers_on_the_source"]
 
@@ -265,8 +265,8 @@ def _waits_for(part: str) -> Callable[[Status], bool]:
     return holds
 
 
-def line(fault: SwitchRound, trial: Trial, begun: float) -> str:
+def line(fault: SwitchRound, fault_round: FaultRound, begun: float) -> str:
     """What a round was, in one line."""
-    figures = trial.end.figures if isinstance(trial.end, Report) else {}
+    figures = fault_round.end.figures if isinstance(fault_round.end, Report) else {}
     pause = f"{figures['pause_seconds']:.1f}" if "pause_seconds" in figures else "-"
-    return f"{fault!s:<44} {end_state(trial.end):<24} paused {pause:>6} s, took {time.monotonic() - begun:5.1f} s"
+    return f"{fault!s:<44} {end_state(fault_round.end):<24} paused {pause:>6} s, took {time.monotonic() - begun:5.1f} s"

@@ -98,14 +98,14 @@ class SwitchRound(Round):
         return super().gate._replace(step=self.step.removeprefix(BACK))
 
     @property
-    def way_back(self) -> bool:
+    def rollback_on_failure(self) -> bool:
         """Whether the switch is rolled back in its window, once messages were written on the target."""
         return self.step in _BACK
 
     @property
     def rolled_back(self) -> bool:
         """Whether the switch ends on its source."""
-        return self.way_back or self.step == EARLY_BACK or self.victim == Victim.FULL_ROLLBACK
+        return self.rollback_on_failure or self.step == EARLY_BACK or self.victim == Victim.FULL_ROLLBACK
 
 
 def matrix(seed: int) -> list[SwitchRound]:

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.devstack.provision import Toolchain
 from tests.faults.bookie_cluster.environment import SPEC, Ground
-from tests.faults.bookie_cluster.fault_round import Trial, line
+from tests.faults.bookie_cluster.fault_round import FaultRound, line
 from tests.faults.bookie_cluster.rounds import SwitchRound
 from tests.faults.lifecycle.environment import FaultySite
 from tests.support.stacks import MakeStack
@@ -50,18 +50,20 @@ def grounds(
 
 
 @pytest.mark.timeout(900)
-def test_round(switch_round: SwitchRound, site: FaultySite, grounds: Grounds, tell: Callable[[str], None]) -> None:
+def test_round(
+    switch_round: SwitchRound, environment: FaultySite, grounds: Grounds, tell: Callable[[str], None]
+) -> None:
     """Whatever is hit, the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
     ground = grounds.take()
     begun = time.monotonic()
     try:
-        with Trial(site, ground) as trial:
+        with FaultRound(environment, ground) as fault_round:
             try:
-                trial.run(switch_round)
-                told = line(switch_round, trial, begun)
-                trial.check(switch_round)
+                fault_round.run(switch_round)
+                told = line(switch_round, fault_round, begun)
+                fault_round.check(switch_round)
             except BaseException:
-                tell(f"{line(switch_round, trial, begun)}  BROKEN")
+                tell(f"{line(switch_round, fault_round, begun)}  BROKEN")
                 raise
             tell(told)
     except BaseException:

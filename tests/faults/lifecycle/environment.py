@@ -98,8 +98,8 @@ class Hits:
         site: whose worker and Temporal are hit.
     """
 
-    def __init__(self, site: FaultySite) -> None:
-        self._site = site
+    def __init__(self, environment: FaultySite) -> None:
+        self._site = environment
         self._returns: list[Return] = []
         self._timers: list[threading.Timer] = []
 

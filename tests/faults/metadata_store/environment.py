@@ -14,7 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from deploy.devstack.stack import Stack
 from models.metadata_store.flag import Flag, FlagPhase
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
 
@@ -22,10 +22,10 @@ CLUSTER = "faults"
 _LOOK_EVERY = 0.03
 
 
-def plan(stack: Stack, **more: object) -> MetadataStorePlan:
+def input(stack: Stack, **more: object) -> MetadataStoreInput:
     """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
     limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
-    return MetadataStorePlan.model_validate(
+    return MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "concurrency": 4, **limits, **more}
     )
 

@@ -15,7 +15,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
 from tests.faults.lifecycle.environment import End, FaultySite, Hits, end_state
-from tests.faults.metadata_store.environment import CLUSTER, FlagWatch, plan
+from tests.faults.metadata_store.environment import CLUSTER, FlagWatch, input
 from tests.faults.metadata_store.rounds import BACK, MetadataRound, Victim
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
@@ -47,23 +47,23 @@ _SERVERS = {
 }
 
 
-class Trial:
+class FaultRound:
     """A migration of one cluster while traffic flows; a context manager.
 
     Attributes:
         end: how the migration ended, once it has.
     """
 
-    def __init__(self, site: FaultySite, stack: Stack) -> None:
-        self._site, self._stack = site, stack
+    def __init__(self, environment: FaultySite, stack: Stack) -> None:
+        self._site, self._stack = environment, stack
         self._admins = [Admin(url) for url in stack.admin_urls]
         self._opened = ExitStack()
-        self._hits = Hits(site)
+        self._hits = Hits(environment)
         self.end: End | None = None
 
     def __enter__(self) -> Self:
-        site, stack = self._site, self._stack
-        site.gates.clear()
+        environment, stack = self._site, self._stack
+        environment.gates.clear()
         with self._opened as opened:
             opened.enter_context(self._hits)
             for admin in self._admins:
@@ -84,26 +84,26 @@ class Trial:
 
     def run(self, fault: MetadataRound) -> None:
         """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
-        site = self._site
+        environment = self._site
         late = fault.victim in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
         if fault.step in BACK:
-            site.gates.hold(_ROLLBACK_AT)
-        site.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
+            environment.gates.hold(_ROLLBACK_AT)
+        environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
         changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
         if fault.victim.of_link:
             self._link = self._opened.enter_context(Proxy(self._stack["zookeeper-1"].address))
             changes["source"] = f"zk:{self._link.address}"
-        run = site.operator.start(plan(self._stack, **changes))
+        run = environment.operator.start(input(self._stack, **changes))
         if fault.step in BACK:
-            site.gates.wait_reached(_ROLLBACK_AT)
+            environment.gates.wait_reached(_ROLLBACK_AT)
             run.signal(Verb.ROLLBACK)
-        site.gates.wait_reached(fault.gate)
+        environment.gates.wait_reached(fault.gate)
         if fault.into_step:
-            site.gates.release(fault.gate)
+            environment.gates.release(fault.gate)
             threading.Event().wait(fault.into_step)
         frozen = self._hit(fault)
         if not late:
-            site.gates.release(fault.gate)
+            environment.gates.release(fault.gate)
         self.wait_end(run)
         self._hits.wait_all_back()
         if late:
@@ -118,7 +118,7 @@ class Trial:
         self.end = self._site.end_of(run, _END_LIMIT)
 
     def _hit(self, fault: MetadataRound) -> FaultyWorkerProcess | None:
-        site, victim = self._site, fault.victim
+        environment, victim = self._site, fault.victim
         match victim:
             case Victim.WORKER:
                 self._hits.worker()
@@ -127,7 +127,7 @@ class Trial:
             case Victim.LOST_ATTEMPT:
                 pass
             case Victim.TEMPORAL:
-                self._hits.kill(site.stack["temporal"], fault.seconds_down)
+                self._hits.kill(environment.stack["temporal"], fault.seconds_down)
             case Victim.FROZEN_OXIA:
                 self._hits.freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
             case Victim.BROKER | Victim.ZOOKEEPER | Victim.OXIA:
@@ -211,7 +211,7 @@ class Trial:
         """
         self._site.gates.clear()
         failed = self.end
-        self.wait_end(self._site.operator.start(plan(self._stack)))
+        self.wait_end(self._site.operator.start(input(self._stack)))
         assert self.completed, f"after {failed!r}: {self.end!r}"
         self.check()
 
@@ -245,7 +245,7 @@ class Trial:
         now = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
         return {path for path in now if path.startswith(stores.COORDINATOR)}
 
-    def settle(self) -> int:
+    def converge(self) -> int:
         """End the traffic, and settle its accounts; returns the number of messages that were acknowledged.
 
         Raises:
@@ -280,8 +280,10 @@ def put_ballast(stack: Stack) -> None:
             answer.get(timeout=20)
 
 
-def line(fault: MetadataRound, trial: Trial, begun: float) -> str:
+def line(fault: MetadataRound, fault_round: FaultRound, begun: float) -> str:
     """What a round was, in one line."""
-    spans = trial.watch.blocked()
+    spans = fault_round.watch.blocked()
     blocked = f"{max(spans):.1f}" if spans else "-"
-    return f"{fault!s:<44} {end_state(trial.end):<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
+    return (
+        f"{fault!s:<44} {end_state(fault_round.end):<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
+    )

@@ -12,8 +12,8 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
 from tests.faults.conftest import StackPool
 from tests.faults.lifecycle.environment import FaultySite
-from tests.faults.metadata_store.environment import plan
-from tests.faults.metadata_store.fault_round import Trial
+from tests.faults.metadata_store.environment import input
+from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.waiting import wait_for
@@ -47,26 +47,26 @@ def link(stack: Stack) -> Generator[Proxy]:
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )
 def test_a_broker_that_missed_the_flag_hears_of_it(
-    stack: Stack, link: Proxy, site: FaultySite, gate: Gate, phase: FlagPhase
+    stack: Stack, link: Proxy, environment: FaultySite, gate: Gate, phase: FlagPhase
 ) -> None:
     """ZooKeeper tells nobody what changed while he was away; the flag is set again, so that he follows all the same."""
-    with Trial(site, stack) as trial:
+    with FaultRound(environment, stack) as fault_round:
         rollback = phase is FlagPhase.FAILED
-        site.gates.hold(gate)
+        environment.gates.hold(gate)
         if rollback:
-            site.gates.hold(_BLOCKED)
-        run = site.operator.start(plan(stack))
+            environment.gates.hold(_BLOCKED)
+        run = environment.operator.start(input(stack))
         if rollback:
-            site.gates.wait_reached(_BLOCKED)
+            environment.gates.wait_reached(_BLOCKED)
             run.signal(Verb.ROLLBACK)
-        site.gates.wait_reached(gate)
+        environment.gates.wait_reached(gate)
         link.cut()
-        site.gates.release(gate)
-        wait_for(f"the flag {phase}", lambda: trial.watch.phase is phase, 30)
+        environment.gates.release(gate)
+        wait_for(f"the flag {phase}", lambda: fault_round.watch.phase is phase, 30)
         link.heal()
-        trial.wait_end(run)
-        assert trial.completed is not rollback, trial.end
-        trial.check()
+        fault_round.wait_end(run)
+        assert fault_round.completed is not rollback, fault_round.end
+        fault_round.check()
         if rollback:
-            trial.migrate_again()
-        trial.settle()
+            fault_round.migrate_again()
+        fault_round.converge()

@@ -78,14 +78,14 @@ async def _failed(stage: Harness) -> Run:
     broken = ApplicationError("a record differs", type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
     held = ApplicationError("the flag was moved", type=FailureKind.CONFLICT, non_retryable=True)
     given_back = Restoration(committed=False, flag=FlagPhase.FAILED)
-    return await stage.start(Script(verify=broken, give_back=[held, given_back]))
+    return await stage.start(Script(verify=broken, unblock_writes=[held, given_back]))
 
 
 async def _deadline_after_commit(stage: Harness) -> Run:
     """Past its deadline while the commit was in flight, and committed all the same."""
     committed = Restoration(committed=True, flag=FlagPhase.COMPLETED)
     return await stage.start(
-        Script(complete=[Hang(), ANSWERS["complete"]], give_back=committed),
+        Script(complete=[Hang(), ANSWERS["complete"]], unblock_writes=committed),
         blocked_deadline="PT0.5S",
         validation_window="PT0S",
     )

@@ -16,7 +16,7 @@ from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import registry
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import SwitchProgress, read_failed
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
 from clients.stores import Access
@@ -30,7 +30,7 @@ from tests.support.bookie_cluster.environment import (
     DELETE_ALL,
     FORWARD,
     TOPICS,
-    SwitchSite,
+    SwitchEnvironment,
     codes,
     delete_ledger,
     write_ledger,
@@ -51,7 +51,7 @@ def _down(found: SwitchPrecheck) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(make_stack: MakeStack) -> Generator[SwitchSite]:
+def environment(make_stack: MakeStack) -> Generator[SwitchEnvironment]:
     """Two bookies in each cluster, one broker with topics of some ledgers, and Spark."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": "20",
@@ -62,19 +62,19 @@ def site(make_stack: MakeStack) -> Generator[SwitchSite]:
     }
     stack = make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, broker_settings=settings))
     with Steps(spark=True, spark_driver_memory="512m") as steps:
-        site = SwitchSite(stack, steps)
-        site.send()
-        yield site
+        environment = SwitchEnvironment(stack, steps)
+        environment.send()
+        yield environment
 
 
-def test_precheck_finds_ids_behind_and_writes_nothing(site: SwitchSite) -> None:
+def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnvironment) -> None:
     """PRECHECK counts what moves, names the node that cures ids that are behind, and creates neither it nor another."""
-    found = site.precheck()
+    found = environment.precheck()
 
     assert codes(found) == ["TARGET_IDS_BEHIND"]
     assert "/second-ledgers/idgen-long/HOB-0000000001" in found.blockers[0].cure
     assert found.survey is not None
-    assert found.survey.ledgers == len(site.source())
+    assert found.survey.ledgers == len(environment.source())
     assert found.survey.kinds["schema"] >= len(TOPICS)
     assert found.survey.references > 0
     assert found.survey.dangling_count == 0
@@ -82,107 +82,107 @@ def test_precheck_finds_ids_behind_and_writes_nothing(site: SwitchSite) -> None:
     assert found.free_bytes > found.needed_bytes
     assert len(found.bookies) == 2
     assert "5." in found.brokers[0]
-    with CoordinationReader(site.plan().store) as zookeeper:
+    with CoordinationReader(environment.input().store) as zookeeper:
         assert zookeeper.exists("/admin/bookie-clusters") is None
         assert zookeeper.exists("/second-ledgers/idgen-long") is None
 
 
-def test_precheck_plans_the_cure(site: SwitchSite) -> None:
+def test_precheck_plans_the_cure(environment: SwitchEnvironment) -> None:
     """With `advance_ids` nothing is in the way, and the plan names the node; without a care for ids it warns in red."""
-    cured, careless = site.precheck(advance_ids=True), site.precheck(skip_idgen_precheck=True)
+    cured, careless = environment.precheck(advance_ids=True), environment.precheck(skip_idgen_precheck=True)
 
     assert codes(cured) == codes(careless) == []
     assert any("HOB-0000000001" in step for step in cured.steps)
     assert any("LAB ONLY" in warning for warning in careless.warnings)
 
 
-def test_precheck_names_what_is_in_the_way(site: SwitchSite) -> None:
+def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> None:
     """Each thing that would let the switch fail later on has a blocker of its own, and they come together."""
-    a = {"name": "a", "metadataServiceUri": site.stack.bookkeeper_uri}
-    b = {"name": "b", "metadataServiceUri": site.stack.second_bookkeeper_uri}
+    a = {"name": "a", "metadataServiceUri": environment.stack.bookkeeper_uri}
+    b = {"name": "b", "metadataServiceUri": environment.stack.second_bookkeeper_uri}
     nowhere = b["metadataServiceUri"].replace("/second-ledgers", "/nothing")
     silent = "zk+hierarchical://127.0.0.1:1/ledgers"
     ids = {"advance_ids": True}
 
-    assert codes(site.precheck(source=b, target=a, **ids)) == ["BROKERS_ELSEWHERE"]
-    assert codes(site.precheck(target={"name": "b", "metadataServiceUri": nowhere})) == ["NOT_INITIALIZED"]
-    assert codes(site.precheck(target={"name": "b", "metadataServiceUri": silent})) == ["UNREACHABLE"]
-    assert codes(site.precheck(routing="attribution", **ids)) == ["PLUGIN_MISSING"]
-    assert codes(site.precheck(broker_control="command")) == ["BROKER_CONTROL_UNSET", "TARGET_IDS_BEHIND"]
+    assert codes(environment.precheck(source=b, target=a, **ids)) == ["BROKERS_ELSEWHERE"]
+    assert codes(environment.precheck(target={"name": "b", "metadataServiceUri": nowhere})) == ["NOT_INITIALIZED"]
+    assert codes(environment.precheck(target={"name": "b", "metadataServiceUri": silent})) == ["UNREACHABLE"]
+    assert codes(environment.precheck(routing="attribution", **ids)) == ["PLUGIN_MISSING"]
+    assert codes(environment.precheck(broker_control="command")) == ["BROKER_CONTROL_UNSET", "TARGET_IDS_BEHIND"]
     long_form = b["metadataServiceUri"].replace("zk+hierarchical", "zk+longhierarchical")
-    assert codes(site.precheck(target={"name": "b", "metadataServiceUri": long_form})) == ["LAYOUT_UNSUPPORTED"]
+    assert codes(environment.precheck(target={"name": "b", "metadataServiceUri": long_form})) == ["LAYOUT_UNSUPPORTED"]
 
 
-def test_precheck_reads_the_registry(site: SwitchSite) -> None:
+def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
     """Once clusters are registered, their addresses, the ACTIVE one and an open switch are held against the plan."""
-    site.steps.run(registry.register, site.plan())
-    a = {"name": "a", "metadataServiceUri": site.stack.bookkeeper_uri}
-    b = {"name": "b", "metadataServiceUri": site.stack.second_bookkeeper_uri}
+    environment.steps.run(registry.register, environment.input())
+    a = {"name": "a", "metadataServiceUri": environment.stack.bookkeeper_uri}
+    b = {"name": "b", "metadataServiceUri": environment.stack.second_bookkeeper_uri}
 
-    assert codes(site.precheck()) == ["TARGET_IDS_BEHIND"], "our own switch is not in the way"
-    assert codes(site.precheck(cluster="else", advance_ids=True)) == ["SWITCH_OPEN"]
-    assert codes(site.precheck(target={**b, "name": "c"}, advance_ids=True)) == ["ADDRESS_IN_USE"]
-    assert codes(site.precheck(source=b, target=a, advance_ids=True)) == ["ANOTHER_ACTIVE", "BROKERS_ELSEWHERE"]
+    assert codes(environment.precheck()) == ["TARGET_IDS_BEHIND"], "our own switch is not in the way"
+    assert codes(environment.precheck(cluster="else", advance_ids=True)) == ["SWITCH_OPEN"]
+    assert codes(environment.precheck(target={**b, "name": "c"}, advance_ids=True)) == ["ADDRESS_IN_USE"]
+    assert codes(environment.precheck(source=b, target=a, advance_ids=True)) == ["ANOTHER_ACTIVE", "BROKERS_ELSEWHERE"]
 
 
-def test_ids_are_advanced_once(site: SwitchSite) -> None:
+def test_ids_are_advanced_once(environment: SwitchEnvironment) -> None:
     """The target's generator is put above all ids in use, and is left alone when that is done again."""
-    before = site.steps.run(copying.check_ids, site.plan())
-    advanced = site.steps.run(copying.advance_ids, site.plan())
+    before = environment.steps.run(copying.check_ids, environment.input())
+    advanced = environment.steps.run(copying.advance_ids, environment.input())
 
     assert not before.safe
     assert before.cure == 1
-    assert before.highest >= max(site.source())
+    assert before.highest >= max(environment.source())
     assert advanced.safe
     assert advanced.next_id == 1 << 32
-    assert site.steps.run(copying.advance_ids, site.plan()) == advanced
+    assert environment.steps.run(copying.advance_ids, environment.input()) == advanced
 
 
-def test_build_copies_closed_ledgers(site: SwitchSite) -> None:
+def test_build_copies_closed_ledgers(environment: SwitchEnvironment) -> None:
     """BUILD copies every closed ledger while the broker serves, and names one whose id another ledger has."""
-    site.clash = write_ledger(site.stack.bookkeeper_uri, DATA)
-    write_ledger(site.stack.second_bookkeeper_uri, OTHER_DATA, site.clash)
-    opened = [record for record in site.source().values() if not record.metadata.closed]
+    environment.clash = write_ledger(environment.stack.bookkeeper_uri, DATA)
+    write_ledger(environment.stack.second_bookkeeper_uri, OTHER_DATA, environment.clash)
+    opened = [record for record in environment.source().values() if not record.metadata.closed]
 
-    built = site.build()
+    built = environment.build()
 
-    assert built.copied == len(site.source()) - len(opened) - 1
+    assert built.copied == len(environment.source()) - len(opened) - 1
     assert built.left_open == len(opened) > 0
     assert built.failed_count == 1
-    assert built.failed[0].startswith(f"ledger {site.clash}: another ledger stands under this id in b")
+    assert built.failed[0].startswith(f"ledger {environment.clash}: another ledger stands under this id in b")
     assert built.compared >= built.entries > 0
-    target = site.target()
-    for number, mzxid in site.verified().items():
-        assert site.source()[number].metadata.same_content(target[number].metadata)
+    target = environment.target()
+    for number, mzxid in environment.verified().items():
+        assert environment.source()[number].metadata.same_content(target[number].metadata)
         assert target[number].mzxid == mzxid
-    with site.work().broker_store() as store:
-        assert list(read_failed(store, progress_path(site.work(), FORWARD))) == [site.clash]
+    with environment.work().broker_store() as store:
+        assert list(read_failed(store, progress_path(environment.work(), FORWARD))) == [environment.clash]
 
 
-def test_build_again_copies_nothing(site: SwitchSite) -> None:
+def test_build_again_copies_nothing(environment: SwitchEnvironment) -> None:
     """A second BUILD knows what was verified, and looks again at what failed."""
-    known = len(site.verified())
-    again = site.build()
+    known = len(environment.verified())
+    again = environment.build()
 
     assert (again.copied, again.equal, again.known, again.failed_count) == (0, 0, known, 1)
 
 
-def test_copy_with_another_znode_is_compared_again(site: SwitchSite) -> None:
+def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironment) -> None:
     """A copy whose znode has changed is not believed: it is compared in full once more."""
-    with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
-        number = next(iter(site.verified()))
+    with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
+        number = next(iter(environment.verified()))
         (record,) = directory.read([number])
         assert record is not None
         directory.update([(number, record.metadata, record.version)])
 
-    again = site.build()
+    again = environment.build()
 
     assert (again.copied, again.equal) == (0, 1)
 
 
-def test_earlier_attempt_cannot_write(site: SwitchSite) -> None:
+def test_earlier_attempt_cannot_write(environment: SwitchEnvironment) -> None:
     """What an attempt that was superseded has found is not remembered."""
-    work = site.work()
+    work = environment.work()
     _, first = work.claimed()
     _, second = work.claimed()
     with work.zookeeper() as zookeeper:
@@ -191,38 +191,38 @@ def test_earlier_attempt_cannot_write(site: SwitchSite) -> None:
             late.add_verified({7_000_001: 1})
         current.add_verified({7_000_002: 1})
 
-    assert 7_000_001 not in site.verified()
-    assert site.verified()[7_000_002] == 1
+    assert 7_000_001 not in environment.verified()
+    assert environment.verified()[7_000_002] == 1
 
 
-def test_copies_are_removed(site: SwitchSite) -> None:
+def test_copies_are_removed(environment: SwitchEnvironment) -> None:
     """A rollback before the switch removes the copies and nothing else, whatever state they are in."""
-    with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
+    with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
         # As a copy that was interrupted leaves it.
-        (record,) = directory.read([next(iter(site.verified()))])
+        (record,) = directory.read([next(iter(environment.verified()))])
         assert record is not None
-        (source,) = [one for number, one in site.source().items() if number == record.ledger_id]
+        (source,) = [one for number, one in environment.source().items() if number == record.ledger_id]
         open_copy = replace(source.metadata, state=1, length=0, last_entry=-1, segments=record.metadata.segments)
         directory.update([(record.ledger_id, open_copy, record.version)])
 
-    removed = site.steps.run(cleaning.remove_copies, site.plan())
+    removed = environment.steps.run(cleaning.remove_copies, environment.input())
 
     assert removed.deleted > 0
     assert removed.left == 0
-    assert list(site.target()) == [site.clash]
-    assert site.steps.run(cleaning.remove_copies, site.plan()).deleted == 0
-    assert site.build().copied > 0
+    assert list(environment.target()) == [environment.clash]
+    assert environment.steps.run(cleaning.remove_copies, environment.input()).deleted == 0
+    assert environment.build().copied > 0
 
 
-def test_tail_waits_for_brokers_and_holds_everything(site: SwitchSite) -> None:
+def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironment) -> None:
     """The tail waits while a broker is registered; after its crash, open ledgers are closed and everything is there."""
-    site.send()
-    control = StepControl()
+    environment.send()
+    control = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(copying.copy_tail, site.work(), control)
+        pending = pool.submit(copying.copy_tail, environment.work(), control)
         wait_for("the tail to wait for the broker", lambda: "broker" in control.note.waiting_for, 20)
-        assert any(not record.metadata.closed for record in site.source().values())
-        site.stack["broker-1"].kill()
+        assert any(not record.metadata.closed for record in environment.source().values())
+        environment.stack["broker-1"].kill()
         tail = pending.result(60)
 
     assert tail.copy_summary.recovered > 0
@@ -230,109 +230,114 @@ def test_tail_waits_for_brokers_and_holds_everything(site: SwitchSite) -> None:
     assert tail.copy_summary.failed_count == 1
     assert tail.missing_count == 0
     assert tail.references > 0
-    source, target = site.source(), site.target()
+    source, target = environment.source(), environment.target()
     assert tail.checked == len(source)
     for number, record in source.items():
         assert record.metadata.closed
-        assert record.metadata.same_content(target[number].metadata) == (number != site.clash)
+        assert record.metadata.same_content(target[number].metadata) == (number != environment.clash)
 
 
-def test_tail_again_follows_deletions(site: SwitchSite) -> None:
+def test_tail_again_follows_deletions(environment: SwitchEnvironment) -> None:
     """A copy whose source was deleted is removed, one that is referred to is kept, and full_verify reads all again."""
-    orphan = write_ledger(site.stack.bookkeeper_uri, DATA)
-    first = site.copy_tail()
-    delete_ledger(site.stack.bookkeeper_uri, orphan)
+    orphan = write_ledger(environment.stack.bookkeeper_uri, DATA)
+    first = environment.copy_tail()
+    delete_ledger(environment.stack.bookkeeper_uri, orphan)
 
-    again = site.copy_tail(full_verify=True)
+    again = environment.copy_tail(full_verify=True)
 
     assert (first.copy_summary.copied, first.removed) == (1, 0)
     assert (again.copy_summary.copied, again.removed) == (0, 1)
-    assert again.copy_summary.compared >= sum(record.metadata.last_entry + 1 for record in site.source().values()) - 3
-    assert orphan not in site.target()
+    assert (
+        again.copy_summary.compared
+        >= sum(record.metadata.last_entry + 1 for record in environment.source().values()) - 3
+    )
+    assert orphan not in environment.target()
 
 
-def test_tail_names_what_is_missing(site: SwitchSite) -> None:
+def test_tail_names_what_is_missing(environment: SwitchEnvironment) -> None:
     """A position whose ledger cannot be copied is named; one that dangles at the source already is not."""
-    schemas = sorted(number for number, record in site.source().items() if record.metadata.component == "schema")
-    with LedgerDirectoryWriter(site.plan().target.root, Access()) as directory:
+    schemas = sorted(number for number, record in environment.source().items() if record.metadata.component == "schema")
+    with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
         (copy,) = directory.read([schemas[0]])
         assert copy is not None
         directory.delete([(schemas[0], None)])
-        write_ledger(site.stack.second_bookkeeper_uri, OTHER_DATA, schemas[0])
+        write_ledger(environment.stack.second_bookkeeper_uri, OTHER_DATA, schemas[0])
 
-        tail = site.copy_tail()
+        tail = environment.copy_tail()
 
         assert tail.missing_count == 1
         assert f"schema ledger {schemas[0]} does not stand in b" in tail.missing[0]
         directory.delete([(schemas[0], None)])
-    assert site.copy_tail().missing_count == 0
+    assert environment.copy_tail().missing_count == 0
 
 
-def test_nothing_is_deleted_before_the_target_is_active(site: SwitchSite) -> None:
+def test_nothing_is_deleted_before_the_target_is_active(environment: SwitchEnvironment) -> None:
     """A cleanup is refused while the source is ACTIVE, or for another cluster; copies stay once brokers use them."""
-    site.steps.run(registry.set_target, site.plan())
+    environment.steps.run(registry.set_target, environment.input())
 
     with pytest.raises(StoreConflict, match="b is not ACTIVE"):
-        site.delete()
+        environment.delete()
     with pytest.raises(StoreConflict, match="not the cluster that this switch left"):
-        site.steps.run(lambda work, _: cleaning.list_targets(work, CleanupOrder(src_cluster="b")), site.plan())
+        environment.steps.run(
+            lambda work, _: cleaning.list_targets(work, CleanupOrder(src_cluster="b")), environment.input()
+        )
     with pytest.raises(StoreConflict, match="directed to b"):
-        site.steps.run(cleaning.remove_copies, site.plan())
+        environment.steps.run(cleaning.remove_copies, environment.input())
 
 
-def test_census_tells_gain_and_strays(site: SwitchSite) -> None:
+def test_census_tells_gain_and_strays(environment: SwitchEnvironment) -> None:
     """In the window, all messages are there on the new bookies; what they gained is counted, and strays are named."""
-    site.move_broker(site.stack.second_bookkeeper_uri)
-    site.assert_all()
-    site.send()
-    stray = write_ledger(site.stack.bookkeeper_uri, DATA)
+    environment.move_broker(environment.stack.second_bookkeeper_uri)
+    environment.assert_all()
+    environment.send()
+    stray = write_ledger(environment.stack.bookkeeper_uri, DATA)
 
-    census = site.steps.run(cleaning.take_census, site.plan())
+    census = environment.steps.run(cleaning.take_census, environment.input())
 
     assert "second-ledgers" in census.brokers[0]
-    assert [name.partition(":")[0] for name in census.strays] == [f"ledger {stray}"]
-    assert census.gained == len(site.target().keys() - site.source().keys()) > 0
+    assert [name.partition(":")[0] for name in census.misrouted_ledgers] == [f"ledger {stray}"]
+    assert census.gained == len(environment.target().keys() - environment.source().keys()) > 0
     assert census.gained_bytes > 0
-    assert census.targets.ledgers == len(site.verified().keys() & site.source().keys())
+    assert census.targets.ledgers == len(environment.verified().keys() & environment.source().keys())
     assert census.targets.kept == 2, "the stray, and the ledger that could not be copied"
-    delete_ledger(site.stack.bookkeeper_uri, stray)
+    delete_ledger(environment.stack.bookkeeper_uri, stray)
 
 
-def test_way_back_copies_what_was_gained(site: SwitchSite) -> None:
+def test_way_back_copies_what_was_gained(environment: SwitchEnvironment) -> None:
     """A rollback copies back what the new bookies gained and no more, and the old ones' ids go on above theirs."""
-    site.stop_broker()
-    gained = site.target().keys() - site.source().keys()
+    environment.stop_broker()
+    gained = environment.target().keys() - environment.source().keys()
 
-    ids = site.steps.run(copying.advance_ids, site.plan(), BACK)
-    tail = site.copy_tail(BACK)
+    ids = environment.steps.run(copying.advance_ids, environment.input(), BACK)
+    tail = environment.copy_tail(BACK)
 
     assert ids.next_id == 2 << 32
     assert tail.copy_summary.copied == len(gained)
-    assert tail.copy_summary.compared < sum(record.metadata.last_entry + 1 for record in site.target().values())
+    assert tail.copy_summary.compared < sum(record.metadata.last_entry + 1 for record in environment.target().values())
     assert tail.missing_count == 0
-    assert gained <= site.source().keys()
-    site.steps.run(registry.set_target, site.plan(), BACK)
-    site.steps.run(registry.release, site.plan())
-    site.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
-    site.move_broker(site.stack.bookkeeper_uri)
-    site.assert_all()
-    site.send()
-    site.assert_all()
+    assert gained <= environment.source().keys()
+    environment.steps.run(registry.set_target, environment.input(), BACK)
+    environment.steps.run(registry.release, environment.input())
+    environment.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
+    environment.move_broker(environment.stack.bookkeeper_uri)
+    environment.assert_all()
+    environment.send()
+    environment.assert_all()
 
 
-def test_precheck_looks_at_brokers_and_bookies(site: SwitchSite) -> None:
+def test_precheck_looks_at_brokers_and_bookies(environment: SwitchEnvironment) -> None:
     """Brokers that would skip what they cannot read are in the way, and so are bookies that are down."""
     ids = {"advance_ids": True}
-    skips = site.precheck(**ids)
-    site.stack["second-bookie-1"].stop()
-    one = wait_for("one bookie to be gone", lambda: _with_bookies(site.precheck(**ids), 1), 30)
-    site.stack["second-bookie-2"].stop()
-    none = wait_for("both bookies to be gone", lambda: _with_bookies(site.precheck(**ids), 0), 30)
+    skips = environment.precheck(**ids)
+    environment.stack["second-bookie-1"].stop()
+    one = wait_for("one bookie to be gone", lambda: _with_bookies(environment.precheck(**ids), 1), 30)
+    environment.stack["second-bookie-2"].stop()
+    none = wait_for("both bookies to be gone", lambda: _with_bookies(environment.precheck(**ids), 0), 30)
     for number in (1, 2):
-        site.stack[f"second-bookie-{number}"].start()
-    site.stack["bookie-1"].stop()
-    warned = wait_for("the source's bookie to be missed", lambda: _down(site.precheck(**ids)), 30)
-    site.stack["bookie-1"].start()
+        environment.stack[f"second-bookie-{number}"].start()
+    environment.stack["bookie-1"].stop()
+    warned = wait_for("the source's bookie to be missed", lambda: _down(environment.precheck(**ids)), 30)
+    environment.stack["bookie-1"].start()
 
     assert codes(skips) == ["AUTO_SKIP"]
     assert codes(one) == ["AUTO_SKIP", "ENSEMBLE_TOO_LARGE", "ENSEMBLE_TOO_LARGE"]
@@ -340,46 +345,48 @@ def test_precheck_looks_at_brokers_and_bookies(site: SwitchSite) -> None:
     assert "bookies of a are down" in warned
 
 
-def test_second_switch_finds_what_stands_there(site: SwitchSite) -> None:
+def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -> None:
     """A switch after a rollback compares what the first one copied, instead of copying it again."""
-    site.steps.run_id = "run-2"
-    site.steps.run(registry.register, site.plan())
-    stands = {number for number, record in site.source().items() if record.metadata.closed} & site.target().keys()
+    environment.steps.run_id = "run-2"
+    environment.steps.run(registry.register, environment.input())
+    stands = {
+        number for number, record in environment.source().items() if record.metadata.closed
+    } & environment.target().keys()
 
-    ids = site.steps.run(copying.advance_ids, site.plan())
-    built = site.build()
+    ids = environment.steps.run(copying.advance_ids, environment.input())
+    built = environment.build()
 
     assert ids.next_id == 3 << 32
     assert built.equal == len(stands) - 1
-    site.stop_broker()
-    assert site.copy_tail().missing_count == 0
-    site.steps.run(registry.set_target, site.plan())
-    site.stack.reconfigure("broker-1", autoSkipNonRecoverableData="false")
-    site.move_broker(site.stack.second_bookkeeper_uri)
+    environment.stop_broker()
+    assert environment.copy_tail().missing_count == 0
+    environment.steps.run(registry.set_target, environment.input())
+    environment.stack.reconfigure("broker-1", autoSkipNonRecoverableData="false")
+    environment.move_broker(environment.stack.second_bookkeeper_uri)
 
 
-def test_cleanup_deletes_what_was_verified(site: SwitchSite) -> None:
+def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> None:
     """After the flip the verified ledgers go, so many at a time as are allowed, and the broker serves all messages."""
-    site.steps.run(registry.flip_statuses, site.plan())
-    targets = site.steps.run(lambda work, _: cleaning.list_targets(work, DELETE_ALL), site.plan())
+    environment.steps.run(registry.flip_statuses, environment.input())
+    targets = environment.steps.run(lambda work, _: cleaning.list_targets(work, DELETE_ALL), environment.input())
 
     few = CleanupOrder(src_cluster="a", max_deletions=2)
 
-    first = site.delete(few, "17")
-    repeated = site.delete(few, "17")
-    rest = site.delete(step_id="18")
+    first = environment.delete(few, "17")
+    repeated = environment.delete(few, "17")
+    rest = environment.delete(step_id="18")
 
-    assert targets.ledgers == len(site.verified())
+    assert targets.ledgers == len(environment.verified())
     assert (first.deleted, first.left) == (2, targets.ledgers - 2)
     assert repeated == first, "a step that is repeated keeps to the limit of the whole step"
     assert (rest.deleted, rest.left) == (targets.ledgers - 2, 0)
-    assert list(site.source()) == [site.clash]
+    assert list(environment.source()) == [environment.clash]
     for name in ("bookie-1", "bookie-2"):
-        site.stack[name].stop()
-    site.assert_all()
+        environment.stack[name].stop()
+    environment.assert_all()
 
 
-def test_force_deletes_what_nobody_needs(site: SwitchSite) -> None:
+def test_force_deletes_what_nobody_needs(environment: SwitchEnvironment) -> None:
     """By force, a ledger that nothing refers to and that was never verified goes too."""
-    assert site.delete(CleanupOrder(src_cluster="a", force=True)).deleted == 1
-    assert not site.source()
+    assert environment.delete(CleanupOrder(src_cluster="a", force=True)).deleted == 1
+    assert not environment.source()

@@ -90,8 +90,8 @@ def test_a_version_that_was_not_copied_stays(place: Place) -> None:
     locator = schema_of(place, "partly", 3)
     odd = ledgers(locator)[1]
     with (
-        LedgerDirectoryWriter(place.plan.source.root, Access()) as source,
-        LedgerDirectoryWriter(place.plan.target.root, Access()) as target,
+        LedgerDirectoryWriter(place.input.source.root, Access()) as source,
+        LedgerDirectoryWriter(place.input.target.root, Access()) as target,
     ):
         (record,) = source.read([odd])
         (other,) = target.read([ledgers(place.locator("bare"))[0]])
@@ -157,17 +157,17 @@ def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
     dropped = place.locator("dropped")
     assert stamps(dropped) == [None] * 4
 
-    assert reconcile(place.steps.work(place.plan)) == 3
+    assert reconcile(place.steps.work(place.input)) == 3
 
     assert stamps(place.locator("dropped")) == [OLD, NEW, NEW, OLD]
     assert without_stamps(place.locator("dropped")) == without_stamps(dropped)
-    assert reconcile(place.steps.work(place.plan)) == 0
+    assert reconcile(place.steps.work(place.input)) == 0
     assert place.schemas("dropped") == [1, 2, 3]
 
 
 def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:
     """Refused are a cluster that brokers write to, one that is referred to, and one of another switch (I5)."""
-    work = place.steps.work(place.plan)
+    work = place.steps.work(place.input)
     # The broker's own topics have their messages in the old cluster, and no attribution.
     for name, why in ((NEW, "brokers write to new"), (OLD, "still need old"), ("else", "no cluster of this switch")):
         with pytest.raises(StoreConflict, match=why):

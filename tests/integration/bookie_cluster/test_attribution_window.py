@@ -33,7 +33,7 @@ def place(make_stack: MakeStack) -> Generator[Place]:
 
 def in_source(place: Place) -> set[int]:
     """Ids of the ledgers of the old cluster."""
-    with LedgerDirectory(place.plan.source.root, Access()) as directory:
+    with LedgerDirectory(place.input.source.root, Access()) as directory:
         return {record.ledger_id for batch in directory.scan() for record in batch}
 
 
@@ -41,7 +41,7 @@ def test_precheck_finds_the_plugin(place: Place) -> None:
     """Brokers that answer for the plugin are not in the way; the plan says what moves and what stays."""
     found = place.steps.run(
         lambda work, control: SwitchPrecheckRun(work, control).run(),
-        place.plan.model_copy(update={"advance_ids": True}),
+        place.input.model_copy(update={"advance_ids": True}),
     )
 
     assert found.blockers == ()
@@ -64,18 +64,18 @@ def test_census_sets_dropped_attributions_again(place: Place) -> None:
     assert stamps(place.locator("topic")) == [None] * 4
     third = ledgers(place.locator("topic"))[2]
 
-    census = place.steps.run(cleaning.take_census, place.plan)
+    census = place.steps.run(cleaning.take_census, place.input)
 
-    assert census.restamped >= 3
+    assert census.attributions_set_again >= 3
     assert stamps(place.locator("topic")) == [OLD, NEW, NEW, OLD]
-    assert f"ledger {third}" in [name.partition(":")[0] for name in census.strays]
+    assert f"ledger {third}" in [name.partition(":")[0] for name in census.misrouted_ledgers]
     assert census.targets.ledgers >= 2
 
 
 def test_promoted_copies_are_not_removed(place: Place) -> None:
     """While brokers are directed to the new cluster its copies stay."""
     with pytest.raises(StoreConflict, match="directed to new"):
-        place.steps.run(cleaning.remove_copies, place.plan)
+        place.steps.run(cleaning.remove_copies, place.input)
 
 
 def test_cleanup_keeps_what_is_attributed_to_the_old_cluster(place: Place) -> None:
@@ -83,10 +83,10 @@ def test_cleanup_keeps_what_is_attributed_to_the_old_cluster(place: Place) -> No
     order = CleanupOrder(src_cluster=OLD, force=True)
     first, second, third = ledgers(place.locator("topic"))
     before = in_source(place)
-    place.steps.run(registry.flip_statuses, place.plan)
+    place.steps.run(registry.flip_statuses, place.input)
 
-    listed = place.steps.run(lambda work, _: cleaning.list_targets(work, order), place.plan)
-    done = place.steps.run(lambda work, control: cleaning.delete_ledgers(work, control, order), place.plan)
+    listed = place.steps.run(lambda work, _: cleaning.list_targets(work, order), place.input)
+    done = place.steps.run(lambda work, control: cleaning.delete_ledgers(work, control, order), place.input)
 
     assert (done.deleted, done.left) == (listed.ledgers, 0)
     assert before - in_source(place) >= {first, second}

@@ -23,7 +23,7 @@ from clients.stores import Access
 from deploy.devstack.admin import topic_url
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import quiet_client
-from models.bookie_cluster.input import BookieClusterPlan, BrokerControl
+from models.bookie_cluster.input import BookieClusterInput, BrokerControl
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
@@ -68,10 +68,10 @@ class Place:
     def __init__(self, stack: Stack, operator: Operator, webhook: BrokerWebhook) -> None:
         self.stack, self.operator, self.webhook = stack, operator, webhook
 
-    def plan(self, source: str, target: str, control: BrokerControl, **more: object) -> BookieClusterPlan:
+    def input(self, source: str, target: str, control: BrokerControl, **more: object) -> BookieClusterInput:
         """The plan from one of `a` and `b` to the other."""
         addresses = {"a": self.stack.bookkeeper_uri, "b": self.stack.second_bookkeeper_uri}
-        plan = {
+        input = {
             "cluster": "damage",
             "metadata_url": self.stack.zk_url,
             "source": {"name": source, "metadataServiceUri": addresses[source]},
@@ -80,14 +80,14 @@ class Place:
             "advance_ids": True,
             "broker_control": control,
         }
-        return BookieClusterPlan.model_validate({**plan, **more})
+        return BookieClusterInput.model_validate({**input, **more})
 
     @contextmanager
     def ledgers(self, name: str) -> Generator[Cluster]:
         """The ledgers and bookies of `a` or `b`."""
-        plan = self.plan(name, "b" if name == "a" else "a", BrokerControl.MANUAL)
+        input = self.input(name, "b" if name == "a" else "a", BrokerControl.MANUAL)
         with (
-            LedgerDirectoryWriter(plan.source.root, Access()) as directory,
+            LedgerDirectoryWriter(input.source.root, Access()) as directory,
             Bookies(directory.bookies) as bookies,
         ):
             yield Cluster(directory, bookies)
@@ -214,7 +214,7 @@ def test_one_corrupt_replica_is_read_from_the_other(place: Place) -> None:
     with place.ledgers("a") as a, place.ledgers("b") as b:
         damaged = write_damaged(a, ["bookie-1"])
 
-        run = place.operator.start(place.plan("a", "b", BrokerControl.COMMAND))
+        run = place.operator.start(place.input("a", "b", BrokerControl.COMMAND))
         status = wait_for_window(run)
 
         assert status.failed_items == []
@@ -253,7 +253,7 @@ def test_rollback_at_the_decision(place: Place) -> None:
         before = standing(a, taken.ledger_id)
         place.lost, place.taken = lost.ledger_id, taken.ledger_id
 
-        run = place.operator.start(place.plan("b", "a", BrokerControl.WEBHOOK, throttle=SLOW))
+        run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK, throttle=SLOW))
         change_the_pace(run)
         status = run.wait_until("the gate", lambda status: bool(status.waiting and "decision" in status.waiting.why))
 
@@ -310,7 +310,7 @@ def test_proceed_at_the_decision(place: Place) -> None:
     """Going on without two ledgers ends with failures: they are named and not in the target, and all else is there."""
     with place.ledgers("a") as a, place.ledgers("b") as b:
         other = standing(a, place.taken)
-        run = place.operator.start(place.plan("b", "a", BrokerControl.WEBHOOK))
+        run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK))
         run.wait_until("the gate", lambda status: bool(status.waiting and "decision" in status.waiting.why), LIMIT)
         run.signal(Verb.PROCEED)
         status = wait_for_window(run)

@@ -9,7 +9,7 @@ import pytest
 from deploy.devstack.admin import Admin
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack
 
@@ -23,29 +23,29 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 @pytest.fixture(scope="module")
-def estate(stack: Stack, toolchain: Toolchain) -> Generator[Estate]:
+def dataset(stack: Stack, toolchain: Toolchain) -> Generator[Dataset]:
     """All kinds of data on the stack."""
-    with Estate(toolchain, stack.folder, delay=DELAY) as made:
+    with Dataset(toolchain, stack.folder, delay=DELAY) as made:
         made.fill(stack.broker_url, stack.admin_urls[0])
         yield made
 
 
-def test_what_was_filled_is_there(stack: Stack, estate: Estate) -> None:
+def test_what_was_filled_is_there(stack: Stack, dataset: Dataset) -> None:
     """The account fits the cluster right after it was filled, and once more after a broker's restart."""
-    estate.verify(stack.broker_url, stack.admin_urls[0])
+    dataset.verify(stack.broker_url, stack.admin_urls[0])
     stack["broker-1"].restart()
-    estate.verify(stack.broker_url, stack.admin_urls[0])
+    dataset.verify(stack.broker_url, stack.admin_urls[0])
 
 
-def test_more_is_there_after_a_crash(stack: Stack, estate: Estate) -> None:
+def test_more_is_there_after_a_crash(stack: Stack, dataset: Dataset) -> None:
     """What was added, and every position, is exact after the broker was killed."""
-    estate.add_more(stack.broker_url, stack.admin_urls[0])
+    dataset.add_more(stack.broker_url, stack.admin_urls[0])
     stack["broker-1"].kill()
     stack["broker-1"].start()
-    estate.verify(stack.broker_url, stack.admin_urls[0])
+    dataset.verify(stack.broker_url, stack.admin_urls[0])
 
 
-def test_a_lost_ledger_is_noticed(stack: Stack, estate: Estate, toolchain: Toolchain) -> None:
+def test_a_lost_ledger_is_noticed(stack: Stack, dataset: Dataset, toolchain: Toolchain) -> None:
     """When a ledger of a topic is gone, the account names topic and messages."""
     admin = Admin(stack.admin_urls[0])
     ledgers = admin.ledgers("later-0")
@@ -56,4 +56,4 @@ def test_a_lost_ledger_is_noticed(stack: Stack, estate: Estate, toolchain: Toolc
     stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
     stack["broker-1"].start()
     with pytest.raises(AssertionError, match="later-0"):
-        estate.verify(stack.broker_url, stack.admin_urls[0])
+        dataset.verify(stack.broker_url, stack.admin_urls[0])

@@ -14,15 +14,15 @@ import pytest
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic
-from models.bookie_cluster.input import BookieClusterPlan
+from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from tests.support.bookie_cluster.broker_operator import Hands
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Estate
-from tests.support.lifecycle.environment import Site
+from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
+from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -41,12 +41,12 @@ class Cluster:
     """
 
     stack: Stack
-    estate: Estate
+    dataset: Dataset
     run: Run | None = None
 
-    def plan(self, **more: object) -> BookieClusterPlan:
+    def input(self, **more: object) -> BookieClusterInput:
         """The plan from the first bookies to the second ones."""
-        plan = {
+        input = {
             "cluster": CLUSTER,
             "metadata_url": self.stack.zk_url,
             "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
@@ -55,7 +55,7 @@ class Cluster:
             "advance_ids": True,
             "cleanup": "remove",
         }
-        return BookieClusterPlan.model_validate({**plan, **more})
+        return BookieClusterInput.model_validate({**input, **more})
 
     @contextmanager
     def without(self, bookies: tuple[str, ...]) -> Generator[None]:
@@ -73,7 +73,7 @@ class Cluster:
 
     def verify(self) -> None:
         """Prove that every message, position and schema is there."""
-        self.estate.verify(*self.addresses)
+        self.dataset.verify(*self.addresses)
 
     @property
     def switch(self) -> Run:
@@ -91,25 +91,25 @@ def cluster(
         zookeepers=1, bookies=2, second_bookies=2, brokers=2, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS
     )
     stack = make_stack(spec)
-    with Estate(toolchain, tmp_path_factory.mktemp("estate")) as estate:
-        estate.fill(stack.broker_url, stack.admin_urls[0])
-        yield Cluster(stack, estate)
+    with Dataset(toolchain, tmp_path_factory.mktemp("estate")) as dataset:
+        dataset.fill(stack.broker_url, stack.admin_urls[0])
+        yield Cluster(stack, dataset)
 
 
-def test_ids_behind_are_refused(cluster: Cluster, site: Site) -> None:
+def test_ids_behind_are_refused(cluster: Cluster, environment: Environment) -> None:
     """Without a word on ids the switch is refused: the target would hand out ids that are in use."""
-    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+    failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
     assert "TARGET_IDS_BEHIND" in failure.message
     assert "HOB-0000000001" in failure.message
 
 
-def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
+def test_dry_run_writes_nothing(cluster: Cluster, environment: Environment) -> None:
     """A dry run ends with the plan, and no node of ZooKeeper changes but those that brokers change by themselves."""
     before = stores.read_zookeeper(cluster.stack.zk_url)
 
-    report = site.operator.run(cluster.plan(dry_run=True))
+    report = environment.operator.run(cluster.input(dry_run=True))
 
     assert report.outcome is Outcome.PLANNED, report.summary
     assert report.summary.startswith("ready:"), report.summary
@@ -117,54 +117,54 @@ def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
     assert not [path for path in changed if not path.startswith("/loadbalance/")]
 
 
-def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, site: Site) -> None:
+def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Environment) -> None:
     """Brokers that were killed leave open ledgers; all is on the target, and the old bookies can be stopped."""
-    cluster.run = site.operator.start(cluster.plan())
-    with Hands(cluster.stack, cluster.switch, kill=True) as hands:
+    cluster.run = environment.operator.start(cluster.input())
+    with BrokerOperator(cluster.stack, cluster.switch, kill=True) as broker_operator:
         status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
-    assert [asked.partition(":")[0] for asked in hands.asked] == ["you", "you"]
+    assert [asked.partition(":")[0] for asked in broker_operator.asked] == ["you", "you"]
     assert status.failed_items == []
     assert status.facts["tail_recovered_ledgers"] > 0
     with cluster.without(A):
         cluster.verify()
-        cluster.estate.add_more(*cluster.addresses)
+        cluster.dataset.add_more(*cluster.addresses)
         cluster.verify()
 
 
-def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, site: Site) -> None:
+def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environment: Environment) -> None:
     """Messages, acknowledgements and schemas of the window are on the source after a rollback, without the target."""
-    with Hands(cluster.stack, cluster.switch):
+    with BrokerOperator(cluster.stack, cluster.switch):
         cluster.switch.signal(Verb.ROLLBACK, "the new disks are slow")
         report = cluster.switch.result(LIMIT)
     assert report.outcome is Outcome.ROLLED_BACK, report.summary
     assert report.certificate["copied_back"] > 0
     with cluster.without(B):
         cluster.verify()
-        cluster.estate.add_more(*cluster.addresses)
+        cluster.dataset.add_more(*cluster.addresses)
         cluster.verify()
 
 
-def test_ids_of_the_way_back_are_refused_too(cluster: Cluster, site: Site) -> None:
+def test_ids_of_the_way_back_are_refused_too(cluster: Cluster, environment: Environment) -> None:
     """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
-    failure = site.operator.refusal(cluster.plan(advance_ids=False))
+    failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
     assert "TARGET_IDS_BEHIND" in failure.message
     assert "HOB-0000000003" in failure.message
 
 
-def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, site: Site) -> None:
+def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, environment: Environment) -> None:
     """A switch with producers running ends on the target; the cleanup deletes what it listed, and nothing is lost."""
     with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
         traffic.wait_for_more(20)
-        cluster.run = site.operator.start(cluster.plan())
-        with Hands(cluster.stack, cluster.switch):
+        cluster.run = environment.operator.start(cluster.input())
+        with BrokerOperator(cluster.stack, cluster.switch):
             cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
         traffic.wait_for_more(20)
         assert traffic.verify() > 0
     # Ended from outside, as no operator should: a new start goes on behind the commit.
     cluster.switch.terminate()
-    cluster.run = site.operator.start(cluster.plan())
+    cluster.run = environment.operator.start(cluster.input())
     resumed = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
     assert [entry.phase for entry in resumed.history] == ["REGISTER", "PRECHECK", "PROMOTE", "ROLLBACK_WINDOW"]
     listed = cluster.switch.update("clean_up", CleanupOrder(src_cluster="a", dry_run=True), CleanupTargets)

@@ -22,16 +22,16 @@ from deploy.devstack.admin import topic_url
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic, quiet_client
-from models.bookie_cluster.input import BookieClusterPlan
+from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.status import Outcome, Status
-from models.lifecycle.verbs import Speed, Steering, Verb
+from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.clients.java_ledgers import JavaLedgers
-from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -65,10 +65,10 @@ class Scene(Attributed):
 
     run: Run
 
-    def switch(self, **more: object) -> BookieClusterPlan:
+    def switch(self, **more: object) -> BookieClusterInput:
         """The plan from the old cluster to the new one."""
-        plan = self.plan.model_dump(mode="json")
-        return BookieClusterPlan.model_validate({**plan, "advance_ids": True, "cleanup": "remove", **more})
+        input = self.input.model_dump(mode="json")
+        return BookieClusterInput.model_validate({**input, "advance_ids": True, "cleanup": "remove", **more})
 
     def held(self) -> Held:
         """The positions that are watched."""
@@ -195,12 +195,12 @@ def wait_for_census(run: Run) -> Status:
     )
 
 
-def test_p2_standby_and_precheck_change_nothing(scene: Scene, site: Site, java: JavaLedgers) -> None:
+def test_p2_standby_and_precheck_change_nothing(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P2: a STANDBY cluster is registered and prechecked; traffic, business nodes and target do not notice."""
     before = scene.held()
     with scene.traffic():
-        refused = site.operator.refusal(scene.switch(advance_ids=False))
-        dry = site.operator.run(scene.switch(dry_run=True))
+        refused = environment.operator.refusal(scene.switch(advance_ids=False))
+        dry = environment.operator.run(scene.switch(dry_run=True))
 
     assert refused.type == "PrecheckFailed"
     assert "TARGET_IDS_BEHIND" in refused.message
@@ -213,11 +213,11 @@ def test_p2_standby_and_precheck_change_nothing(scene: Scene, site: Site, java: 
     assert errors(java, scene.stack.second_bookkeeper_uri, scene.moved()) == {GONE}
 
 
-def test_p3_switch_leaves_positions_as_they_are(scene: Scene, site: Site, java: JavaLedgers) -> None:
+def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P3: brokers are directed to the target, and ledger and entry ids of all positions keep their bytes."""
     before = scene.held()
     with scene.traffic():
-        scene.run = site.operator.start(scene.switch(deletion_delay="PT24H"))
+        scene.run = environment.operator.start(scene.switch(deletion_delay="PT24H"))
         status = wait_for_census(scene.run)
 
         target = scene.registry("switch-target")
@@ -280,13 +280,13 @@ def test_p6_rollback_within_window(scene: Scene, java: JavaLedgers) -> None:
     assert scene.statuses() == {OLD: "ACTIVE", NEW: "STANDBY"}
 
 
-def test_p4_scenario_b_old_cluster_alive(scene: Scene, site: Site, java: JavaLedgers) -> None:
+def test_p4_scenario_b_old_cluster_alive(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P4: ledgers have the same ids in both clusters, reads go on, and the cleanup deletes the old copies for good."""
     old, new = scene.stack.bookkeeper_uri, scene.stack.second_bookkeeper_uri
     ids, before = scene.moved(), scene.held()
     expected = contents(java, old, ids)
     with scene.traffic():
-        run = site.operator.start(scene.switch())
+        run = environment.operator.start(scene.switch())
         wait_for_census(run)
         assert contents(java, new, ids) == expected
         assert scene.versions()["orders"] == [1, 2, 3]
@@ -313,22 +313,24 @@ def rollback_in_cleanup(scene: Scene, run: Run) -> str:
     try:
         run.signal(Verb.CLEANUP)
         run.wait_for_phase(Phase.CLEANUP)
-        return refusal(run, "steer", Steering(verb=Verb.ROLLBACK))
+        return refusal(run, "steer", VerbRequest(verb=Verb.ROLLBACK))
     finally:
         zookeeper.resume()
 
 
-def leave_the_new(scene: Scene, **more: object) -> BookieClusterPlan:
+def leave_the_new(scene: Scene, **more: object) -> BookieClusterInput:
     """The plan of a switch of its own, with source and target swapped."""
-    return scene.switch(source=scene.plan.target, target=scene.plan.source, cleanup="leave", **more)
+    return scene.switch(source=scene.input.target, target=scene.input.source, cleanup="leave", **more)
 
 
-def test_p5_scenario_a_old_cluster_down_from_the_start(scene: Scene, site: Site, java: JavaLedgers) -> None:
+def test_p5_scenario_a_old_cluster_down_from_the_start(
+    scene: Scene, environment: Environment, java: JavaLedgers
+) -> None:
     """P5: a switch that finds no bookie of the old cluster names every ledger, promotes none, and can be undone."""
     ids, before = scene.moved(), scene.held()
     for name in SECOND:
         scene.stack[name].kill()
-    run = site.operator.start(leave_the_new(scene))
+    run = environment.operator.start(leave_the_new(scene))
     status = wait_for_census(run)
 
     assert scene.registry("switch-target")["target"] == OLD
@@ -346,7 +348,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(scene: Scene, site: Site,
         scene.stack[name].start()
 
 
-def test_p5_scenario_a_old_cluster_down(scene: Scene, site: Site, java: JavaLedgers) -> None:
+def test_p5_scenario_a_old_cluster_down(scene: Scene, environment: Environment, java: JavaLedgers) -> None:
     """P5: when the last bookie of the old cluster dies in BUILD, what was copied is promoted; the rest is named.
 
     The cluster goes back to the one where it came from, by a switch with source and target swapped.
@@ -354,7 +356,7 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, site: Site, java: JavaLedg
     scene.put_schema("early", 1)
     ids = [*scene.moved(), *ledgers(scene.locator("early"))]
     expected = contents(java, scene.stack.second_bookkeeper_uri, ids)
-    run = site.operator.start(leave_the_new(scene, throttle=SLOW))
+    run = environment.operator.start(leave_the_new(scene, throttle=SLOW))
     run.wait_until("the copy", lambda status: status.phase == Phase.BUILD and status.progress is not None)
     run.update("set_concurrency", Concurrency(batches=2), Concurrency)
     run.steer(Verb.PAUSE)

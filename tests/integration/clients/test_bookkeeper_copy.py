@@ -15,7 +15,7 @@ from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, rest
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy import copy_batch
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.reader import LedgerReader
@@ -31,7 +31,7 @@ from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine
-from spark.fence import Hold, Leash
+from spark.fence import FenceState, WriteFence
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, LedgerRead
 from tests.support.stacks import MakeStack
 
@@ -43,7 +43,7 @@ IDS = count(1 << 33)
 
 
 @dataclass
-class Site:
+class Environment:
     """Two clusters, their URIs, and the Java client."""
 
     stack: Stack
@@ -69,23 +69,25 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Site]:
+def environment(
+    make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Environment]:
     """Two bookies in each cluster."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2))
     with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java:
-        yield Site(stack, java, stack.bookkeeper_uri, stack.second_bookkeeper_uri)
+        yield Environment(stack, java, stack.bookkeeper_uri, stack.second_bookkeeper_uri)
 
 
 @pytest.fixture
-def pair(site: Site) -> LedgerPair:
+def pair(environment: Environment) -> LedgerPair:
     """Both clusters, as executors get them."""
     return LedgerPair(
-        source=parse_ledger_store_uri(site.source_uri).url,
-        target=parse_ledger_store_uri(site.target_uri).url,
+        source=parse_ledger_store_uri(environment.source_uri).url,
+        target=parse_ledger_store_uri(environment.target_uri).url,
         access=Access(),
         tls=None,
         read_timeout=5.0,
-        store=parse_store_url(site.stack.zk_url),
+        store=parse_store_url(environment.stack.zk_url),
         claim=CLAIM,
         attempt=3,
     )
@@ -107,7 +109,7 @@ def engine() -> Generator[SparkEngine]:
     started.stop()
 
 
-def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, Verdict]:
+def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, VerbResponse]:
     """Outcomes by ledger."""
     return {one.ledger_id: one.verdict for one in outcomes}
 
@@ -183,56 +185,58 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("ledger", SHAPES)
-def test_every_shape_is_copied(site: Site, clusters: tuple[Cluster, Cluster], ledger: Ledger) -> None:
+def test_every_shape_is_copied(environment: Environment, clusters: tuple[Cluster, Cluster], ledger: Ledger) -> None:
     """What Java wrote, Java reads from the copy; a second copy finds it equal in every byte."""
-    ids = site.create(ledger, count=2)
+    ids = environment.create(ledger, count=2)
     outcomes = copy_batch(*clusters, ids)
-    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
+    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
     assert {one.entries for one in outcomes} == {ledger.entries}
-    site.assert_copied(ids, ledger)
+    environment.assert_copied(ids, ledger)
     mine, theirs = (metadata(cluster, ids[0]) for cluster in clusters)
     assert theirs.custom == mine.custom
     again = copy_batch(*clusters, ids)
-    assert verdicts(again) == dict.fromkeys(ids, Verdict.EQUAL)
+    assert verdicts(again) == dict.fromkeys(ids, VerbResponse.EQUAL)
     assert {one.mzxid for one in again} == {one.mzxid for one in outcomes}
     assert all(one.mzxid for one in again)
-    assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.EQUAL)
+    assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.EQUAL)
 
 
-def test_segments_become_one(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_segments_become_one(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """A ledger whose writer lost a bookie is read from both of its segments."""
     alone = Ledger(entries=20)
-    held = site.java.hold(site.source_uri, alone)
+    held = environment.java.hold(environment.source_uri, alone)
     (first,) = metadata(clusters[0], held.ledger_id).segments[0].ensemble
-    site.stack[first].kill()
+    environment.stack[first].kill()
     try:
         held.add(b"after")
         held.close()
     finally:
-        site.stack[first].start()
+        environment.stack[first].start()
     assert len(metadata(clusters[0], held.ledger_id).segments) == 2
-    assert verdicts(copy_batch(*clusters, [held.ledger_id])) == {held.ledger_id: Verdict.COPIED}
+    assert verdicts(copy_batch(*clusters, [held.ledger_id])) == {held.ledger_id: VerbResponse.COPIED}
     assert len(metadata(clusters[1], held.ledger_id).segments) == 1
-    site.assert_copied([held.ledger_id], alone)
+    environment.assert_copied([held.ledger_id], alone)
 
 
-def test_open_ledgers_wait_or_are_recovered(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_open_ledgers_wait_or_are_recovered(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """An open ledger is left alone until it is recovered; then it is copied with every entry."""
-    ids = site.create(PAIR, count=3, close=False)
-    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.OPEN)
+    ids = environment.create(PAIR, count=3, close=False)
+    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.OPEN)
     assert clusters[1].directory.read(ids) == [None] * 3
     assert recover_batch(clusters[0], ids) == []
-    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.COPIED)
-    site.assert_copied(ids, PAIR)
-    (found, *_) = site.read(site.target_uri, ids, PAIR)
+    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.COPIED)
+    environment.assert_copied(ids, PAIR)
+    (found, *_) = environment.read(environment.target_uri, ids, PAIR)
     assert found.entries == 20
 
 
 @pytest.mark.parametrize("dead", ["live bookies", "vanished bookies"])
-def test_an_interrupted_copy_is_completed(site: Site, clusters: tuple[Cluster, Cluster], dead: str) -> None:
+def test_an_interrupted_copy_is_completed(
+    environment: Environment, clusters: tuple[Cluster, Cluster], dead: str
+) -> None:
     """Open metadata with half of the entries is taken over, and gets other bookies where its own are gone."""
     source, target = clusters
-    (ledger_id,) = site.create(PAIR)
+    (ledger_id,) = environment.create(PAIR)
     original = metadata(source, ledger_id)
     ensemble = ("second-bookie-1", "second-bookie-2")
     begun = replace(
@@ -244,153 +248,159 @@ def test_an_interrupted_copy_is_completed(site: Site, clusters: tuple[Cluster, C
     for bodies in LedgerReader(source.bookies).entries(ledger_id, original, 0, 9):
         writer.add(ledger_id, begun, 0, bodies)
     writer.flush()
-    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: Verdict.COPIED}
+    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: VerbResponse.COPIED}
     assert metadata(target, ledger_id).segments == (Segment(0, metadata(target, ledger_id).segments[0].ensemble),)
-    site.assert_copied([ledger_id], PAIR)
+    environment.assert_copied([ledger_id], PAIR)
 
 
-def test_another_ledger_of_the_same_id_is_left_alone(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_another_ledger_of_the_same_id_is_left_alone(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
     """Closed or open, with other metadata or only with other bytes: it is told, and nothing there changes."""
-    ids = site.create(PAIR, count=4)
+    ids = environment.create(PAIR, count=4)
     others = [replace(PAIR, entries=19), replace(PAIR, custom={}), replace(PAIR, seed=1)]
     for ledger_id, other in zip(ids, others, strict=False):
-        site.java.create(site.target_uri, other, ids=[ledger_id])
-    site.java.create(site.target_uri, replace(PAIR, custom={}), ids=[ids[3]], close=False)
+        environment.java.create(environment.target_uri, other, ids=[ledger_id])
+    environment.java.create(environment.target_uri, replace(PAIR, custom={}), ids=[ids[3]], close=False)
     before = clusters[1].directory.read(ids)
     outcomes = copy_batch(*clusters, ids)
-    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.DIFFERENT)
+    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.DIFFERENT)
     details = {one.ledger_id: one.detail for one in outcomes}
     assert ["last_entry" in details[ids[0]], "custom" in details[ids[1]], "entry 0" in details[ids[2]]] == [True] * 3
     assert clusters[1].directory.read(ids) == before
-    assert site.read(site.target_uri, ids[2:3], PAIR)[0].error is None
+    assert environment.read(environment.target_uri, ids[2:3], PAIR)[0].error is None
 
 
-def test_a_corrupt_replica_is_passed_over(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_corrupt_replica_is_passed_over(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """Where one replica of an entry is corrupt the other one is copied."""
     ledger_id = damaged(clusters[0], PAIR, {"bookie-1": [4], "bookie-2": [5, 19]})
-    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.COPIED}
-    site.assert_copied([ledger_id], PAIR)
+    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: VerbResponse.COPIED}
+    environment.assert_copied([ledger_id], PAIR)
 
 
 @pytest.mark.parametrize("ledger", [PAIR, LARGE], ids=["small", "large"])
-def test_a_ledger_that_cannot_be_read_is_named(site: Site, clusters: tuple[Cluster, Cluster], ledger: Ledger) -> None:
+def test_a_ledger_that_cannot_be_read_is_named(
+    environment: Environment, clusters: tuple[Cluster, Cluster], ledger: Ledger
+) -> None:
     """A ledger with an entry that is corrupt everywhere leaves nothing in the target, and others are copied."""
-    (good,) = site.create(ledger)
+    (good,) = environment.create(ledger)
     lost = ledger.entries - 2
     bad = damaged(clusters[0], ledger, {"bookie-1": [lost], "bookie-2": [lost]})
     outcomes = copy_batch(*clusters, [bad, good])
-    assert verdicts(outcomes) == {bad: Verdict.UNREADABLE, good: Verdict.COPIED}
+    assert verdicts(outcomes) == {bad: VerbResponse.UNREADABLE, good: VerbResponse.COPIED}
     (detail,) = [one.detail for one in outcomes if one.failed]
     assert f"entry {lost} of ledger {bad}" in detail
     assert "CRC32C digest differs" in detail
     assert clusters[1].directory.read([bad]) == [None]
-    assert verdicts(compare_batch(*clusters, [bad, good])) == {bad: Verdict.DIFFERENT, good: Verdict.EQUAL}
+    assert verdicts(compare_batch(*clusters, [bad, good])) == {bad: VerbResponse.DIFFERENT, good: VerbResponse.EQUAL}
 
 
-def test_a_copy_that_cannot_be_read_is_found(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_copy_that_cannot_be_read_is_found(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """A closed copy whose bytes are lost is told from an equal one, and left as it is."""
-    (ledger_id,) = site.create(PAIR)
+    (ledger_id,) = environment.create(PAIR)
     damaged(clusters[1], PAIR, {"second-bookie-1": [7], "second-bookie-2": [7]}, ledger_id=ledger_id)
     before = clusters[1].directory.read([ledger_id])
     for outcomes in (compare_batch(*clusters, [ledger_id]), copy_batch(*clusters, [ledger_id])):
         (found,) = outcomes
-        assert (found.verdict, "in the target: entry 7" in found.detail) == (Verdict.UNREADABLE, True)
+        assert (found.verdict, "in the target: entry 7" in found.detail) == (VerbResponse.UNREADABLE, True)
     assert clusters[1].directory.read([ledger_id]) == before
 
 
-def test_ledgers_deleted_meanwhile_are_gone(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_ledgers_deleted_meanwhile_are_gone(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """Deleted before the copy, or during it and its entries lost: it is no failure, and leaves no copy."""
-    (before,) = site.create(PAIR)
-    site.java.delete(site.source_uri, [before])
+    (before,) = environment.create(PAIR)
+    environment.java.delete(environment.source_uri, [before])
     last = LARGE.entries - 1
     during = damaged(clusters[0], LARGE, {"bookie-1": [last], "bookie-2": [last]})
-    delete = once(lambda: site.java.delete(site.source_uri, [during]))
+    delete = once(lambda: environment.java.delete(environment.source_uri, [during]))
     outcomes = copy_batch(*clusters, [before, during], check=delete)
-    assert verdicts(outcomes) == {before: Verdict.GONE, during: Verdict.GONE}
+    assert verdicts(outcomes) == {before: VerbResponse.GONE, during: VerbResponse.GONE}
     assert clusters[1].directory.read([before, during]) == [None, None]
 
 
-def test_a_bookie_of_the_source_dies_meanwhile(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """The rest is read from the other replica."""
-    ids = site.create(LARGE, count=2)
+    ids = environment.create(LARGE, count=2)
     try:
-        outcomes = copy_batch(*clusters, ids, check=once(site.stack["bookie-1"].kill))
+        outcomes = copy_batch(*clusters, ids, check=once(environment.stack["bookie-1"].kill))
     finally:
-        site.stack["bookie-1"].start()
-    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
-    site.assert_copied(ids, LARGE)
+        environment.stack["bookie-1"].start()
+    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
+    environment.assert_copied(ids, LARGE)
 
 
-def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
+    environment: Environment, clusters: tuple[Cluster, Cluster]
+) -> None:
     """A ledger that only a dead bookie has is named, others are copied; without any bookie the copy itself fails."""
-    ids = site.create(Ledger(entries=5), count=6)
+    ids = environment.create(Ledger(entries=5), count=6)
     on_first = {one for one in ids if metadata(clusters[0], one).segments[0].ensemble == ("bookie-1",)}
     assert 0 < len(on_first) < 6
-    site.stack["bookie-1"].kill()
+    environment.stack["bookie-1"].kill()
     try:
         found = verdicts(copy_batch(*clusters, ids))
-        site.stack["bookie-2"].kill()
+        environment.stack["bookie-2"].kill()
         with pytest.raises(StoreUnreachable):
             copy_batch(*clusters, ids)
     finally:
-        site.stack["bookie-1"].start()
-        if not site.stack["bookie-2"].alive:
-            site.stack["bookie-2"].start()
-    assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
-    assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
+        environment.stack["bookie-1"].start()
+        if not environment.stack["bookie-2"].alive:
+            environment.stack["bookie-2"].start()
+    assert {one for one, verdict in found.items() if verdict is VerbResponse.UNREADABLE} == on_first
+    assert {one for one, verdict in found.items() if verdict is VerbResponse.COPIED} == set(ids) - on_first
 
 
-def test_a_bookie_of_the_target_dies_meanwhile(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """The copy goes on with the bookies that are left, where they are enough."""
     ledger = Ledger(entries=6_000, sizes=(2_000,))
-    ids = site.create(ledger, count=4)
+    ids = environment.create(ledger, count=4)
     try:
-        outcomes = copy_batch(*clusters, ids, check=once(site.stack["second-bookie-2"].kill))
-        assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
+        outcomes = copy_batch(*clusters, ids, check=once(environment.stack["second-bookie-2"].kill))
+        assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
         assert {metadata(clusters[1], one).segments[0].ensemble for one in ids} == {("second-bookie-1",)}
-        site.assert_copied(ids, ledger)
-        (pair_id,) = site.create(PAIR)
+        environment.assert_copied(ids, ledger)
+        (pair_id,) = environment.create(PAIR)
         with pytest.raises(BookieNotWritable, match="needs 2 bookies, and the target has 1"):
             copy_batch(*clusters, [pair_id])
     finally:
-        site.stack["second-bookie-2"].start()
+        environment.stack["second-bookie-2"].start()
     assert clusters[1].directory.read([pair_id]) == [None]
 
 
-def test_the_throttle_is_kept(site: Site, clusters: tuple[Cluster, Cluster]) -> None:
+def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """A lane keeps to its share, and answers that wait meanwhile are no sign of a fault."""
-    (ledger_id,) = site.create(LARGE)
+    (ledger_id,) = environment.create(LARGE)
     sleep = partial(rest, clusters[0].bookies.loop)
-    leash = Leash(lambda: Hold(1, 8.0), attempt=1, lanes=2, sleep=sleep)
+    leash = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
     begun = time.monotonic()
     (outcome,) = copy_batch(*clusters, [ledger_id], check=leash.check)
-    assert outcome.verdict is Verdict.COPIED
+    assert outcome.verdict is VerbResponse.COPIED
     assert time.monotonic() - begun > outcome.bytes / 4e6 * 0.9
 
 
-def test_jobs_copy_and_compare(site: Site, pair: LedgerPair, engine: SparkEngine) -> None:
+def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engine: SparkEngine) -> None:
     """Spark jobs bring every ledger to its outcome, open ones recovered where that is wanted, at the pace allowed."""
-    ids = site.create(PAIR, count=40)
-    ids += site.create(LARGE, count=2)
-    opened = site.create(PAIR, count=2, close=False)
+    ids = environment.create(PAIR, count=40)
+    ids += environment.create(LARGE, count=2)
+    opened = environment.create(PAIR, count=2, close=False)
     with claimed(pair, SwitchClaim(workflow_id="w", run_id="r", attempt=3)):
         found = run(engine, pair, [*ids, *opened], recover=False)
-        assert found == {**dict.fromkeys(ids, Verdict.COPIED), **dict.fromkeys(opened, Verdict.OPEN)}
+        assert found == {**dict.fromkeys(ids, VerbResponse.COPIED), **dict.fromkeys(opened, VerbResponse.OPEN)}
         found = run(engine, pair, [*ids, *opened], recover=True)
-        assert found == {**dict.fromkeys(ids, Verdict.EQUAL), **dict.fromkeys(opened, Verdict.COPIED)}
-        assert run(engine, pair, ids, compare=True) == dict.fromkeys(ids, Verdict.EQUAL)
-    site.assert_copied([*ids[:2], *opened], PAIR)
+        assert found == {**dict.fromkeys(ids, VerbResponse.EQUAL), **dict.fromkeys(opened, VerbResponse.COPIED)}
+        assert run(engine, pair, ids, compare=True) == dict.fromkeys(ids, VerbResponse.EQUAL)
+    environment.assert_copied([*ids[:2], *opened], PAIR)
 
 
-def test_a_superseded_attempt_stops(site: Site, pair: LedgerPair, engine: SparkEngine) -> None:
+def test_a_superseded_attempt_stops(environment: Environment, pair: LedgerPair, engine: SparkEngine) -> None:
     """Tasks of an attempt that is not the newest write nothing."""
-    ids = site.create(PAIR, count=3)
+    ids = environment.create(PAIR, count=3)
     with (
         claimed(pair, SwitchClaim(workflow_id="w", run_id="r", attempt=4)),
         pytest.raises(StoreConflict, match="attempt 3 was superseded by attempt 4"),
     ):
         run(engine, pair, ids)
-    assert {found.error for found in site.read(site.target_uri, ids, PAIR)} != {None}
+    assert {found.error for found in environment.read(environment.target_uri, ids, PAIR)} != {None}
 
 
 @contextmanager
@@ -405,7 +415,7 @@ def claimed(pair: LedgerPair, claim: SwitchClaim) -> Generator[None]:
 
 def run(
     engine: SparkEngine, pair: LedgerPair, ids: Sequence[int], *, recover: bool = False, compare: bool = False
-) -> dict[int, Verdict]:
+) -> dict[int, VerbResponse]:
     """Run a job over some ledgers."""
     with open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout) as (source, _):
         records = [record for record in source.directory.read(ids) if record]

@@ -158,7 +158,7 @@ def test_no_server_survives_its_parent(tmp_path: Path, toolchain: Toolchain) -> 
         "print(*(server.pid for server in stack), flush=True)\n"
         "signal.pause()\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -177,7 +177,7 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
         "from deploy.devstack.stack import Stack, StackSpec\n"
         "Stack(StackSpec(oxias=1), Path(sys.argv[1]), provision(), detach=True).up()\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=root, check=True, timeout=60)
     stack = Stack.open(tmp_path)
     try:

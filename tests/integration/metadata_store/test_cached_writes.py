@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
-from tests.support.lifecycle.environment import Site
+from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
@@ -45,14 +45,14 @@ def new_tenants(url: str) -> Generator[list[str]]:
         admin.close()
 
 
-def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, site: Site) -> None:
+def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Environment) -> None:
     """Every tenant that a broker acknowledged before, while and after writes were blocked stands in the target."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER))
-    plan = MetadataStorePlan.model_validate(
+    input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
     )
     with new_tenants(stack.admin_urls[0]) as names:
-        report = site.operator.run(plan)
+        report = environment.operator.run(input)
     assert report.outcome is Outcome.DONE
     tree, standing = stores.read_zookeeper(stack.zk_url, without_coordinator=False), stores.read_oxia(stack.oxia_url)
     commit = stores.committed_ms(stack.zk_url)

@@ -6,26 +6,26 @@ from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
-from tests.support.lifecycle.environment import Site
+from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
 CLUSTER = "chroot"
 
 
-def test_live_from_beneath_a_chroot(make_stack: MakeStack, site: Site) -> None:
+def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environment) -> None:
     """The tree beneath the chroot arrives whole, brokers follow, no message is lost and no ledger id is given twice."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, zk_chroot="/pulsar-a", cluster=CLUSTER))
     assert stack.zk_url.endswith("/pulsar-a")
-    plan = MetadataStorePlan.model_validate(
+    input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
     )
     admin = Admin(stack.admin_urls[0])
     assert admin.create_topic("old").is_success
     with Traffic(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
-        report = site.operator.run(plan)
+        report = environment.operator.run(input)
         tree = stores.read_zookeeper(stack.zk_url)
         commit = stores.committed_ms(stack.zk_url)
         assert report.outcome is Outcome.DONE

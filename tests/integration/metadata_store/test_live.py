@@ -20,8 +20,8 @@ from deploy.devstack.traffic import Traffic, quiet_client
 from models.lifecycle.input import SourceCleanup
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
-from models.metadata_store.input import MetadataStorePlan
-from tests.support.lifecycle.environment import Site
+from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -47,9 +47,9 @@ class Cluster:
     run: Run | None = None
     tree: stores.Tree = field(default_factory=stores.Tree)
 
-    def plan(self, **more: object) -> MetadataStorePlan:
+    def input(self, **more: object) -> MetadataStoreInput:
         """The plan from ZooKeeper to Oxia."""
-        return MetadataStorePlan.model_validate(
+        return MetadataStoreInput.model_validate(
             {"cluster": CLUSTER, "source": self.stack.zk_url, "target": self.stack.oxia_url, **more}
         )
 
@@ -61,7 +61,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(make_stack: MakeStack, site: Site) -> Generator[Cluster]:
+def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluster]:
     """Two brokers and two bookies on ZooKeeper, an empty Oxia, and some ledgers that came and went."""
     # One copy of each message, so that bookies can go to the other store one by one.
     single = configs.broker_quorum(1)
@@ -85,14 +85,14 @@ def traffic(cluster: Cluster) -> Generator[Traffic]:
         yield running
 
 
-def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
+def test_dry_run_writes_nothing(cluster: Cluster, environment: Environment) -> None:
     """A dry run ends with the plan, and neither store counts a write: not in the source, not in the target."""
     stack = cluster.stack
     zxid = stores.last_zxid(stack.zk_url)
     first = stores.put_oxia(stack.oxia_url, "/mark", b"1")
     before = stores.read_oxia(stack.oxia_url)
 
-    report = site.operator.run(cluster.plan(dry_run=True))
+    report = environment.operator.run(cluster.input(dry_run=True))
 
     assert (report.outcome, report.summary.split(":")[0]) == (Outcome.PLANNED, "not ready"), "the mark stands there"
     assert "TARGET_NOT_EMPTY" in report.summary
@@ -101,17 +101,17 @@ def test_dry_run_writes_nothing(cluster: Cluster, site: Site) -> None:
     assert stores.put_oxia(stack.oxia_url, "/mark", b"2") == first + 1
     stores.delete_oxia(stack.oxia_url, "/mark")
     assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == {}
-    ready = site.operator.run(cluster.plan(dry_run=True))
+    ready = environment.operator.run(cluster.input(dry_run=True))
     assert ready.summary.startswith("ready:"), ready.summary
 
 
-def test_live_migration_under_traffic(cluster: Cluster, site: Site, traffic: Traffic) -> None:
+def test_live_migration_under_traffic(cluster: Cluster, environment: Environment, traffic: Traffic) -> None:
     """The migration commits while messages flow, every record is in the target as promised, and no message is lost."""
     stack = cluster.stack
-    plan = cluster.plan(cleanup=SourceCleanup.REMOVE, cleanup_limit=40)
-    cluster.run = site.operator.start(plan)
+    input = cluster.input(cleanup=SourceCleanup.REMOVE, cleanup_limit=40)
+    cluster.run = environment.operator.start(input)
     with pytest.raises(WorkflowAlreadyStartedError):
-        site.operator.start(plan)
+        environment.operator.start(input)
     status = cluster.migration.wait_for_phase("VALIDATION")
     traffic.wait_for_more(20)
     flag = stores.read_zookeeper(stack.zk_url, without_coordinator=False)[stores.FLAG]
@@ -127,7 +127,7 @@ def test_live_migration_under_traffic(cluster: Cluster, site: Site, traffic: Tra
 def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     """Sixty topics are created after the commit without one error, and none of their ledgers had an id of before."""
     stack, admin = cluster.stack, cluster.admin
-    flows = [lane.topic for lane in traffic.lanes]
+    flows = [lane.topic for lane in traffic.parallelism]
     cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
     refused = {name: answer.text for name in NEW_TOPICS if not (answer := admin.create_topic(name)).is_success}
     assert refused == {}

@@ -13,9 +13,9 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
-from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -44,9 +44,9 @@ def stack(make_stack: MakeStack) -> Stack:
     return make_stack(StackSpec(zookeepers=1, oxias=1, oxia_shards=2, cluster=CLUSTER))
 
 
-def test_odd_and_changing_nodes_arrive(stack: Stack, site: Site) -> None:
+def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -> None:
     """Every odd node stands in the target as it is, and so does what a writer changed, moved and removed meanwhile."""
-    plan = MetadataStorePlan.model_validate(
+    input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
             "source": stack.zk_url,
@@ -59,11 +59,11 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, site: Site) -> None:
         _odd_nodes(source)
         _siblings(source)
         zxid, empty = stores.last_zxid(stack.zk_url), stores.read_oxia(stack.oxia_url, without_coordinator=False)
-        assert site.operator.run(plan.model_copy(update={"dry_run": True})).summary.startswith("ready:")
+        assert environment.operator.run(input.model_copy(update={"dry_run": True})).summary.startswith("ready:")
         assert stores.last_zxid(stack.zk_url) == zxid
         assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == empty == {}
 
-        run = site.operator.start(plan)
+        run = environment.operator.start(input)
         with stores.kazoo(stack.zk_url) as somebody, _churn(source) as done:
             somebody.create("/odd/session", b"gone with me", ephemeral=True)
             run.wait_for_phase(Phase.PRE_COPY)

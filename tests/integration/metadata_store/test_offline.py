@@ -8,8 +8,8 @@ from deploy.devstack.admin import Admin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import pulsar, quiet_client
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
-from tests.support.lifecycle.environment import Site
+from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
@@ -35,17 +35,17 @@ def stack(make_stack: MakeStack) -> Stack:
     return made
 
 
-def plan(source: str, target: str, **more: object) -> MetadataStorePlan:
+def input(source: str, target: str, **more: object) -> MetadataStoreInput:
     """An offline plan without a window."""
-    return MetadataStorePlan.model_validate(
+    return MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "mode": "offline", "validation_window": "PT0S", "source": source, "target": target, **more}
     )
 
 
-def test_to_oxia_and_start_there(stack: Stack, site: Site) -> None:
+def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None:
     """The copy is exact, the cluster starts on it, reads what it wrote before, and no ledger id comes again."""
     _stop(stack)
-    report = site.operator.run(plan(stack.zk_url, stack.oxia_url))
+    report = environment.operator.run(input(stack.zk_url, stack.oxia_url))
     assert report.outcome is Outcome.DONE
     tree, records = stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)
     assert stores.assert_equal(tree, records) > 30
@@ -58,16 +58,16 @@ def test_to_oxia_and_start_there(stack: Stack, site: Site) -> None:
     assert min(fresh) >= given
 
 
-def test_back_to_zookeeper(stack: Stack, site: Site) -> None:
+def test_back_to_zookeeper(stack: Stack, environment: Environment) -> None:
     """Back over the old tree and its flag: the cluster starts on ZooKeeper, and messages of all eras are there."""
     before = stores.ledger_ids(set(stores.read_oxia(stack.oxia_url)))
     _stop(stack)
     with stores.kazoo(stack.zk_url) as source:
         source.create(stores.FLAG, OLD_FLAG, makepath=True)
-    back = plan(stack.oxia_url, stack.zk_url)
-    assert "[TARGET_NOT_EMPTY]" in str(site.operator.refusal(back))
+    back = input(stack.oxia_url, stack.zk_url)
+    assert "[TARGET_NOT_EMPTY]" in str(environment.operator.refusal(back))
     records = stores.read_oxia(stack.oxia_url)
-    report = site.operator.run(back.model_copy(update={"replace_target": True}))
+    report = environment.operator.run(back.model_copy(update={"replace_target": True}))
     assert report.outcome is Outcome.DONE
     tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
     assert stores.FLAG not in tree

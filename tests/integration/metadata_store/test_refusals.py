@@ -14,9 +14,9 @@ from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.metadata_store.flag import FlagPhase
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from tests.support.clients.old_oxia import OldOxia
-from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
@@ -43,9 +43,9 @@ def source(stack: Stack) -> Generator[Any]:
         yield client
 
 
-def plan(stack: Stack, **more: object) -> MetadataStorePlan:
+def input(stack: Stack, **more: object) -> MetadataStoreInput:
     """From ZooKeeper to Oxia."""
-    return MetadataStorePlan.model_validate(
+    return MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, **more}
     )
 
@@ -89,11 +89,11 @@ def secret(source: Any) -> Generator[None]:
         source.delete(SECRET)
 
 
-def test_all_blockers_come_in_one_answer(stack: Stack, source: Any, site: Site) -> None:
+def test_all_blockers_come_in_one_answer(stack: Stack, source: Any, environment: Environment) -> None:
     """Every blocker is named with its cure in one failure, and neither store is changed by it."""
     with flag(source, FlagPhase.PREPARATION), record_in_target(stack), secret(source):
         before = contents(stack)
-        failure = site.operator.refusal(plan(stack))
+        failure = environment.operator.refusal(input(stack))
         assert contents(stack) == before
     assert failure.type == FailureKind.PRECHECK_FAILED
     text = str(failure)
@@ -115,26 +115,28 @@ def test_all_blockers_come_in_one_answer(stack: Stack, source: Any, site: Site) 
         (FlagPhase.COMPLETED, "ALREADY_COMPLETED"),
     ],
 )
-def test_a_flag_of_others_is_respected(stack: Stack, source: Any, site: Site, phase: FlagPhase, code: str) -> None:
+def test_a_flag_of_others_is_respected(
+    stack: Stack, source: Any, environment: Environment, phase: FlagPhase, code: str
+) -> None:
     """A flag that Pulsar's own coordinator set is named with its target, and stays as it is."""
     with flag(source, phase):
-        failure = site.operator.refusal(plan(stack))
+        failure = environment.operator.refusal(input(stack))
         assert source.get(stores.FLAG)[1].version == 0
     assert f"[{code}]" in str(failure)
     assert f"{phase} (target oxia://127.0.0.1:1)" in str(failure)
 
 
-def test_an_offline_migration_wants_services_stopped(stack: Stack, site: Site) -> None:
+def test_an_offline_migration_wants_services_stopped(stack: Stack, environment: Environment) -> None:
     """An offline migration names the services that run."""
-    failure = site.operator.refusal(plan(stack, mode="offline"))
+    failure = environment.operator.refusal(input(stack, mode="offline"))
     assert "[SERVICES_RUNNING]" in str(failure)
     assert "bookie bookie-1" in str(failure)
 
 
-def test_wrong_addresses(stack: Stack, site: Site) -> None:
+def test_wrong_addresses(stack: Stack, environment: Environment) -> None:
     """A chroot without metadata and a target where nobody listens are refused, and told apart."""
-    wrong = plan(stack, source=f"{stack.zk_url}/nothing/here", target="oxia://127.0.0.1:1", dry_run=True)
-    report = site.operator.run(wrong)
+    wrong = input(stack, source=f"{stack.zk_url}/nothing/here", target="oxia://127.0.0.1:1", dry_run=True)
+    report = environment.operator.run(wrong)
     assert report.outcome is Outcome.PLANNED
     assert report.summary.startswith("not ready: ")
     for text in ("[SOURCE_EMPTY]", "/nothing/here holds no metadata", "[TARGET_UNREACHABLE]", "127.0.0.1:1"):
@@ -142,12 +144,12 @@ def test_wrong_addresses(stack: Stack, site: Site) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False], ids=["dry-run", "for-real"])
-def test_an_old_oxia_is_refused(stack: Stack, site: Site, dry_run: bool) -> None:
+def test_an_old_oxia_is_refused(stack: Stack, environment: Environment, dry_run: bool) -> None:
     """An Oxia that cannot keep versions is refused by its address and the version that can, and left clean."""
     stack["bookie-1"].stop()
     with OldOxia(stack.oxia_url) as old:
-        wanted = plan(stack, target=old.url, mode="offline", dry_run=dry_run)
-        text = site.operator.run(wanted).summary if dry_run else str(site.operator.refusal(wanted))
+        wanted = input(stack, target=old.url, mode="offline", dry_run=dry_run)
+        text = environment.operator.run(wanted).summary if dry_run else str(environment.operator.refusal(wanted))
     assert "[TARGET_UNSUPPORTED]" in text
     assert "0.16" in text
     assert old.url.removeprefix("oxia://").partition("/")[0] in text

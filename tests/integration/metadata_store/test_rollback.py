@@ -22,9 +22,9 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
-from tests.support.lifecycle.environment import Site
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -44,9 +44,9 @@ class Cluster:
     source: Any
     before: stores.Tree = field(default_factory=stores.Tree)
 
-    def plan(self, **more: object) -> MetadataStorePlan:
+    def input(self, **more: object) -> MetadataStoreInput:
         """The plan from ZooKeeper to Oxia."""
-        return MetadataStorePlan.model_validate(
+        return MetadataStoreInput.model_validate(
             {"cluster": CLUSTER, "source": self.stack.zk_url, "target": self.stack.oxia_url, **more}
         )
 
@@ -82,7 +82,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(make_stack: MakeStack, site: Site) -> Generator[Cluster]:
+def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluster]:
     """Two brokers and a bookie, and an empty Oxia."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=PATIENT))
     admin = Admin(stack.admin_urls[0])
@@ -129,10 +129,10 @@ def held(cluster: Cluster, phase: FlagPhase) -> Generator[Callable[[], bool]]:
         cluster.oxia.resume()
 
 
-def test_a_participant_that_is_never_ready(cluster: Cluster, site: Site) -> None:
+def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Environment) -> None:
     """A frozen broker ends the migration in FAILED by its name; the other one writes metadata, later both do."""
     cluster.remember()
-    run = site.operator.start(cluster.plan(preparation_timeout="PT15S"))
+    run = environment.operator.start(cluster.input(preparation_timeout="PT15S"))
     run.wait_for_phase(Phase.PRE_COPY)
     broker = cluster.stack["broker-2"]
     broker.pause()
@@ -149,11 +149,11 @@ def test_a_participant_that_is_never_ready(cluster: Cluster, site: Site) -> None
     other.close()
 
 
-def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, site: Site) -> None:
+def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, environment: Environment) -> None:
     """A rollback in PRE_COPY ends the copy, which a throttle made slow, and the brokers never notice."""
     cluster.remember()
     flag = cluster.flag()
-    run = site.operator.start(cluster.plan(throttle=0.02))
+    run = environment.operator.start(cluster.input(throttle=0.02))
     run.wait_for_phase(Phase.PRE_COPY)
     wait_for("copied records", lambda: stores.persistent(stores.read_oxia(cluster.stack.oxia_url)), 60)
     assert cluster.admin.can_write(CLUSTER)
@@ -166,10 +166,10 @@ def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, site: Site)
 
 
 @pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
-def test_rollback_with_writes_blocked(cluster: Cluster, site: Site, phase: FlagPhase) -> None:
+def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment, phase: FlagPhase) -> None:
     """A rollback in PREPARATION or COPYING, while the target does not answer, gives the writes back before it does."""
     with held(cluster, FlagPhase.PREPARATION) as reached:
-        run = site.operator.start(cluster.plan())
+        run = environment.operator.start(cluster.input())
         assert reached()
         assert not cluster.admin.can_write(CLUSTER)
         # Now nobody but this test writes to the source.
@@ -190,10 +190,10 @@ def test_rollback_with_writes_blocked(cluster: Cluster, site: Site, phase: FlagP
     cluster.must_be_as_before(FlagPhase.FAILED)
 
 
-def test_rollback_while_verifying(cluster: Cluster, site: Site) -> None:
+def test_rollback_while_verifying(cluster: Cluster, environment: Environment) -> None:
     """A rollback in VERIFY, the last phase before the commit, leaves the source in charge."""
     with held(cluster, FlagPhase.PREPARATION) as reached:
-        run = site.operator.start(cluster.plan(full_verify=True))
+        run = environment.operator.start(cluster.input(full_verify=True))
         assert reached()
         cluster.fill(b"verify")
         cluster.remember()
@@ -205,11 +205,11 @@ def test_rollback_while_verifying(cluster: Cluster, site: Site) -> None:
     cluster.must_be_as_before(FlagPhase.FAILED)
 
 
-def test_the_next_attempt_succeeds(cluster: Cluster, site: Site) -> None:
+def test_the_next_attempt_succeeds(cluster: Cluster, environment: Environment) -> None:
     """After all these failures a start with the same workflow id migrates the cluster, under traffic."""
     with Traffic(cluster.stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
-        report = site.operator.run(cluster.plan(validation_window="PT0S"))
+        report = environment.operator.run(cluster.input(validation_window="PT0S"))
         assert report.outcome is Outcome.DONE
         assert cluster.flag() is FlagPhase.COMPLETED
         commit = stores.committed_ms(cluster.stack.zk_url)

@@ -18,7 +18,7 @@ import pytest
 from deploy.devstack import supervise
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
+from models.metadata_store.input import MetadataStoreInput
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
@@ -97,7 +97,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
     for module in ("spark.metadata_store.tasks", "tests"):
         found = subprocess.run([spark.python, "-c", f"import {module}"], cwd=tmp_path, capture_output=True, check=False)
         assert b"ModuleNotFoundError" in found.stderr
-    plan = MetadataStorePlan.model_validate(
+    input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
     )
     settings = {
@@ -110,7 +110,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
         WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, **settings),
         Operator(stack.temporal_address) as operator,
     ):
-        report = operator.run(plan)
+        report = operator.run(input)
     assert report.outcome is Outcome.DONE
     compared = stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url))
     assert report.figures["copied_records"] == compared > NODES

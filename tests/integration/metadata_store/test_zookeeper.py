@@ -6,20 +6,20 @@ from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.status import Outcome
-from models.metadata_store.input import MetadataStorePlan
-from tests.support.lifecycle.environment import Site
+from models.metadata_store.input import MetadataStoreInput
+from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
 CLUSTER = "zookeepers"
 
 
-def test_live_to_another_zookeeper(make_stack: MakeStack, site: Site) -> None:
+def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environment) -> None:
     """Versions and sequences are kept, the cluster works on the new ZooKeeper, and no ledger id is given twice."""
     stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=CLUSTER))
     admin = Admin(stack.admin_urls[0])
     target = f"{stack.second_zk_url}/new"
-    plan = MetadataStorePlan.model_validate(
+    input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": target, "validation_window": "PT0S"}
     )
     for number in range(4):
@@ -27,7 +27,7 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, site: Site) -> None:
     admin.delete_topic("old-3").raise_for_status()
     with Traffic(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
-        report = site.operator.run(plan)
+        report = environment.operator.run(input)
         tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
         commit = stores.committed_ms(stack.zk_url)
         copy = stores.read_zookeeper(target)

@@ -8,10 +8,10 @@ from typing import Any, Self, TypeVar, cast
 
 from temporalio.client import Client
 
-from activities.bookie_cluster.context import SwitchWork
-from activities.lifecycle.runner import StepControl
+from activities.bookie_cluster.context import SwitchContext
+from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from models.bookie_cluster.input import KIND, BookieClusterPlan, Direction
+from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
 from models.settings import Settings
 
 ResultT = TypeVar("ResultT")
@@ -47,18 +47,18 @@ class Steps:
             self.runtime.stop()
 
     def work(
-        self, plan: BookieClusterPlan, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
-    ) -> SwitchWork:
+        self, input: BookieClusterInput, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
+    ) -> SwitchContext:
         """What a step of this migration gets."""
-        return SwitchWork(self.runtime, plan, direction, f"{KIND}/{plan.cluster}", run_id or self.run_id)
+        return SwitchContext(self.runtime, input, direction, f"{KIND}/{input.cluster}", run_id or self.run_id)
 
     def run(
         self,
-        step: Callable[[SwitchWork, StepControl], ResultT],
-        plan: BookieClusterPlan,
+        step: Callable[[SwitchContext, ActivityContext], ResultT],
+        input: BookieClusterInput,
         direction: Direction = Direction.FORWARD,
         *,
         run_id: str | None = None,
     ) -> ResultT:
         """Carry out one step to its end."""
-        return step(self.work(plan, direction, run_id=run_id), StepControl())
+        return step(self.work(input, direction, run_id=run_id), ActivityContext())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from typing import Any, Self
 
 import httpx
@@ -14,14 +14,15 @@ import httpx
 from activities.bookie_cluster import registry
 from activities.bookie_cluster.attribution import promote
 from activities.bookie_cluster.build import build
-from activities.bookie_cluster.context import SwitchWork
-from activities.lifecycle.runner import StepControl
+from activities.bookie_cluster.context import SwitchContext
+from activities.lifecycle.runner import ActivityContext
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split
 from clients.pulsar.formats_pb2 import SchemaLocator
 from clients.store import Partition, Record, StoreReader, Unreadable
+from clients.stores import open_reader
 from deploy.devstack.stack import Stack
-from models.bookie_cluster.input import KIND, BookieClusterPlan, Direction, Routing
+from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.plugin_double import PluginDouble
@@ -40,7 +41,7 @@ class Attributed:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self.plan = BookieClusterPlan.model_validate(
+        self.input = BookieClusterInput.model_validate(
             {
                 "cluster": stack.state.spec.cluster,
                 "metadata_url": stack.zk_url,
@@ -117,23 +118,23 @@ class Place(Attributed):
     def _begin(self, resources: ExitStack) -> None:
         resources.enter_context(self.steps)
         super()._begin(resources)
-        self.steps.run(registry.register, self.plan)
+        self.steps.run(registry.register, self.input)
 
     def direct(self, direction: Direction = Direction.FORWARD) -> None:
         """Direct brokers to the target of a direction, in a run of its own: a run that turned back does not go on."""
         run_id = f"run-{next(self._runs)}"
-        self.steps.run(registry.register, self.plan, run_id=run_id)
-        self.steps.run(registry.set_target, self.plan, direction, run_id=run_id)
+        self.steps.run(registry.register, self.input, run_id=run_id)
+        self.steps.run(registry.set_target, self.input, direction, run_id=run_id)
         # All other steps are of the first run.
-        self.steps.run(registry.register, self.plan)
+        self.steps.run(registry.register, self.input)
 
     def build(self) -> CopySummary:
         """Copy what is closed, and compare it."""
-        return self.steps.run(build, self.plan)
+        return self.steps.run(build, self.input)
 
     def promote(self, direction: Direction = Direction.FORWARD) -> Promotion:
         """Promote, or set back."""
-        return self.steps.run(promote, self.plan, direction)
+        return self.steps.run(promote, self.input, direction)
 
 
 def stamps(locator: bytes) -> list[str | None]:
@@ -160,7 +161,7 @@ def without_stamps(locator: bytes) -> list[list[list[bytes] | bytes]]:
     ]
 
 
-class Meddled(SwitchWork):
+class Meddled(SwitchContext):
     """A step's view of its switch, in which somebody else acts whenever a schema's node has been read.
 
     Attributes:
@@ -169,11 +170,9 @@ class Meddled(SwitchWork):
 
     act: Callable[[], None]
 
-    @contextmanager
-    def broker_store(self) -> Generator[StoreReader]:
+    def broker_store(self) -> closing[StoreReader]:
         """The brokers' store; `act` follows each reading of schemas."""
-        with super().broker_store() as reader:
-            yield _Meddled(reader, self.act)
+        return closing(_Meddled(open_reader(self.input.store, self.access), self.act))
 
 
 class _Meddled:
@@ -203,7 +202,7 @@ class _Meddled:
 
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
     """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
-    plan = place.plan
-    work = Meddled(place.steps.runtime, plan, Direction.FORWARD, f"{KIND}/{plan.cluster}", "run-1")
+    input = place.input
+    work = Meddled(place.steps.runtime, input, Direction.FORWARD, f"{KIND}/{input.cluster}", "run-1")
     work.act = act
-    return promote(work, StepControl())
+    return promote(work, ActivityContext())

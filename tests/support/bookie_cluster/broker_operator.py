@@ -18,7 +18,7 @@ _START = "brokers to start with bookkeeperMetadataServiceUri="
 _LOOK_EVERY = 0.2
 
 
-class Hands:
+class BrokerOperator:
     """Obeys what a migration asks people for; a context manager.
 
     Args:

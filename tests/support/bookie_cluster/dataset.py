@@ -55,7 +55,7 @@ class Kind(Protocol):
         ...
 
 
-class Estate:
+class Dataset:
     """The data, and what they have to look like; as a context it owns a Java client.
 
     Args:

@@ -8,19 +8,19 @@ from typing import Any
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
-from activities.bookie_cluster.context import SwitchWork
+from activities.bookie_cluster.context import SwitchContext
 from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import StepControl
+from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.stores import Access
 from deploy.devstack.admin import topic_url
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
-from models.bookie_cluster.input import BookieClusterPlan, Direction
+from models.bookie_cluster.input import BookieClusterInput, Direction
 from models.bookie_cluster.results import CopySummary, LedgersDeleted, SwitchPrecheck, TailCopy
 from models.bookie_cluster.updates import CleanupOrder
 from models.ledger_store import parse_ledger_store_uri
@@ -44,7 +44,7 @@ def codes(found: SwitchPrecheck) -> list[str]:
 
 
 @dataclass
-class SwitchSite:
+class SwitchEnvironment:
     """Two bookie clusters, a broker, and how many messages each topic has got.
 
     Attributes:
@@ -57,9 +57,9 @@ class SwitchSite:
     clash: int = 0
     sent: int = 0
 
-    def plan(self, **more: object) -> BookieClusterPlan:
+    def input(self, **more: object) -> BookieClusterInput:
         """The switch from the first bookies, `a`, to the second ones, `b`."""
-        return BookieClusterPlan.model_validate(
+        return BookieClusterInput.model_validate(
             {
                 "cluster": "steps",
                 "metadata_url": self.stack.zk_url,
@@ -70,27 +70,27 @@ class SwitchSite:
             }
         )
 
-    def work(self, direction: Direction = FORWARD) -> SwitchWork:
+    def work(self, direction: Direction = FORWARD) -> SwitchContext:
         """A step's view of the switch."""
-        return self.steps.work(self.plan(), direction)
+        return self.steps.work(self.input(), direction)
 
     def precheck(self, **more: object) -> SwitchPrecheck:
         """PRECHECK of the plan with other fields."""
-        return self.steps.run(lambda work, control: SwitchPrecheckRun(work, control).run(), self.plan(**more))
+        return self.steps.run(lambda work, control: SwitchPrecheckRun(work, control).run(), self.input(**more))
 
     def build(self) -> CopySummary:
         """BUILD forward."""
-        return self.steps.run(copying.build, self.plan())
+        return self.steps.run(copying.build, self.input())
 
     def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
         """The tail, without a broker."""
-        return self.steps.run(copying.copy_tail, self.plan(**more), direction)
+        return self.steps.run(copying.copy_tail, self.input(**more), direction)
 
     def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
         """One step of a cleanup."""
         work = self.work()
         work.step_id = step_id
-        return cleaning.delete_ledgers(work, StepControl(), order)
+        return cleaning.delete_ledgers(work, ActivityContext(), order)
 
     def source(self) -> Ledgers:
         """All ledgers of `a`."""

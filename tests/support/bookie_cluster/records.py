@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.pulsar.references import Reference, ReferenceKind
-from models.bookie_cluster.input import BookieClusterPlan, Routing
+from models.bookie_cluster.input import BookieClusterInput, Routing
 
 
-def plan(routing: Routing = Routing.RESTART, **more: object) -> BookieClusterPlan:
+def input(routing: Routing = Routing.RESTART, **more: object) -> BookieClusterInput:
     """A switch from `a` to `b`."""
-    return BookieClusterPlan.model_validate(
+    return BookieClusterInput.model_validate(
         {
             "cluster": "test",
             "metadata_url": "zk:127.0.0.1:2181",

@@ -10,7 +10,7 @@ from tests.support.lifecycle.worker import WorkerProcess
 
 
 @dataclass(frozen=True)
-class Site:
+class Environment:
     """What carries out migrations of any cluster.
 
     Attributes:

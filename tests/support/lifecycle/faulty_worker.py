@@ -1,6 +1,6 @@
 """The real worker, whose steps can be held at their boundaries (see `tests.support.lifecycle.gates`).
 
-`python -m tests.support.lifecycle.faulty_worker --ready-file FILE`, with the folder of the gates in FAULTY_WORKER_GATES.
+`python -m … --ready-file FILE`, with the folder of the gates in FAULTY_WORKER_GATES.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _HeldActivity(temporalio.worker.ActivityInboundInterceptor):
         super().__init__(onward)
         self._gates = gates
 
-    async def execute_activity(self, input: temporalio.worker.ExecuteActivityInput) -> Any:  # noqa: A002 - likewise
+    async def execute_activity(self, input: temporalio.worker.ExecuteActivityInput) -> Any:
         name = activity.info().activity_type
         step = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
         before, after = Gate(step, Edge.BEFORE), Gate(step, Edge.AFTER)

@@ -14,11 +14,11 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status
-from models.lifecycle.verbs import Speed, Steering, Verb, Verdict, WindowChange
+from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from tests.support.waiting import wait_for
 from worker.catalog import KINDS
 
@@ -56,28 +56,28 @@ class Operator:
         """Run a coroutine on the operator's loop, and wait for its result."""
         return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit), self._loop).result(limit + 5)
 
-    def start(self, plan: MigrationPlan) -> Run:
+    def start(self, input: MigrationInput) -> Run:
         """Start the migration that this plan is the input of.
 
         Raises:
             WorkflowAlreadyStartedError: one of this cluster runs.
         """
-        kind = next(kind for kind in KINDS.values() if kind.plan is type(plan))
+        kind = next(kind for kind in KINDS.values() if kind.input is type(input))
         handle = self.wait(
             self.client.start_workflow(
-                kind.workflow, plan, id=kind.workflow_id(plan), task_queue=TASK_QUEUE, result_type=Report
+                kind.workflow, input, id=kind.workflow_id(input), task_queue=TASK_QUEUE, result_type=Report
             ),
             30,
         )
         return Run(self, handle)
 
-    def run(self, plan: MigrationPlan, limit: float = LIMIT) -> Report:
+    def run(self, input: MigrationInput, limit: float = LIMIT) -> Report:
         """Start a migration and wait for its report."""
-        return self.start(plan).result(limit)
+        return self.start(input).result(limit)
 
-    def refusal(self, plan: MigrationPlan, limit: float = LIMIT) -> ApplicationError:
+    def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""
-        return self.start(plan).failure(limit)
+        return self.start(input).failure(limit)
 
 
 class Run:
@@ -147,13 +147,13 @@ class Run:
         """Send a verb; the answer shows in the status only."""
         self._operator.wait(self._handle.signal(verb.value, reason, rpc_timeout=_CALL), 15)
 
-    def steer(self, verb: Verb, reason: str = "") -> Verdict:
+    def steer(self, verb: Verb, reason: str = "") -> VerbResponse:
         """Give a verb and get the answer.
 
         Raises:
             WorkflowUpdateFailedError: it is refused.
         """
-        return self.update("steer", Steering(verb=verb, reason=reason), Verdict)
+        return self.update("steer", VerbRequest(verb=verb, reason=reason), VerbResponse)
 
     def set_throttle(self, megabytes_per_second: float | None) -> None:
         """Change the speed of the copy that runs."""

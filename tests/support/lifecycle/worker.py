@@ -14,7 +14,7 @@ from typing import Self
 from deploy.devstack import supervise
 from tests.support.waiting import wait_for
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _READY_LIMIT = 120.0
 _END_LIMIT = 40.0
 

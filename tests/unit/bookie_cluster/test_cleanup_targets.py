@@ -6,12 +6,19 @@ from collections.abc import Iterable
 
 import pytest
 
-from activities.bookie_cluster.cleanup_targets import Facts, Judgement, gained, judge_copies, judge_source, strays
+from activities.bookie_cluster.cleanup_targets import (
+    Facts,
+    Judgement,
+    gained,
+    judge_copies,
+    judge_source,
+    misrouted_ledgers,
+)
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import Reference, ReferenceKind
 from models.bookie_cluster.input import Routing
-from tests.support.bookie_cluster.records import by_id, ledger, plan, reference
+from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
 RESTART, ATTRIBUTION = Routing.RESTART, Routing.ATTRIBUTION
 USERS = ("broker one uses it",)
@@ -30,7 +37,7 @@ def facts(
     """Facts in which the verified ledgers were verified with the target's znode as it stands."""
     standing = by_id(target)
     copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
-    return Facts(plan(routing), by_id(source), standing, list(named), copies, line, users)
+    return Facts(input(routing), by_id(source), standing, list(named), copies, line, users)
 
 
 def deleted(judgement: Judgement) -> list[int]:
@@ -182,8 +189,8 @@ def test_strays_are_above_the_line() -> None:
     """Strays are ledgers that the source got after the line was drawn, and that were not copied."""
     source = [ledger(100), ledger(101), ledger(102)]
 
-    assert list(strays(facts(RESTART, source, [ledger(102)], verified=[102]))) == [101]
-    assert strays(facts(RESTART, source, line=None)) == {}
+    assert list(misrouted_ledgers(facts(RESTART, source, [ledger(102)], verified=[102]))) == [101]
+    assert misrouted_ledgers(facts(RESTART, source, line=None)) == {}
 
 
 def test_gained_ledgers() -> None:

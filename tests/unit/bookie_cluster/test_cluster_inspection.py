@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from activities.bookie_cluster.cluster_inspection import SeenRoot, check_pair, check_space, needed_bytes
+from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, needed_bytes
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
-from tests.support.bookie_cluster.records import by_id, ledger, plan
+from tests.support.bookie_cluster.records import by_id, input, ledger
 
 DISK = 1_000_000
 
 
-def seen(name: str, records: Iterable[LedgerRecord] = (), *, bookies: int = 2, free: int = DISK) -> SeenRoot:
+def seen(name: str, records: Iterable[LedgerRecord] = (), *, bookies: int = 2, free: int = DISK) -> ClusterInspection:
     """A cluster whose bookies have so much space left, each."""
-    cluster = plan().source if name == "a" else plan().target
-    root = SeenRoot(cluster, by_id(records), {}, f"id of {name}")
+    cluster = input().source if name == "a" else input().target
+    root = ClusterInspection(cluster, by_id(records), {}, f"id of {name}")
     root.free = {f"bookie-{number}": free for number in range(bookies)}
     root.total = dict.fromkeys(root.free, DISK)
     return root
@@ -27,7 +27,7 @@ def codes(findings: Findings) -> list[str]:
     return [blocker.code for blocker in findings.blockers]
 
 
-def space(target: SeenRoot, records: Iterable[LedgerRecord], largest: int = 2) -> Findings:
+def space(target: ClusterInspection, records: Iterable[LedgerRecord], largest: int = 2) -> Findings:
     """What is found of the target's space."""
     findings = Findings()
     check_space(target, by_id(records), largest, findings)

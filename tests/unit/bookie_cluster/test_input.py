@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from models.bookie_cluster.input import BookieClusterPlan, BrokerControl, Direction, LedgerScope, Routing
+from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck
 from models.lifecycle.input import SourceCleanup
 
@@ -25,18 +25,18 @@ PLAN: dict[str, Any] = {
 
 def test_least_plan() -> None:
     """Cluster, metadata store, both bookie clusters and the routing are enough; the defaults are careful."""
-    plan = BookieClusterPlan.model_validate(PLAN)
-    assert (plan.cleanup, plan.cleanup_at_window_end, plan.max_deletions) == (SourceCleanup.LEAVE, False, None)
-    assert (plan.dry_run, plan.advance_ids, plan.skip_idgen_precheck) == (False, False, False)
-    assert (plan.ledgers, plan.broker_control) == (LedgerScope.ALL, BrokerControl.MANUAL)
-    assert (plan.rollback_window, plan.deletion_delay) == (timedelta(hours=24), timedelta(hours=24))
-    assert plan.workflow_id == "bookie-cluster-switch/blue"
+    input = BookieClusterInput.model_validate(PLAN)
+    assert (input.cleanup, input.cleanup_at_window_end, input.max_deletions) == (SourceCleanup.LEAVE, False, None)
+    assert (input.dry_run, input.advance_ids, input.skip_idgen_precheck) == (False, False, False)
+    assert (input.ledgers, input.broker_control) == (LedgerScope.ALL, BrokerControl.MANUAL)
+    assert (input.rollback_window, input.deletion_delay) == (timedelta(hours=24), timedelta(hours=24))
+    assert input.workflow_id == "bookie-cluster-switch/blue"
 
 
 def test_plan_survives_json() -> None:
     """A plan reads back from its own JSON."""
-    plan = BookieClusterPlan.model_validate({**PLAN, "pause_deadline": "PT90S", "throttle": 2.5})
-    assert BookieClusterPlan.model_validate_json(plan.model_dump_json()) == plan
+    input = BookieClusterInput.model_validate({**PLAN, "pause_deadline": "PT90S", "throttle": 2.5})
+    assert BookieClusterInput.model_validate_json(input.model_dump_json()) == input
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_plan_survives_json() -> None:
 def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) -> None:
     """A field that is wrong or unknown is refused by its name, with the reason."""
     with pytest.raises(ValidationError) as refused:
-        BookieClusterPlan.model_validate({**PLAN, **wrong})
+        BookieClusterInput.model_validate({**PLAN, **wrong})
     (error,) = refused.value.errors()
     assert ".".join(map(str, error["loc"])) == where
     assert what in error["msg"]
@@ -82,7 +82,7 @@ def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) ->
 def test_needed_fields(field: str) -> None:
     """Without one of these there is no plan."""
     with pytest.raises(ValidationError, match=rf"{field}\n  Field required"):
-        BookieClusterPlan.model_validate({name: value for name, value in PLAN.items() if name != field})
+        BookieClusterInput.model_validate({name: value for name, value in PLAN.items() if name != field})
 
 
 @pytest.mark.parametrize(
@@ -99,18 +99,18 @@ def test_needed_fields(field: str) -> None:
 def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> None:
     """Values that contradict each other are refused with the reason."""
     with pytest.raises(ValidationError) as refused:
-        BookieClusterPlan.model_validate({**PLAN, **wrong})
+        BookieClusterInput.model_validate({**PLAN, **wrong})
     assert what in str(refused.value)
 
 
 def test_directions() -> None:
     """The way back reads where the way forward writes; each direction has progress of its own."""
-    plan = BookieClusterPlan.model_validate(PLAN)
-    forward, back = plan.ends(Direction.FORWARD), plan.ends(Direction.BACK)
+    input = BookieClusterInput.model_validate(PLAN)
+    forward, back = input.ends(Direction.FORWARD), input.ends(Direction.BACK)
     assert (forward.source, forward.target) == (back.target, back.source)
     assert (forward.switch_id, back.switch_id) == ("old-to-new", "new-to-old")
-    assert plan.routing is Routing.RESTART
-    assert plan.target.root.root == "/new/ledgers"
+    assert input.routing is Routing.RESTART
+    assert input.target.root.root == "/new/ledgers"
 
 
 @pytest.mark.parametrize(("next_id", "safe"), [(1300, False), (1301, True), (0, False)])

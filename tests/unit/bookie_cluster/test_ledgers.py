@@ -9,12 +9,12 @@ from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import ReferenceKind
 from models.bookie_cluster.input import Routing
-from tests.support.bookie_cluster.records import by_id, ledger, plan, reference
+from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
 
 def test_restart_moves_all() -> None:
     """With routing `restart` every ledger of the cluster moves, whether or not something refers to it."""
-    assert sorted(moving(plan(), "a", by_id([ledger(1), ledger(2)]), [])) == [1, 2]
+    assert sorted(moving(input(), "a", by_id([ledger(1), ledger(2)]), [])) == [1, 2]
 
 
 def test_restart_moves_what_is_referred_to() -> None:
@@ -22,7 +22,7 @@ def test_restart_moves_what_is_referred_to() -> None:
     ledgers = by_id([ledger(1), ledger(2), ledger(3, component="compacted-ledger")])
     named = [reference(2, ReferenceKind.DATA), reference(9, ReferenceKind.DATA)]
 
-    assert sorted(moving(plan(ledgers="referenced"), "a", ledgers, named)) == [2, 3]
+    assert sorted(moving(input(ledgers="referenced"), "a", ledgers, named)) == [2, 3]
 
 
 def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:
@@ -35,7 +35,7 @@ def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:
     ]
     ledgers = by_id(ledger(number) for number in (1, 2, 3, 4))
 
-    assert sorted(moving(plan(Routing.ATTRIBUTION), "a", ledgers, named)) == [1, 2]
+    assert sorted(moving(input(Routing.ATTRIBUTION), "a", ledgers, named)) == [1, 2]
 
 
 def test_dangling_positions() -> None:

@@ -7,16 +7,16 @@ import pytest
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchCensus
-from models.lifecycle.policy import Lifecycle, Rules
+from models.lifecycle.policy import Lifecycle, PhasePolicy
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
-from workflows.bookie_cluster.policy import DELETION_DELAY, RULES, with_gain
+from workflows.bookie_cluster.policy import DELETION_DELAY, POLICIES, with_gain
 
 EVERY = [(routing, phase) for routing in Routing for phase in Phase]
 CENSUS = SwitchCensus(
     brokers=(),
-    strays=(),
-    restamped=0,
+    misrouted_ledgers=(),
+    attributions_set_again=0,
     gained=1234,
     gained_bytes=5_600_000,
     targets=CleanupTargets(cluster="old", ledgers=0, entry_bytes=0, examples=(), kept=0, reasons=()),
@@ -26,7 +26,7 @@ CENSUS = SwitchCensus(
 @pytest.mark.parametrize(("routing", "phase"), EVERY)
 def test_every_phase_has_rules(routing: Routing, phase: Phase) -> None:
     """Each phase says how it is undone; a rollback is legal until the window is over, and a cleanup only within."""
-    rules = RULES[routing][phase]
+    rules = POLICIES[routing][phase]
     legal = Lifecycle(rules).legal()
     assert rules.undo_cost
     assert (Verb.ROLLBACK in legal) is (phase not in (Phase.CLEANUP, Phase.ROLLED_BACK))
@@ -44,12 +44,12 @@ def test_every_phase_has_rules(routing: Routing, phase: Phase) -> None:
 def test_undo_classes(routing: Routing, undo: list[Undo]) -> None:
     """Once brokers write to the target a rollback copies back with `restart`, and flips metadata with `attribution`."""
     phases = (Phase.BUILD, Phase.SWITCH, Phase.PROMOTE, Phase.ROLLBACK_WINDOW, Phase.CLEANUP)
-    assert [RULES[routing][phase].undo for phase in phases] == undo
+    assert [POLICIES[routing][phase].undo for phase in phases] == undo
 
 
 def test_gain_is_part_of_the_cost() -> None:
     """The cost of a rollback that copies back says how much; where nothing is copied it stays as it is."""
-    restart, attribution = (RULES[routing][Phase.ROLLBACK_WINDOW] for routing in Routing)
+    restart, attribution = (POLICIES[routing][Phase.ROLLBACK_WINDOW] for routing in Routing)
     assert with_gain(restart, CENSUS).undo_cost.endswith("(1,234 ledgers with 5.6 MB at the last look)")
     assert with_gain(attribution, CENSUS) == attribution
 
@@ -61,7 +61,7 @@ def test_deletion_delay() -> None:
 
 def test_gate_inside_a_phase() -> None:
     """A gate takes one `proceed`; the next gate of the same phase needs another one."""
-    lifecycle = Lifecycle(Rules(Undo.FREE, "nothing"))
+    lifecycle = Lifecycle(PhasePolicy(Undo.FREE, "nothing"))
     for effect in ("goes on without these", "goes on without those"):
         assert not lifecycle.judge(Verb.PROCEED).accepted
         lifecycle.close_gate(effect)
@@ -73,11 +73,11 @@ def test_gate_inside_a_phase() -> None:
 
 def test_way_back_has_gates_of_its_own() -> None:
     """Once the way back has begun, verbs are judged by its rules: a decision in it can be taken."""
-    lifecycle = Lifecycle(RULES[Routing.RESTART][Phase.BUILD])
+    lifecycle = Lifecycle(POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)
     lifecycle.close_gate("goes on")
     assert lifecycle.judge(Verb.PROCEED).why == "a rollback is under way"
     lifecycle.undo()
-    lifecycle.enter(RULES[Routing.RESTART][Phase.ROLLED_BACK])
+    lifecycle.enter(POLICIES[Routing.RESTART][Phase.ROLLED_BACK])
     lifecycle.close_gate("goes on")
     assert lifecycle.legal() == (Verb.PROCEED,)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.errors import StoreConflict
@@ -66,13 +66,13 @@ def test_open_ledgers_count_although_their_length_is_unknown() -> None:
 class Engine(SparkEngine):
     """Runs tasks in the threads that ask for them."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, parallelism: int) -> None:
         super().__init__("local")
-        self._most = lanes
+        self._most = parallelism
         self.cancelled: list[str] = []
 
     @property
-    def lanes(self) -> int:
+    def parallelism(self) -> int:
         """How many tasks run at once."""
         return self._most
 
@@ -90,7 +90,7 @@ class Tasks:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wait_for: int = 0) -> None:
         self.most = 0
-        self.lanes: list[int] = []
+        self.parallelism: list[int] = []
         self._now = 0
         self._lock = threading.Lock()
         self._barrier = threading.Barrier(wait_for) if wait_for else None
@@ -101,12 +101,12 @@ class Tasks:
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
-            self.lanes.append(pair.lanes)
+            self.parallelism.append(pair.parallelism)
         if self._barrier:
             self._barrier.wait(timeout=30)
         with self._lock:
             self._now -= 1
-        return [CopyOutcome(one, Verdict.COPIED) for batch in unit for one in batch.ledger_ids]
+        return [CopyOutcome(one, VerbResponse.COPIED) for batch in unit for one in batch.ledger_ids]
 
 
 def large(count: int) -> list[Batch]:
@@ -124,11 +124,11 @@ def test_as_many_jobs_run_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> Non
         return 2
 
     ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note)
-    assert (sorted(seen), tasks.most, set(tasks.lanes)) == (list(range(20)), 2, {2})
+    assert (sorted(seen), tasks.most, set(tasks.parallelism)) == (list(range(20)), 2, {2})
     for wanted, at_most in ((0, 1), (9, 3)):
         tasks = Tasks(monkeypatch)
         ledger_jobs.copy(Engine(3), PAIR, large(9), tag="t", on_outcomes=lambda _, wanted=wanted: wanted)
-        assert set(tasks.lanes) == {at_most}
+        assert set(tasks.parallelism) == {at_most}
         assert tasks.most <= at_most
 
 
@@ -144,4 +144,4 @@ def test_what_on_outcomes_raises_ends_the_job(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(StoreConflict, match="superseded"):
         ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=refuse)
-    assert (len(tasks.lanes), engine.cancelled) == (1, ["t"])
+    assert (len(tasks.parallelism), engine.cancelled) == (1, ["t"])

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.exit_codes import CommandFailed, ExitCode
-from cli.inputs import field_help, parse_duration, plan_json, read_plan
+from cli.inputs import field_help, input_json, parse_duration, read_input
 from cli.temporal_lines import start_line, update_line
-from models.bookie_cluster.input import BookieClusterPlan
-from models.lifecycle.verbs import Steering, Verb
-from models.metadata_store.input import MetadataStorePlan, Mode
+from models.bookie_cluster.input import BookieClusterInput
+from models.lifecycle.verbs import Verb, VerbRequest
+from models.metadata_store.input import MetadataStoreInput, Mode
 from worker.catalog import KINDS
 
 SOURCE, TARGET = "zk:zk-1:2181,zk-2:2181/pulsar", "oxia://oxia:6648/default"
@@ -28,14 +28,14 @@ KIND = KINDS["metadata-store"]
 def test_options_win_over_input() -> None:
     """An option replaces the same field of the input, and leaves the others."""
     text = json.dumps({**REQUIRED, "concurrency": 4, "validation_window": "PT1H"})
-    plan = read_plan(MetadataStorePlan, text, {"validation_window": "30m", "mode": "offline", "throttle": None})
-    assert (plan.validation_window, plan.concurrency, plan.mode) == (timedelta(minutes=30), 4, Mode.OFFLINE)
+    input = read_input(MetadataStoreInput, text, {"validation_window": "30m", "mode": "offline", "throttle": None})
+    assert (input.validation_window, input.concurrency, input.mode) == (timedelta(minutes=30), 4, Mode.OFFLINE)
 
 
 def test_input_from_a_file(tmp_path: Path) -> None:
     """`@FILE` reads the plan from a file."""
     (tmp_path / "plan.json").write_text(json.dumps(REQUIRED))
-    assert read_plan(MetadataStorePlan, f"@{tmp_path}/plan.json", {}).cluster == "prod"
+    assert read_input(MetadataStoreInput, f"@{tmp_path}/plan.json", {}).cluster == "prod"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
 def test_a_wrong_plan_names_the_field(text: str, options: dict[str, str | bool | None], named: str) -> None:
     """Whatever is wrong with a plan is told by the name of its field, as a usage error."""
     with pytest.raises(CommandFailed, match=re.escape(named)) as failure:
-        read_plan(MetadataStorePlan, text, options)
+        read_input(MetadataStoreInput, text, options)
     assert failure.value.code is ExitCode.USAGE
     assert "\n" not in str(failure.value)
 
@@ -72,14 +72,14 @@ def test_durations(text: str, seconds: float) -> None:
 
 def test_throttle_off_is_null() -> None:
     """`off` lifts a limit that the input sets."""
-    plan = read_plan(MetadataStorePlan, json.dumps({**REQUIRED, "throttle": 5}), {"throttle": "off"})
-    assert plan.throttle is None
+    input = read_input(MetadataStoreInput, json.dumps({**REQUIRED, "throttle": 5}), {"throttle": "off"})
+    assert input.throttle is None
 
 
 def test_options_are_explained_by_the_plan() -> None:
     """The help of `start` takes its sentences from the plan's docstring and its base's, whole."""
-    texts = field_help(MetadataStorePlan)
-    assert set(REQUIRED) <= set(texts) <= set(MetadataStorePlan.model_fields)
+    texts = field_help(MetadataStoreInput)
+    assert set(REQUIRED) <= set(texts) <= set(MetadataStoreInput.model_fields)
     assert texts["full_verify"] == "compare both stores whole once more while writes are blocked."
 
 
@@ -87,10 +87,10 @@ def test_fields_of_several_values() -> None:
     """A field of several values is typed as NAME=URI; what follows the first `=` belongs to the address."""
     typed = {"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod"}
     clusters = {"source": "old=zk://zk-1:2181/ledgers", "target": "new=zk+null://zk-1:2181;zk-2:2181/a=b"}
-    plan = read_plan(BookieClusterPlan, None, {**typed, **clusters})
-    assert (plan.source.name, plan.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
-    assert (plan.target.name, plan.target.root.root) == ("new", "/a=b")
-    assert BookieClusterPlan.model_validate(plan_json(plan)) == plan
+    input = read_input(BookieClusterInput, None, {**typed, **clusters})
+    assert (input.source.name, input.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
+    assert (input.target.name, input.target.root.root) == ("new", "/a=b")
+    assert BookieClusterInput.model_validate(input_json(input)) == input
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_a_wrong_value_of_several_is_named(typed: str, named: str) -> None:
     source = {"name": "a", "metadataServiceUri": "zk://zk-1:2181/a"}
     text = json.dumps({"metadata_url": "zk:zk-1:2181", "routing": "restart", "cluster": "prod", "source": source})
     with pytest.raises(CommandFailed, match=re.escape(named)):
-        read_plan(BookieClusterPlan, text, {"target": typed})
+        read_input(BookieClusterInput, text, {"target": typed})
 
 
 _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
 
 
 @given(
-    plan=st.builds(
-        MetadataStorePlan,
+    input=st.builds(
+        MetadataStoreInput,
         cluster=_NAMES,
         dry_run=st.booleans(),
         source=st.just(SOURCE),
@@ -123,24 +123,24 @@ _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
         throttle=st.none() | st.floats(0.1, 1000),
     )
 )
-def test_the_start_line_stands_for_the_plan(plan: MetadataStorePlan) -> None:
+def test_the_start_line_stands_for_the_plan(input: MetadataStoreInput) -> None:
     """A shell reads the printed line back into the same plan, id, type and search attributes."""
-    words = shlex.split(start_line(KIND, plan, "the queue"))
-    assert words[:3] == ["temporal", "workflow", "start"]
-    options = dict(zip(words[3::2], words[4::2], strict=False))
-    assert MetadataStorePlan.model_validate_json(words[words.index("--input") + 1]) == plan
-    assert options["--workflow-id"] == plan.workflow_id
+    update_lock = shlex.split(start_line(KIND, input, "the queue"))
+    assert update_lock[:3] == ["temporal", "workflow", "start"]
+    options = dict(zip(update_lock[3::2], update_lock[4::2], strict=False))
+    assert MetadataStoreInput.model_validate_json(update_lock[update_lock.index("--input") + 1]) == input
+    assert options["--workflow-id"] == input.workflow_id
     assert (options["--type"], options["--task-queue"]) == ("MetadataStoreMigration", "the queue")
-    assert f'--search-attribute=MigrationTarget="{plan.target}"' in words
+    assert f'--search-attribute=MigrationTarget="{input.target}"' in update_lock
 
 
 def test_the_update_line_stands_for_the_verb() -> None:
     """Quotes and spaces in a reason survive a shell."""
-    steering = Steering(verb=Verb.ROLLBACK, reason='ana\'s "change" $HOME')
-    words = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
-    assert Steering.model_validate_json(words[-1]) == steering
+    steering = VerbRequest(verb=Verb.ROLLBACK, reason='ana\'s "change" $HOME')
+    update_lock = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
+    assert VerbRequest.model_validate_json(update_lock[-1]) == steering
 
 
 def test_defaults_are_left_to_the_worker() -> None:
     """What equals a default is not sent."""
-    assert plan_json(MetadataStorePlan.model_validate(REQUIRED)) == REQUIRED
+    assert input_json(MetadataStoreInput.model_validate(REQUIRED)) == REQUIRED

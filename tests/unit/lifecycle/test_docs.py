@@ -18,7 +18,7 @@ from typer.main import get_command
 from cli.app import app
 from cli.exit_codes import MEANINGS, ExitCode
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
@@ -26,11 +26,11 @@ from models.settings import Settings
 from worker import catalog as migrations
 from worker.catalog import KINDS, Kind
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
-BOOKIES = (ROOT / "docs/bookie-cluster.md").read_text()
+BOOKIES = (ROOT / "docs/bookie_cluster.md").read_text()
 
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 
@@ -63,14 +63,14 @@ TEMPORAL = list(commands("temporal"))
 OURS = list(commands("pulsar-migrate"))
 
 
-def option(words: list[str], name: str) -> str | None:
+def option(update_lock: list[str], name: str) -> str | None:
     """The value of an option, if it is given."""
-    return words[words.index(name) + 1] if name in words else None
+    return update_lock[update_lock.index(name) + 1] if name in update_lock else None
 
 
-def kind_of(words: list[str]) -> Kind[Any]:
+def kind_of(update_lock: list[str]) -> Kind[Any]:
     """The kind of migration that a `temporal` line is about, by its workflow id."""
-    return KINDS[(option(words, "--workflow-id") or "").partition("/")[0]]
+    return KINDS[(option(update_lock, "--workflow-id") or "").partition("/")[0]]
 
 
 def definition(kind: Kind[Any]) -> Any:
@@ -91,25 +91,31 @@ def page(kind: Kind[Any]) -> str:
     return (ROOT / "docs" / page_name(kind)).read_text()
 
 
-def example(kind: Kind[Any]) -> MigrationPlan:
+def example(kind: Kind[Any]) -> MigrationInput:
     """The plan of the first start in a migration's page."""
-    starts = [words for name, words in TEMPORAL if name == page_name(kind) and words[1:3] == ["workflow", "start"]]
-    return kind.plan.model_validate_json(next(filter(None, (option(words, "--input") for words in starts))))
+    starts = [
+        update_lock
+        for name, update_lock in TEMPORAL
+        if name == page_name(kind) and update_lock[1:3] == ["workflow", "start"]
+    ]
+    return kind.input.model_validate_json(
+        next(filter(None, (option(update_lock, "--input") for update_lock in starts)))
+    )
 
 
 @every_kind
 def test_every_field_of_the_plan_is_described_with_its_default(kind: Kind[Any]) -> None:
     """The input reference has one row for each field of the plan, and no other; each default is the code's own."""
     table = {row[0]: row[1] for row in rows(page(kind), "Input") if row[0] not in ("field", "---")}
-    assert set(table) == set(kind.plan.model_fields)
+    assert set(table) == set(kind.input.model_fields)
     values = example(kind).model_dump(mode="json")
-    for name, field in kind.plan.model_fields.items():
+    for name, field in kind.input.model_fields.items():
         if field.is_required():
             assert table[name] == "required", name
         elif table[name] == "none":
             assert field.default is None, name
         else:
-            documented = kind.plan.model_validate({**values, name: json.loads(table[name])})
+            documented = kind.input.model_validate({**values, name: json.loads(table[name])})
             assert getattr(documented, name) == field.default, name
 
 
@@ -135,7 +141,7 @@ def test_failures_and_exit_codes_are_those_of_the_code() -> None:
 @every_kind
 def test_phases_and_undo_classes_are_those_of_the_code(kind: Kind[Any]) -> None:
     """The phases table holds every phase, and the lifecycle page every undo class."""
-    phases = import_module(kind.plan.__module__).Phase
+    phases = import_module(kind.input.__module__).Phase
     assert [row[0] for row in rows(page(kind), "Phases") if row[0].isupper()] == [*phases]
     assert set(Undo) <= {row[0] for row in rows(LIFECYCLE, "Phases")}
 
@@ -214,33 +220,37 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("page", "words"), TEMPORAL, ids=lambda value: value if isinstance(value, str) else "")
-def test_commands_of_temporal_name_what_there_is(page: str, words: list[str]) -> None:
+def test_commands_of_temporal_name_what_there_is(page: str, update_lock: list[str]) -> None:
     """Workflow types, signals, queries and updates in `temporal` lines exist, and their inputs are taken."""
-    given = option(words, "--input")
-    if words[1:3] == ["workflow", "start"] and option(words, "--type"):
-        kind = kind_of(words)
-        assert option(words, "--type") == kind.workflow, page
-        assert option(words, "--task-queue") == Settings.model_fields["task_queue"].default
-        plan = kind.plan.model_validate_json(given or "")
-        assert option(words, "--workflow-id") == kind.workflow_id(plan)
-    elif words[1:3] == ["workflow", "signal"]:
-        assert option(words, "--name") in {*Verb} & set(definition(kind_of(words)).signals), page
+    given = option(update_lock, "--input")
+    if update_lock[1:3] == ["workflow", "start"] and option(update_lock, "--type"):
+        kind = kind_of(update_lock)
+        assert option(update_lock, "--type") == kind.workflow, page
+        assert option(update_lock, "--task-queue") == Settings.model_fields["task_queue"].default
+        input = kind.input.model_validate_json(given or "")
+        assert option(update_lock, "--workflow-id") == kind.workflow_id(input)
+    elif update_lock[1:3] == ["workflow", "signal"]:
+        assert option(update_lock, "--name") in {*Verb} & set(definition(kind_of(update_lock)).signals), page
         assert given is None or isinstance(json.loads(given), str)
-    elif words[1:4] == ["workflow", "update", "execute"]:
-        updates = definition(kind_of(words)).updates
-        name = option(words, "--name") or ""
+    elif update_lock[1:4] == ["workflow", "update", "execute"]:
+        updates = definition(kind_of(update_lock)).updates
+        name = option(update_lock, "--name") or ""
         assert name in updates, page
         (argument,) = updates[name].arg_types
         TypeAdapter(argument).validate_json(given or "")
-    elif words[1:3] == ["workflow", "query"]:
-        assert option(words, "--type") in definition(kind_of(words)).queries, page
+    elif update_lock[1:3] == ["workflow", "query"]:
+        assert option(update_lock, "--type") in definition(kind_of(update_lock)).queries, page
 
 
 @every_kind
 def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
     """The commands of a migration's page cover its updates, queries and verbs, so that the tests above see them all."""
-    mine = [words for name, words in TEMPORAL if name == page_name(kind)]
-    named = {(words[2], option(words, "--name") or option(words, "--type")) for words in mine if len(words) > 2}
+    mine = [update_lock for name, update_lock in TEMPORAL if name == page_name(kind)]
+    named = {
+        (update_lock[2], option(update_lock, "--name") or option(update_lock, "--type"))
+        for update_lock in mine
+        if len(update_lock) > 2
+    }
     known = definition(kind)
     assert {("update", name) for name in known.updates} <= named
     assert {("query", name) for name in known.queries} <= named
@@ -248,10 +258,10 @@ def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
 
 
 @pytest.mark.parametrize(("page", "words"), OURS, ids=lambda value: value if isinstance(value, str) else "")
-def test_our_commands_parse(page: str, words: list[str]) -> None:
+def test_our_commands_parse(page: str, update_lock: list[str]) -> None:
     """Each `pulsar-migrate` line of the pages is taken by the command line's own parser."""
     command: Any = get_command(app)
-    rest = words[1:]
+    rest = update_lock[1:]
     while rest and hasattr(command, "commands"):
         assert rest[0] in command.commands, page
         command = command.commands[rest.pop(0)]

@@ -12,17 +12,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from models.lifecycle.policy import ENDED, Lifecycle, Rules
+from models.lifecycle.policy import ENDED, Lifecycle, PhasePolicy
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.metadata_store.phases import Phase
-from workflows.metadata_store.policy import OFFLINE_COPY, RULES
+from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
-_LAST = [(phase, RULES[phase]) for phase in (Phase.COMPLETED, Phase.VALIDATION)]
-LIVE = [(phase, RULES[phase]) for phase in (Phase.PRECHECK, Phase.PRE_COPY)]
-LIVE.extend((phase, RULES[phase]) for phase in (Phase.PREPARATION, Phase.COPYING, Phase.VERIFY))
+_LAST = [(phase, POLICIES[phase]) for phase in (Phase.COMPLETED, Phase.VALIDATION)]
+LIVE = [(phase, POLICIES[phase]) for phase in (Phase.PRECHECK, Phase.PRE_COPY)]
+LIVE.extend((phase, POLICIES[phase]) for phase in (Phase.PREPARATION, Phase.COPYING, Phase.VERIFY))
 LIVE.extend(_LAST)
-OFFLINE = [(Phase.PRECHECK, RULES[Phase.PRECHECK]), (Phase.COPYING, OFFLINE_COPY), (Phase.VERIFY, OFFLINE_COPY), *_LAST]
+OFFLINE = [
+    (Phase.PRECHECK, POLICIES[Phase.PRECHECK]),
+    (Phase.COPYING, OFFLINE_COPY),
+    (Phase.VERIFY, OFFLINE_COPY),
+    *_LAST,
+]
 
 BLOCKED = {Phase.PREPARATION, Phase.COPYING, Phase.VERIFY, Phase.COMPLETED, Phase.FAILED}
 LONGEST_WAY = 12
@@ -32,7 +37,7 @@ LONGEST_WAY = 12
 class Engine:
     """How the workflow moves the lifecycle: phase after phase, into the way back, and to the end."""
 
-    road: list[tuple[Phase, Rules]]
+    road: list[tuple[Phase, PhasePolicy]]
     lifecycle: Lifecycle = field(init=False)
     phase: Phase = field(init=False)
 
@@ -61,7 +66,7 @@ class Engine:
         """Whether only the operator can move it."""
         return self.lifecycle.paused or self.lifecycle.ended
 
-    def enter(self, phase: Phase, rules: Rules) -> None:
+    def enter(self, phase: Phase, rules: PhasePolicy) -> None:
         """Begin a phase."""
         self.phase = phase
         self.lifecycle.enter(rules)
@@ -71,9 +76,9 @@ class Engine:
         assert not self.held
         if self.phase is Phase.FAILED and committed:
             self.lifecycle.commit()
-            self.enter(Phase.VALIDATION, RULES[Phase.VALIDATION])
+            self.enter(Phase.VALIDATION, POLICIES[Phase.VALIDATION])
         elif self.phase is Phase.VALIDATION and self.lifecycle.cleanup_wanted:
-            self.enter(Phase.CLEANUP, RULES[Phase.CLEANUP])
+            self.enter(Phase.CLEANUP, POLICIES[Phase.CLEANUP])
         elif self.committed or self.phase is Phase.FAILED:
             self.lifecycle.end()
         elif self.lifecycle.rollback_wanted:
@@ -87,7 +92,7 @@ class Engine:
         if self.phase is Phase.PRECHECK or self.committed:
             self.lifecycle.end()
         else:
-            self.enter(Phase.FAILED, RULES[Phase.FAILED])
+            self.enter(Phase.FAILED, POLICIES[Phase.FAILED])
 
     def drive(self) -> int:
         """Go to an end with the verbs that are legal; how many moves it took."""
@@ -169,7 +174,7 @@ def _refuse_cleanup(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("road", [LIVE, OFFLINE], ids=["live", "offline"])
-def test_every_state(road: list[tuple[Phase, Rules]]) -> None:
+def test_every_state(road: list[tuple[Phase, PhasePolicy]]) -> None:
     """All states that any order of verbs, successes and failures can reach keep the promises of the lifecycle."""
     start = Engine(road)
     seen, open_states = {start.key}, [start]
@@ -220,14 +225,14 @@ TestWalks.settings = settings(max_examples=60, stateful_step_count=25, deadline=
 
 def test_all_phases_have_rules() -> None:
     """Each phase says how it is undone and what that costs; only the cleanup and the way back have no undo."""
-    assert set(RULES) == set(Phase)
-    assert all(rules.undo_cost for rules in RULES.values())
-    assert {phase for phase, rules in RULES.items() if rules.undo is Undo.NONE} == {Phase.CLEANUP, Phase.FAILED}
+    assert set(POLICIES) == set(Phase)
+    assert all(rules.undo_cost for rules in POLICIES.values())
+    assert {phase for phase, rules in POLICIES.items() if rules.undo is Undo.NONE} == {Phase.CLEANUP, Phase.FAILED}
 
 
 def test_verbs_of_each_phase() -> None:
     """The table of what is legal when a phase begins."""
-    legal = {phase: Lifecycle(rules).legal() for phase, rules in RULES.items()}
+    legal = {phase: Lifecycle(rules).legal() for phase, rules in POLICIES.items()}
     assert legal == {
         Phase.PRECHECK: (Verb.ROLLBACK,),
         Phase.PRE_COPY: (Verb.ROLLBACK, Verb.PAUSE),
@@ -244,7 +249,7 @@ def test_verbs_of_each_phase() -> None:
 
 def test_cleanup_then_proceed() -> None:
     """`proceed` takes a cleanup back; a cleanup after `proceed` is refused."""
-    lifecycle = Lifecycle(RULES[Phase.VALIDATION])
+    lifecycle = Lifecycle(POLICIES[Phase.VALIDATION])
     assert lifecycle.take(Verb.CLEANUP).accepted
     assert lifecycle.take(Verb.PROCEED).accepted
     assert not lifecycle.cleanup_wanted

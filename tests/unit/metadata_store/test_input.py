@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from models.lifecycle.input import SourceCleanup
 from models.lifecycle.verbs import WindowChange
 from models.metadata_store.flag import Flag, FlagPhase
-from models.metadata_store.input import MetadataStorePlan, Mode
+from models.metadata_store.input import MetadataStoreInput, Mode
 from models.store_url import parse_store_url
 
 PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
@@ -19,17 +19,17 @@ PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "tar
 
 def test_least_plan() -> None:
     """Cluster, source and target are enough; the defaults are careful."""
-    plan = MetadataStorePlan.model_validate(PLAN)
-    assert (plan.mode, plan.cleanup, plan.cleanup_at_window_end) == (Mode.LIVE, SourceCleanup.LEAVE, False)
-    assert (plan.dry_run, plan.replace_target) == (False, False)
-    assert plan.validation_window == timedelta(hours=24)
-    assert plan.workflow_id == "metadata-store/blue"
+    input = MetadataStoreInput.model_validate(PLAN)
+    assert (input.mode, input.cleanup, input.cleanup_at_window_end) == (Mode.LIVE, SourceCleanup.LEAVE, False)
+    assert (input.dry_run, input.replace_target) == (False, False)
+    assert input.validation_window == timedelta(hours=24)
+    assert input.workflow_id == "metadata-store/blue"
 
 
 def test_plan_survives_json() -> None:
     """A plan reads back from its own JSON."""
-    plan = MetadataStorePlan.model_validate({**PLAN, "blocked_deadline": "PT90S", "throttle": 2.5})
-    assert MetadataStorePlan.model_validate_json(plan.model_dump_json()) == plan
+    input = MetadataStoreInput.model_validate({**PLAN, "blocked_deadline": "PT90S", "throttle": 2.5})
+    assert MetadataStoreInput.model_validate_json(input.model_dump_json()) == input
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_plan_survives_json() -> None:
 )
 def test_durations(text: str, length: timedelta) -> None:
     """Durations are ISO 8601."""
-    assert MetadataStorePlan.model_validate({**PLAN, "validation_window": text}).validation_window == length
+    assert MetadataStoreInput.model_validate({**PLAN, "validation_window": text}).validation_window == length
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_durations(text: str, length: timedelta) -> None:
 def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) -> None:
     """A field that is wrong or unknown is refused by its name, with the reason."""
     with pytest.raises(ValidationError) as refused:
-        MetadataStorePlan.model_validate({**PLAN, **wrong})
+        MetadataStoreInput.model_validate({**PLAN, **wrong})
     (error,) = refused.value.errors()
     assert error["loc"] == (where,)
     assert what in error["msg"]
@@ -81,15 +81,15 @@ def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) ->
 def test_needed_fields(field: str) -> None:
     """Without cluster, source or target there is no plan."""
     with pytest.raises(ValidationError, match=rf"{field}\n  Field required"):
-        MetadataStorePlan.model_validate({name: value for name, value in PLAN.items() if name != field})
+        MetadataStoreInput.model_validate({name: value for name, value in PLAN.items() if name != field})
 
 
 def test_live_needs_zookeeper() -> None:
     """A live migration from Oxia is refused, and the refusal names the mode that can do it."""
     swapped = {**PLAN, "source": PLAN["target"], "target": PLAN["source"]}
     with pytest.raises(ValidationError, match='"mode": "offline"'):
-        MetadataStorePlan.model_validate(swapped)
-    assert MetadataStorePlan.model_validate({**swapped, "mode": "offline"}).source_url.scheme == "oxia"
+        MetadataStoreInput.model_validate(swapped)
+    assert MetadataStoreInput.model_validate({**swapped, "mode": "offline"}).source_url.scheme == "oxia"
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_trees_that_overlap(source: str, target: str, same: bool) -> None:
     fields = {**PLAN, "mode": "offline", "source": source, "target": target}
     if same:
         with pytest.raises(ValidationError, match="the same tree"):
-            MetadataStorePlan.model_validate(fields)
+            MetadataStoreInput.model_validate(fields)
     else:
-        assert MetadataStorePlan.model_validate(fields).target_url == second
+        assert MetadataStoreInput.model_validate(fields).target_url == second
 
 
 @pytest.mark.parametrize(

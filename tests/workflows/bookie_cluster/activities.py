@@ -70,8 +70,8 @@ TARGETS = CleanupTargets(
 )
 CENSUS = SwitchCensus(
     brokers=("broker-1: new", "broker-2: new"),
-    strays=(),
-    restamped=0,
+    misrouted_ledgers=(),
+    attributions_set_again=0,
     gained=5,
     gained_bytes=2_500_000,
     targets=TARGETS,
@@ -128,11 +128,11 @@ class Script(doubles.Script):
     """What the steps of one bookie cluster switch do."""
 
     kind: ClassVar[str] = KIND
-    plan: ClassVar[dict[str, Any]] = {**PLAN, "routing": "restart"}
+    input: ClassVar[dict[str, Any]] = {**PLAN, "routing": "restart"}
     usual: ClassVar[dict[str, Any]] = ANSWERS
 
 
 class AttributionScript(Script):
     """The same for brokers with the plugin."""
 
-    plan: ClassVar[dict[str, Any]] = {**PLAN, "routing": "attribution"}
+    input: ClassVar[dict[str, Any]] = {**PLAN, "routing": "attribution"}

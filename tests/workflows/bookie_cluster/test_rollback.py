@@ -64,7 +64,7 @@ CASES = [
     *((Script, RESTART, step, undo) for step, undo in UNDO_RESTART.items()),
     *((AttributionScript, ATTRIBUTION, step, undo) for step, undo in UNDO_ATTRIBUTION.items()),
 ]
-IDS = [f"{script.plan['routing']}-{step}" for script, _, step, _ in CASES]
+IDS = [f"{script.input['routing']}-{step}" for script, _, step, _ in CASES]
 
 
 @pytest.mark.parametrize(("script", "road", "step", "undo"), CASES, ids=IDS)

@@ -16,7 +16,7 @@ from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurren
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
-from models.lifecycle.verbs import Speed, Steering, Verb
+from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.workflows.bookie_cluster.activities import (
     BEGIN,
     CENSUS,
@@ -59,7 +59,7 @@ async def test_early_and_late_verbs_do_no_harm(stage: Harness, step: str) -> Non
     assert status.legal_verbs == LEGAL[step]
     for verb in set(Verb) - set(LEGAL[step]):
         await run.signal(verb)
-        assert (await run.refusal("steer", Steering(verb=verb))).type == FailureKind.REFUSED
+        assert (await run.refusal("steer", VerbRequest(verb=verb))).type == FailureKind.REFUSED
     assert (await run.status()).legal_verbs == LEGAL[step]
     hang.release()
     assert (await run.report()).outcome is Outcome.DONE
@@ -83,8 +83,8 @@ async def test_pause_holds_before_brokers_are_stopped(stage: Harness) -> None:
 
 async def test_cleanup_ends_the_window(stage: Harness) -> None:
     """`cleanup` ends the window; with `leave` it deletes nothing, with `remove` it does."""
-    for plan, steps in (("leave", []), ("remove", ["list_targets", "delete_ledgers"])):
-        run = await _open(stage, Script(), cleanup=plan)
+    for input, steps in (("leave", []), ("remove", ["list_targets", "delete_ledgers"])):
+        run = await _open(stage, Script(), cleanup=input)
         await run.signal(Verb.CLEANUP, "all is well")
         report = await run.report()
         assert run.script.steps == [*RESTART, "take_census", "flip_statuses", *steps, "release"]
@@ -110,8 +110,8 @@ async def test_proceed_keeps_the_source(stage: Harness) -> None:
 
 async def test_census_is_shown(stage: Harness) -> None:
     """The window shows which broker uses which cluster, what a rollback would copy, and what was set again."""
-    strays = CENSUS.model_copy(update={"strays": ("ledger 1301 of broker-2",), "restamped": 2})
-    run = await _open(stage, Script(take_census=strays))
+    misrouted_ledgers = CENSUS.model_copy(update={"strays": ("ledger 1301 of broker-2",), "restamped": 2})
+    run = await _open(stage, Script(take_census=misrouted_ledgers))
     status = await run.status()
     assert status.facts["brokers"] == ["broker-1: new", "broker-2: new"]
     assert status.facts["strays"] == ["ledger 1301 of broker-2"]

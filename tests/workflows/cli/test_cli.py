@@ -29,16 +29,16 @@ from cli.replay import replay
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
-from models.lifecycle.policy import Rules
+from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Undo
-from models.metadata_store.input import KIND, MetadataStorePlan
+from models.metadata_store.input import KIND, MetadataStoreInput
 from tests.support.stacks import MakeStack
 from worker.registration import register_search_attributes
 from workflows.lifecycle.migration import Migration
 
 LIMIT = 60.0
-OPEN = Rules(Undo.FREE, "nothing was changed", no_pause="too short", no_cleanup="", gate="the window ends")
+OPEN = PhasePolicy(Undo.FREE, "nothing was changed", no_pause="too short", no_cleanup="", gate="the window ends")
 PLAN = ("--source", "zk:zk:2181", "--target", "oxia://oxia:6648")
 
 released = asyncio.Event()
@@ -53,25 +53,25 @@ async def fetch() -> int:
 
 
 @workflow.defn(name="MetadataStoreMigration", sandboxed=False)
-class SmallMigration(Migration[MetadataStorePlan]):
+class SmallMigration(Migration[MetadataStoreInput]):
     """Does what the name of the cluster says."""
 
     @workflow.init
-    def __init__(self, plan: MetadataStorePlan) -> None:
-        super().__init__(plan, kind=KIND, target=plan.target, first="WORK", rules=OPEN)
+    def __init__(self, input: MetadataStoreInput) -> None:
+        super().__init__(input, kind=KIND, target=input.target, first="WORK", rules=OPEN)
 
     @workflow.run
-    async def run(self, plan: MetadataStorePlan) -> Report:
+    async def run(self, input: MetadataStoreInput) -> Report:
         """Run one phase."""
-        return await self.carried_out(self._work(plan))
+        return await self.execute(self._work(input))
 
-    async def _work(self, plan: MetadataStorePlan) -> Report:
-        if plan.dry_run:
+    async def _work(self, input: MetadataStoreInput) -> Report:
+        if input.dry_run:
             self.figures["blockers"] = 1
             return self.report(Outcome.PLANNED, "not ready: [SOURCE] it is gone")
-        if plan.cluster.startswith("fails-"):
-            raise ApplicationError("it went wrong", type=plan.cluster.removeprefix("fails-"), non_retryable=True)
-        if plan.cluster == "flaky":
+        if input.cluster.startswith("fails-"):
+            raise ApplicationError("it went wrong", type=input.cluster.removeprefix("fails-"), non_retryable=True)
+        if input.cluster == "flaky":
             await self.phase("WORK", OPEN, lambda: self.step(fetch, summary="Fetch"))
         else:
             await self.phase("WORK", OPEN, lambda: self.window("trial", timedelta(hours=24)))
@@ -114,7 +114,7 @@ class Shell:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**ours, "TEMPORAL_ADDRESS": self.address, **variables},
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
 
     async def __call__(self, *arguments: str, **variables: str) -> Answer:

@@ -6,7 +6,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
-    from models.metadata_store.input import MetadataStorePlan
+    from models.metadata_store.input import MetadataStoreInput
     from models.metadata_store.results import PreCopy, Verification
     from workflows.metadata_store.workflow import MetadataStoreMigration
 
@@ -16,13 +16,13 @@ class ChangedMigration(MetadataStoreMigration):
     """Commits before it verifies."""
 
     @workflow.init
-    def __init__(self, plan: MetadataStorePlan) -> None:
-        super().__init__(plan)
+    def __init__(self, input: MetadataStoreInput) -> None:
+        super().__init__(input)
 
     @workflow.run
-    async def run(self, plan: MetadataStorePlan) -> Report:
+    async def run(self, input: MetadataStoreInput) -> Report:
         """Run the migration."""
-        return await self.carried_out(self._migrate(plan))
+        return await self.execute(self._migrate(input))
 
     async def _verify(self, pre: PreCopy) -> Verification:
         await self._complete(pre)

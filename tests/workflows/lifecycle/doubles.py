@@ -16,7 +16,7 @@ from temporalio import activity
 
 from activities.bookie_cluster.activities import BookieClusterActivities
 from activities.metadata_store.activities import MetadataStoreActivities
-from models.lifecycle.input import MigrationPlan
+from models.lifecycle.input import MigrationInput
 from worker.catalog import activities_of
 
 OWN_QUEUE = "pulsar-migrate@own"
@@ -90,7 +90,7 @@ class Script:
     """
 
     kind: ClassVar[str]
-    plan: ClassVar[dict[str, Any]]
+    input: ClassVar[dict[str, Any]]
     usual: ClassVar[dict[str, Any]]
 
     def __init__(self, **answers: Any) -> None:
@@ -153,9 +153,9 @@ class Doubles:
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         # The wrapper takes over the activity's definition with all other attributes of the original.
         @functools.wraps(method)
-        async def double(plan: MigrationPlan, *args: Any) -> Any:
+        async def double(input: MigrationInput, *args: Any) -> Any:
             call = Call(method.__name__, args, activity.info().task_queue)
-            return await self.scripts[plan.cluster].play(call)
+            return await self.scripts[input.cluster].play(call)
 
         return double
 

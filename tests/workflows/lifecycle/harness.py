@@ -30,7 +30,7 @@ from temporalio.worker import Worker
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
-from models.lifecycle.verbs import Steering, Verb, Verdict
+from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
@@ -82,9 +82,9 @@ class Run:
         """Give a verb as a signal."""
         await self.handle.signal(verb.value, args=args)
 
-    async def steer(self, verb: Verb) -> Verdict:
+    async def steer(self, verb: Verb) -> VerbResponse:
         """Give a verb as an update."""
-        return Verdict.model_validate(await self.update("steer", Steering(verb=verb)))
+        return VerbResponse.model_validate(await self.update("steer", VerbRequest(verb=verb)))
 
     async def update(self, name: str, argument: Any) -> Any:
         """Send an update; its answer, as JSON."""
@@ -128,14 +128,14 @@ class Harness:
         The script says which kind of migration it is, by default the metadata store's.
         """
         script = script or metadata_store_steps.Script()
-        return await self.start_raw({**script.plan, "cluster": next(self.clusters), **fields}, script)
+        return await self.start_raw({**script.input, "cluster": next(self.clusters), **fields}, script)
 
-    async def start_raw(self, plan: dict[str, Any], script: Script) -> Run:
+    async def start_raw(self, input: dict[str, Any], script: Script) -> Run:
         """Start a migration with this JSON object as its input, right or wrong."""
-        cluster, kind = str(plan.get("cluster")), migrations.KINDS[script.kind]
+        cluster, kind = str(input.get("cluster")), migrations.KINDS[script.kind]
         self._doubles.scripts[cluster] = script
         handle = await self.client.start_workflow(
-            kind.workflow, plan, id=f"{kind.name}/{cluster}", task_queue=TASK_QUEUE
+            kind.workflow, input, id=f"{kind.name}/{cluster}", task_queue=TASK_QUEUE
         )
         return Run(handle, script)
 

@@ -80,5 +80,5 @@ class Script(doubles.Script):
     """What the steps of one metadata store migration do."""
 
     kind: ClassVar[str] = KIND
-    plan: ClassVar[dict[str, Any]] = PLAN
+    input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS

@@ -141,7 +141,7 @@ async def test_blocked_deadline(stage: Harness, step: str) -> None:
 
 async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
     """A deadline that passes while the commit is in flight does no harm: the migration finishes it and goes on."""
-    script = Script(complete=[Hang(), ANSWERS["complete"]], give_back=COMMITTED)
+    script = Script(complete=[Hang(), ANSWERS["complete"]], unblock_writes=COMMITTED)
     run = await stage.start(script, blocked_deadline="PT0.5S", validation_window="PT0S")
     report = await run.report()
     assert report.outcome is Outcome.DONE
@@ -154,7 +154,7 @@ async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
 async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:
     """A rollback that finds the migration committed comes too late: it goes on to the window, and cleanup is legal."""
     hang = Hang()
-    run = await stage.start(Script(verify=hang, give_back=COMMITTED))
+    run = await stage.start(Script(verify=hang, unblock_writes=COMMITTED))
     await hang.entered()
     await run.signal(Verb.ROLLBACK)
     status = await run.until(lambda status: status.phase == Phase.VALIDATION)
@@ -178,14 +178,14 @@ async def test_cancelled_migration_goes_back(stage: Harness) -> None:
 
 async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
     """A cancellation that arrives while writes are given back waits until they are."""
-    work, way_back = Hang(), Hang()
-    run = await stage.start(Script(prepare=work, give_back=way_back))
+    work, rollback_on_failure = Hang(), Hang()
+    run = await stage.start(Script(prepare=work, unblock_writes=rollback_on_failure))
     await work.entered()
     await run.signal(Verb.ROLLBACK)
-    await way_back.entered()
+    await rollback_on_failure.entered()
     await run.handle.cancel()
     await run.until(lambda status: any("the workflow was cancelled" in note for note in status.notes))
-    way_back.release()
+    rollback_on_failure.release()
     report = await run.report()
     assert run.script.cancelled == ["prepare"]
     assert run.script.steps[-2:] == UNDO
@@ -194,7 +194,9 @@ async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
 
 async def test_way_back_is_repeated(stage: Harness) -> None:
     """A way back that fails for good is tried again until it succeeds: writes are never left blocked."""
-    script = Script(prepare=DENIED, give_back=[DENIED, DENIED, Restoration(committed=False, flag=FlagPhase.FAILED)])
+    script = Script(
+        prepare=DENIED, unblock_writes=[DENIED, DENIED, Restoration(committed=False, flag=FlagPhase.FAILED)]
+    )
     run = await stage.start(script)
     failure = await run.typed_failure()
     assert failure.type == FailureKind.DENIED

@@ -11,8 +11,8 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, Progress, StepNote
-from models.lifecycle.verbs import Speed, Steering, Verb
+from models.lifecycle.status import Outcome, Progress, ProgressReport
+from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
@@ -66,7 +66,7 @@ async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
     await hang.entered()
-    refusal = await run.refusal("steer", Steering(verb=Verb.PAUSE))
+    refusal = await run.refusal("steer", VerbRequest(verb=Verb.PAUSE))
     assert refusal.message == (
         "pause refused: metadata writes are blocked, and a pause would prolong that; `rollback` gives them back. "
         "Legal now: rollback"
@@ -82,7 +82,7 @@ async def test_refused_verb_leaves_no_trace(stage: Harness) -> None:
     await hang.entered()
     notes = (await run.status()).notes
     for verb in (Verb.CLEANUP, Verb.PROCEED, Verb.RESUME):
-        assert (await run.refusal("steer", Steering(verb=verb))).type == FailureKind.REFUSED
+        assert (await run.refusal("steer", VerbRequest(verb=verb))).type == FailureKind.REFUSED
     assert (await run.status()).notes == notes
     hang.release()
     await run.report()
@@ -109,7 +109,7 @@ async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
     await hang.entered()
     assert "Input should be 'rollback', 'cleanup'" in (await run.refusal("steer", {"verb": "rolback"})).message
     await run.handle.signal("rollback", {"reason": "an object"})
-    await run.handle.signal("step_note", {"nothing": "of this kind"})
+    await run.handle.signal("report_progress", {"nothing": "of this kind"})
     assert (await run.status()).legal_verbs == [Verb.ROLLBACK]
     hang.release()
     assert (await run.report()).outcome is Outcome.DONE
@@ -178,14 +178,14 @@ async def test_status_shows_what_steps_tell(stage: Harness) -> None:
     run = await stage.start(Script(pre_copy=hang, prepare=next_hang), validation_window="PT0S")
     await hang.entered()
     progress = Progress(done=3, total=12, unit="records")
-    await run.handle.signal("step_note", StepNote(progress=progress, waiting_for="the throttle"))
+    await run.handle.signal("report_progress", ProgressReport(progress=progress, waiting_for="the throttle"))
     first = await run.status()
-    await run.handle.signal("step_note", StepNote(waiting_for="the throttle"))
+    await run.handle.signal("report_progress", ProgressReport(waiting_for="the throttle"))
     second = await run.status()
     assert first.waiting is not None
     assert (first.progress, first.waiting.why) == (progress, "the throttle")
     assert (second.progress, second.waiting) == (progress, first.waiting)
-    await run.handle.signal("step_note", StepNote())
+    await run.handle.signal("report_progress", ProgressReport())
     assert (await run.status()).waiting is None
     hang.release()
     await next_hang.entered()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, StepNote
+from models.lifecycle.status import Outcome, ProgressReport
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Census, CleanupStep
@@ -38,8 +38,8 @@ async def test_notes_from_steps_do_not_hide_the_window(stage: Harness) -> None:
     """What a step tells late does not replace what the window waits for."""
     run = await stage.start()
     await _open(run)
-    for note in (StepNote(waiting_for="participants"), StepNote()):
-        await run.handle.signal("step_note", note)
+    for note in (ProgressReport(waiting_for="participants"), ProgressReport()):
+        await run.handle.signal("report_progress", note)
         waiting = (await run.status()).waiting
         assert waiting is not None
         assert waiting.why == "the validation window"
