@@ -15,15 +15,15 @@ def start_line(kind: Kind[Any], input: MigrationInput, queue: str) -> str:
     """`temporal workflow start …`, quoted for a POSIX shell."""
     attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(input)}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
-    update_lock = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(input)]
-    update_lock += ["--fail-existing", "--static-summary", kind.summary(input), *listed]
-    return shlex.join(["temporal", "workflow", "start", *update_lock, "--input", _json(input_json(input))])
+    words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(input)]
+    words += ["--fail-existing", "--static-summary", kind.summary(input), *listed]
+    return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input_json(input))])
 
 
 def update_line(workflow_id: str, name: str, argument: Any) -> str:
     """`temporal workflow update execute …`."""
-    update_lock = ["--workflow-id", workflow_id, "--name", name, "--input", _json(argument)]
-    return shlex.join(["temporal", "workflow", "update", "execute", *update_lock])
+    words = ["--workflow-id", workflow_id, "--name", name, "--input", _json(argument)]
+    return shlex.join(["temporal", "workflow", "update", "execute", *words])
 
 
 def query_line(workflow_id: str, name: str = "status") -> str:

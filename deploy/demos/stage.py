@@ -131,19 +131,19 @@ class Stage:
 
     def start(self, plan: dict[str, Any]) -> None:
         """Start the migration."""
-        update_lock = ["workflow", "start", "--type", self._workflow, "--task-queue", "pulsar-migrate"]
-        update_lock += ["--workflow-id", self.workflow_id, "--fail-existing"]
-        self.temporal(*update_lock, "--input", json.dumps(plan, separators=(",", ":")))
+        words = ["workflow", "start", "--type", self._workflow, "--task-queue", "pulsar-migrate"]
+        words += ["--workflow-id", self.workflow_id, "--fail-existing"]
+        self.temporal(*words, "--input", json.dumps(plan, separators=(",", ":")))
 
     def signal(self, name: str, reason: str) -> None:
         """Send a verb."""
-        update_lock = ["workflow", "signal", "--workflow-id", self.workflow_id, "--name", name]
-        self.temporal(*update_lock, "--input", json.dumps(reason))
+        words = ["workflow", "signal", "--workflow-id", self.workflow_id, "--name", name]
+        self.temporal(*words, "--input", json.dumps(reason))
 
     def update(self, name: str, argument: dict[str, Any]) -> None:
         """Send an update."""
-        update_lock = ["workflow", "update", "execute", "--workflow-id", self.workflow_id, "--name", name]
-        self.temporal(*update_lock, "--input", json.dumps(argument, separators=(",", ":")))
+        words = ["workflow", "update", "execute", "--workflow-id", self.workflow_id, "--name", name]
+        self.temporal(*words, "--input", json.dumps(argument, separators=(",", ":")))
 
     def follow(self, window: str, beside: Callable[[], str]) -> None:
         """Print each phase as it ends and each change of progress, until the window is open.
@@ -206,10 +206,10 @@ class Stage:
         say(f"\n{verdict}: {what}; {time.monotonic() - self._begun:.0f} s in all")
         return 1 if self._failed else 0
 
-    def temporal(self, *update_lock: str) -> None:
+    def temporal(self, *words: str) -> None:
         """Run a `temporal` command in plain sight."""
-        say(_shell("temporal", *update_lock))
-        command = [str(self.stack.state.toolchain.temporal), *update_lock]
+        say(_shell("temporal", *words))
+        command = [str(self.stack.state.toolchain.temporal), *words]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_LIMIT, check=False)
         except subprocess.TimeoutExpired as error:
@@ -253,10 +253,10 @@ def _running_line(status: Status) -> str:
     return f"{status.phase}: {'; '.join(parts)}" if parts else ""
 
 
-def _shell(*update_lock: str) -> str:
+def _shell(*words: str) -> str:
     """A command as one types it, folded where it is long; options stay beside their values."""
     pairs: list[str] = []
-    for word in update_lock:
+    for word in words:
         if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):
             pairs[-1] += f" {shlex.quote(word)}"
         else:

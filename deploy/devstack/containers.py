@@ -58,10 +58,10 @@ def shell_command(plan: ServerPlan, product: str, log: Path) -> str:
     program = "oxia" if product == "OXIA" else "java"
     # Archives of classes fit the machine's own Java only.
     arguments = [word for word in plan.command[1:] if not word.startswith("-XX:SharedArchiveFile=")]
-    update_lock = [program, *map(shlex.quote, arguments)]
+    words = [program, *map(shlex.quote, arguments)]
     if product in _CLASSPATH:
-        update_lock[update_lock.index("-cp") + 1] = _CLASSPATH[product]
-    return f"exec {' '.join(update_lock)} >> {shlex.quote(str(log))} 2>&1"
+        words[words.index("-cp") + 1] = _CLASSPATH[product]
+    return f"exec {' '.join(words)} >> {shlex.quote(str(log))} 2>&1"
 
 
 class ContainerStack(Stack):

@@ -89,7 +89,7 @@ def stacks(make_stack: MakeStack) -> Generator[StackPool]:
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultySite]:
     """Temporal, an operator, and a worker whose steps can be held."""
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("environment")
     (folder / "gates").mkdir()
     with ExitStack() as opened:
         stack = opened.enter_context(Stack(StackSpec(temporal=True), folder / "stack", toolchain))

@@ -16,7 +16,7 @@ from tests.support.lifecycle.worker import WorkerProcess
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
     """Where migrations run; it serves any number of clusters, so no test has to wait for Spark's start again."""
-    folder = tmp_path_factory.mktemp("site")
+    folder = tmp_path_factory.mktemp("environment")
     with (
         Stack(StackSpec(temporal=True), folder / "stack", toolchain) as stack,
         WorkerProcess(stack.temporal_address, folder) as worker,
@@ -29,7 +29,7 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
 def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show the end of the worker's log with a failed test."""
     report = yield
-    environment = item.funcargs.get("site") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
+    environment = item.funcargs.get("environment") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
     if report.failed and isinstance(environment, Environment):
         report.sections.append(("log of the worker", environment.worker.story("")))
     return report

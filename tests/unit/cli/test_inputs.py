@@ -125,20 +125,20 @@ _NAMES = st.from_regex(r"[A-Za-z0-9_.-]+", fullmatch=True)
 )
 def test_the_start_line_stands_for_the_plan(input: MetadataStoreInput) -> None:
     """A shell reads the printed line back into the same plan, id, type and search attributes."""
-    update_lock = shlex.split(start_line(KIND, input, "the queue"))
-    assert update_lock[:3] == ["temporal", "workflow", "start"]
-    options = dict(zip(update_lock[3::2], update_lock[4::2], strict=False))
-    assert MetadataStoreInput.model_validate_json(update_lock[update_lock.index("--input") + 1]) == input
+    words = shlex.split(start_line(KIND, input, "the queue"))
+    assert words[:3] == ["temporal", "workflow", "start"]
+    options = dict(zip(words[3::2], words[4::2], strict=False))
+    assert MetadataStoreInput.model_validate_json(words[words.index("--input") + 1]) == input
     assert options["--workflow-id"] == input.workflow_id
     assert (options["--type"], options["--task-queue"]) == ("MetadataStoreMigration", "the queue")
-    assert f'--search-attribute=MigrationTarget="{input.target}"' in update_lock
+    assert f'--search-attribute=MigrationTarget="{input.target}"' in words
 
 
 def test_the_update_line_stands_for_the_verb() -> None:
     """Quotes and spaces in a reason survive a shell."""
     steering = VerbRequest(verb=Verb.ROLLBACK, reason='ana\'s "change" $HOME')
-    update_lock = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
-    assert VerbRequest.model_validate_json(update_lock[-1]) == steering
+    words = shlex.split(update_line("metadata-store/prod", "steer", steering.model_dump(mode="json")))
+    assert VerbRequest.model_validate_json(words[-1]) == steering
 
 
 def test_defaults_are_left_to_the_worker() -> None:

@@ -63,14 +63,14 @@ TEMPORAL = list(commands("temporal"))
 OURS = list(commands("pulsar-migrate"))
 
 
-def option(update_lock: list[str], name: str) -> str | None:
+def option(command: list[str], name: str) -> str | None:
     """The value of an option, if it is given."""
-    return update_lock[update_lock.index(name) + 1] if name in update_lock else None
+    return command[command.index(name) + 1] if name in command else None
 
 
-def kind_of(update_lock: list[str]) -> Kind[Any]:
+def kind_of(command: list[str]) -> Kind[Any]:
     """The kind of migration that a `temporal` line is about, by its workflow id."""
-    return KINDS[(option(update_lock, "--workflow-id") or "").partition("/")[0]]
+    return KINDS[(option(command, "--workflow-id") or "").partition("/")[0]]
 
 
 def definition(kind: Kind[Any]) -> Any:
@@ -94,13 +94,9 @@ def page(kind: Kind[Any]) -> str:
 def example(kind: Kind[Any]) -> MigrationInput:
     """The plan of the first start in a migration's page."""
     starts = [
-        update_lock
-        for name, update_lock in TEMPORAL
-        if name == page_name(kind) and update_lock[1:3] == ["workflow", "start"]
+        command for name, command in TEMPORAL if name == page_name(kind) and command[1:3] == ["workflow", "start"]
     ]
-    return kind.input.model_validate_json(
-        next(filter(None, (option(update_lock, "--input") for update_lock in starts)))
-    )
+    return kind.input.model_validate_json(next(filter(None, (option(command, "--input") for command in starts))))
 
 
 @every_kind
@@ -141,7 +137,7 @@ def test_failures_and_exit_codes_are_those_of_the_code() -> None:
 @every_kind
 def test_phases_and_undo_classes_are_those_of_the_code(kind: Kind[Any]) -> None:
     """The phases table holds every phase, and the lifecycle page every undo class."""
-    phases = import_module(kind.input.__module__).Phase
+    phases = import_module(kind.input.__module__.replace(".input", ".phases")).Phase
     assert [row[0] for row in rows(page(kind), "Phases") if row[0].isupper()] == [*phases]
     assert set(Undo) <= {row[0] for row in rows(LIFECYCLE, "Phases")}
 
@@ -177,7 +173,7 @@ def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -
 
 def test_facts_and_figures_of_the_switch_are_those_of_the_code() -> None:
     """Each fact and figure that the page explains is told by the workflow under that name."""
-    told = "".join(file.read_text() for file in ROOT.glob("workflows/bookie_cluster*.py"))
+    told = "".join(file.read_text() for file in ROOT.glob("workflows/bookie_cluster/*.py"))
     names = [row[0] for row in rows(BOOKIES, "The output explained") if row[0] not in ("name", "---")]
     assert names
     assert [name for name in names if name.removeprefix("build") not in told] == []
@@ -185,7 +181,10 @@ def test_facts_and_figures_of_the_switch_are_those_of_the_code() -> None:
 
 def test_blockers_of_the_switch_are_those_of_the_code() -> None:
     """The page explains every code that the precheck gives, and no other."""
-    source = "".join(file.read_text() for file in ROOT.glob("activities/bookie_cluster/*.py"))
+    source = "".join(
+        file.read_text()
+        for file in [*ROOT.glob("activities/bookie_cluster/*.py"), ROOT / "activities/lifecycle/precheck.py"]
+    )
     given = set(re.findall(r'block\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'\("([A-Z_]+)", "', source))
     assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
 
@@ -219,37 +218,35 @@ def anchors(text: str) -> set[str]:
     return slugs | set(re.findall(r'<a id="([^"]+)">', text))
 
 
-@pytest.mark.parametrize(("page", "words"), TEMPORAL, ids=lambda value: value if isinstance(value, str) else "")
-def test_commands_of_temporal_name_what_there_is(page: str, update_lock: list[str]) -> None:
+@pytest.mark.parametrize(("page", "command"), TEMPORAL, ids=lambda value: value if isinstance(value, str) else "")
+def test_commands_of_temporal_name_what_there_is(page: str, command: list[str]) -> None:
     """Workflow types, signals, queries and updates in `temporal` lines exist, and their inputs are taken."""
-    given = option(update_lock, "--input")
-    if update_lock[1:3] == ["workflow", "start"] and option(update_lock, "--type"):
-        kind = kind_of(update_lock)
-        assert option(update_lock, "--type") == kind.workflow, page
-        assert option(update_lock, "--task-queue") == Settings.model_fields["task_queue"].default
+    given = option(command, "--input")
+    if command[1:3] == ["workflow", "start"] and option(command, "--type"):
+        kind = kind_of(command)
+        assert option(command, "--type") == kind.workflow, page
+        assert option(command, "--task-queue") == Settings.model_fields["task_queue"].default
         input = kind.input.model_validate_json(given or "")
-        assert option(update_lock, "--workflow-id") == kind.workflow_id(input)
-    elif update_lock[1:3] == ["workflow", "signal"]:
-        assert option(update_lock, "--name") in {*Verb} & set(definition(kind_of(update_lock)).signals), page
+        assert option(command, "--workflow-id") == kind.workflow_id(input)
+    elif command[1:3] == ["workflow", "signal"]:
+        assert option(command, "--name") in {*Verb} & set(definition(kind_of(command)).signals), page
         assert given is None or isinstance(json.loads(given), str)
-    elif update_lock[1:4] == ["workflow", "update", "execute"]:
-        updates = definition(kind_of(update_lock)).updates
-        name = option(update_lock, "--name") or ""
+    elif command[1:4] == ["workflow", "update", "execute"]:
+        updates = definition(kind_of(command)).updates
+        name = option(command, "--name") or ""
         assert name in updates, page
         (argument,) = updates[name].arg_types
         TypeAdapter(argument).validate_json(given or "")
-    elif update_lock[1:3] == ["workflow", "query"]:
-        assert option(update_lock, "--type") in definition(kind_of(update_lock)).queries, page
+    elif command[1:3] == ["workflow", "query"]:
+        assert option(command, "--type") in definition(kind_of(command)).queries, page
 
 
 @every_kind
 def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
     """The commands of a migration's page cover its updates, queries and verbs, so that the tests above see them all."""
-    mine = [update_lock for name, update_lock in TEMPORAL if name == page_name(kind)]
+    mine = [command for name, command in TEMPORAL if name == page_name(kind)]
     named = {
-        (update_lock[2], option(update_lock, "--name") or option(update_lock, "--type"))
-        for update_lock in mine
-        if len(update_lock) > 2
+        (command[2], option(command, "--name") or option(command, "--type")) for command in mine if len(command) > 2
     }
     known = definition(kind)
     assert {("update", name) for name in known.updates} <= named
@@ -257,14 +254,14 @@ def test_the_pages_show_every_update_query_and_verb(kind: Kind[Any]) -> None:
     assert {("signal", verb.value) for verb in Verb} <= named
 
 
-@pytest.mark.parametrize(("page", "words"), OURS, ids=lambda value: value if isinstance(value, str) else "")
-def test_our_commands_parse(page: str, update_lock: list[str]) -> None:
+@pytest.mark.parametrize(("page", "command"), OURS, ids=lambda value: value if isinstance(value, str) else "")
+def test_our_commands_parse(page: str, command: list[str]) -> None:
     """Each `pulsar-migrate` line of the pages is taken by the command line's own parser."""
-    command: Any = get_command(app)
-    rest = update_lock[1:]
-    while rest and hasattr(command, "commands"):
-        assert rest[0] in command.commands, page
-        command = command.commands[rest.pop(0)]
+    known: Any = get_command(app)
+    rest = command[1:]
+    while rest and hasattr(known, "commands"):
+        assert rest[0] in known.commands, page
+        known = known.commands[rest.pop(0)]
     # The text also mentions commands by their bare name.
     if rest:
-        assert command.make_context(command.name, rest).command is command
+        assert known.make_context(known.name, rest).command is known
