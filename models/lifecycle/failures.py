@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Result
 
 
 class FailureKind(StrEnum):
@@ -24,7 +24,7 @@ class FailureKind(StrEnum):
     UNEXPECTED = "Unexpected"
 
 
-class Blocker(Frozen):
+class Blocker(Result):
     """Why a migration cannot start, and what to do about it."""
 
     code: str
@@ -33,3 +33,56 @@ class Blocker(Frozen):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.cause} Cure: {self.cure}"
+
+
+class FailedItem(Result):
+    """One thing that could not be migrated.
+
+    Attributes:
+        ledger_id: the ledger that it is, or that it refers to; None where no ledger is concerned.
+        path: the record, cursor, schema or topic that it is; empty where it is the ledger itself.
+        reason: why, in a sentence.
+    """
+
+    ledger_id: int | None = None
+    path: str = ""
+    reason: str = ""
+
+    @property
+    def key(self) -> tuple[int | None, str]:
+        """What it is, which stays the same when the reason differs."""
+        return self.ledger_id, self.path
+
+    def __str__(self) -> str:
+        ledger = "" if self.ledger_id is None else f"ledger {self.ledger_id}"
+        name = f"{self.path} ({ledger})" if self.path and ledger else self.path or ledger
+        return f"{name}: {self.reason}" if name and self.reason else name or self.reason
+
+
+class FailedItems(Result):
+    """What one activity could not migrate.
+
+    Attributes:
+        what: what these are, to be read after a number: `ledger(s) cannot be copied`.
+        items: some of them, at most 100.
+        count: how many there are in all.
+        digest: tells two lists apart that are too long to be named; empty where all are named.
+        listed_in: the node or file that lists all of them; empty where all are named.
+    """
+
+    what: str
+    items: tuple[FailedItem, ...] = ()
+    count: int = 0
+    digest: str = ""
+    listed_in: str = ""
+
+    @property
+    def all_named(self) -> bool:
+        """Whether `items` holds all of them."""
+        return self.count <= len(self.items)
+
+    def lines(self) -> list[str]:
+        """As people read them: one line each, and one for what is not named."""
+        more = self.count - len(self.items)
+        where = f", listed in {self.listed_in}" if self.listed_in else ""
+        return [*map(str, self.items), *([f"{more:,} more {self.what}{where}"] if more > 0 else [])]

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
-from models.lifecycle.status import Outcome, PhaseEntry
+from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
+
+CertificateT = TypeVar("CertificateT", default=dict[str, Any])
 
 
-class Report(BaseModel):
+class Report(BaseModel, Generic[FiguresT, CertificateT]):
     """The result of a migration.
 
     Attributes:
         outcome: done, planned (dry run) or rolled back; a failed migration fails its workflow instead.
-        figures: measured values by name, units in the names.
-        certificate: what was compared, and what was found.
+        figures: measured values by name: a model of each migration.
+        certificate: what was compared, and what was found: a model of each migration.
         failed_items: what could not be migrated, by name, with the reason.
     """
 
@@ -24,7 +27,7 @@ class Report(BaseModel):
     outcome: Outcome
     summary: str
     history: list[PhaseEntry]
-    figures: dict[str, Any]
-    certificate: dict[str, Any]
+    figures: FiguresT
+    certificate: CertificateT
     notes: list[str]
     failed_items: list[str] = []

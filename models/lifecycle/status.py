@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Result
 from models.lifecycle.verbs import Verb
 
 
@@ -32,6 +33,22 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled back"
 
 
+class WaitKind(StrEnum):
+    """What a migration waits for, for whoever watches many of them."""
+
+    WINDOW = "window"
+    DECISION = "decision"
+    PAUSE = "pause"
+    RETRY = "retry"
+    BROKERS = "brokers"
+    PARTICIPANTS = "participants"
+    CLIENTS = "clients"
+    STORE = "store"
+    THROTTLE = "throttle"
+    SCAN = "scan"
+    CHANGE_WINDOW = "change window"
+
+
 class PhaseEntry(BaseModel):
     """One line of a migration's history."""
 
@@ -47,7 +64,7 @@ class PhaseEntry(BaseModel):
         return ((self.ended or now) - self.started).total_seconds()
 
 
-class Progress(Frozen):
+class Progress(Result):
     """How far the running phase is.
 
     Attributes:
@@ -58,6 +75,7 @@ class Progress(Frozen):
         rate: units per second over the life of the step.
         eta_seconds: time to the end; absent until there is a basis.
         basis: what the estimate rests on.
+        as_of: when it was so, at most a second before the activity told it.
     """
 
     done: int
@@ -67,32 +85,41 @@ class Progress(Frozen):
     rate: float = 0.0
     eta_seconds: float | None = None
     basis: str = ""
+    as_of: datetime | None = None
 
 
-class Waiting(Frozen):
+class Waiting(Result):
     """Why nothing seems to happen.
 
     Attributes:
+        kind: what is waited for.
         why: one sentence.
+        action: what the operator is asked to do; empty where nothing is.
         since: when the wait began.
         until: when it ends by itself, if it does.
         ends_on: the verbs or events that end it earlier.
     """
 
+    kind: WaitKind = WaitKind.STORE
     why: str
+    action: str = ""
     since: datetime
     until: datetime | None = None
     ends_on: tuple[str, ...] = ()
 
 
-class ProgressReport(Frozen):
+class ProgressReport(Result):
     """What a running activity tells its workflow: progress, and what it waits for."""
 
     progress: Progress | None = None
     waiting_for: str = ""
 
 
-class Status(BaseModel):
+FactsT = TypeVar("FactsT", default=dict[str, Any])
+FiguresT = TypeVar("FiguresT", default=dict[str, Any])
+
+
+class Status(BaseModel, Generic[FactsT]):
     """The answer of the query `status`.
 
     Attributes:
@@ -102,6 +129,7 @@ class Status(BaseModel):
         alarms: what makes this migration dangerous; shown in red.
         deadlines: names and times of the timers that run.
         notes: refused verbs, warnings and other events, oldest first.
+        facts: what was found out, by name: a model of each migration.
     """
 
     kind: str
@@ -120,4 +148,4 @@ class Status(BaseModel):
     alarms: list[str] = []
     deadlines: dict[str, datetime]
     notes: list[str]
-    facts: dict[str, Any]
+    facts: FactsT
