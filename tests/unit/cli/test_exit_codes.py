@@ -73,7 +73,7 @@ def test_failures_have_codes(kind: str | None, code: int) -> None:
 )
 def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int) -> None:
     """The outcome of a report decides the exit code; a plan with blockers is not ready."""
-    report = Report(
+    report: Report = Report(
         kind="k", cluster="c", outcome=outcome, summary="", history=[], figures=figures, certificate={}, notes=[]
     )
     assert code_of_report(report) == code
