@@ -30,6 +30,7 @@ from models.bookie_cluster.results import (
     TailCopy,
 )
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Pace, ReadModeChange
+from models.lifecycle.execution import Execution
 
 ResultT = TypeVar("ResultT")
 
@@ -41,114 +42,114 @@ class BookieClusterActivities:
         self._runtime = runtime
 
     @activity.defn(name="bookie_cluster_register")
-    async def register(self, input: BookieClusterInput) -> Registration:
+    async def register(self, execution: Execution[BookieClusterInput]) -> Registration:
         """REGISTER: both clusters stand in the registry, the source ACTIVE; refuses an address that is in use."""
-        return await self._run(input, Direction.FORWARD, registry.register)
+        return await self._run(execution, Direction.FORWARD, registry.register)
 
     @activity.defn(name="bookie_cluster_precheck")
-    async def precheck(self, input: BookieClusterInput) -> SwitchPrecheck:
+    async def precheck(self, execution: Execution[BookieClusterInput]) -> SwitchPrecheck:
         """PRECHECK: all blockers, each with its cure; reads only."""
-        return await self._run(input, Direction.FORWARD, lambda work, context: SwitchPrecheckRun(work, context).run())
+        return await self._run(
+            execution, Direction.FORWARD, lambda work, context: SwitchPrecheckRun(work, context).run()
+        )
 
     @activity.defn(name="bookie_cluster_check_ids")
-    async def check_ids(self, input: BookieClusterInput, direction: Direction) -> IdCheck:
+    async def check_ids(self, execution: Execution[BookieClusterInput], direction: Direction) -> IdCheck:
         """Whether the ids that the target hands out lie above all that are in use (I11); reads only."""
-        return await self._run(input, direction, copying.check_ids)
+        return await self._run(execution, direction, copying.check_ids)
 
     @activity.defn(name="bookie_cluster_advance_ids")
-    async def advance_ids(self, input: BookieClusterInput, direction: Direction) -> IdCheck:
+    async def advance_ids(self, execution: Execution[BookieClusterInput], direction: Direction) -> IdCheck:
         """Put the target's id generator above all ids in use (I11), and read it back."""
-        return await self._run(input, direction, copying.advance_ids)
+        return await self._run(execution, direction, copying.advance_ids)
 
     @activity.defn(name="bookie_cluster_build")
-    async def build(self, input: BookieClusterInput, direction: Direction) -> CopySummary:
+    async def build(self, execution: Execution[BookieClusterInput], direction: Direction) -> CopySummary:
         """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full."""
-        return await self._run(input, direction, copying.build)
+        return await self._run(execution, direction, copying.build)
 
     @activity.defn(name="bookie_cluster_stop_brokers")
-    async def stop_brokers(self, input: BookieClusterInput, direction: Direction) -> BrokersStopped:
+    async def stop_brokers(self, execution: Execution[BookieClusterInput], direction: Direction) -> BrokersStopped:
         """Have brokers stopped (by command, webhook or hand), and wait until none is registered."""
-        return await self._run(input, direction, brokers.stop)
+        return await self._run(execution, direction, brokers.stop)
 
     @activity.defn(name="bookie_cluster_copy_tail")
-    async def copy_tail(self, input: BookieClusterInput, direction: Direction) -> TailCopy:
+    async def copy_tail(self, execution: Execution[BookieClusterInput], direction: Direction) -> TailCopy:
         """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run."""
-        return await self._run(input, direction, copying.copy_tail)
+        return await self._run(execution, direction, copying.copy_tail)
 
     @activity.defn(name="bookie_cluster_set_target")
-    async def set_target(self, input: BookieClusterInput, direction: Direction) -> Directive:
+    async def set_target(self, execution: Execution[BookieClusterInput], direction: Direction) -> Directive:
         """Set `switch-target` to the cluster to which brokers write from now on; done once for a run and direction."""
-        return await self._run(input, direction, registry.set_target)
+        return await self._run(execution, direction, registry.set_target)
 
     @activity.defn(name="bookie_cluster_start_brokers")
-    async def start_brokers(self, input: BookieClusterInput, direction: Direction) -> BrokersOn:
+    async def start_brokers(self, execution: Execution[BookieClusterInput], direction: Direction) -> BrokersOn:
         """Have brokers started on the target, and wait until it is proven that they write there."""
-        return await self._run(input, direction, brokers.start)
+        return await self._run(execution, direction, brokers.start)
 
     @activity.defn(name="bookie_cluster_promote")
-    async def promote(self, input: BookieClusterInput, direction: Direction) -> Promotion:
+    async def promote(self, execution: Execution[BookieClusterInput], direction: Direction) -> Promotion:
         """PROMOTE with routing `attribution`: change the attribution of what was copied, and nothing else (I9, I10)."""
-        return await self._run(input, direction, attribution.promote)
+        return await self._run(execution, direction, attribution.promote)
 
     @activity.defn(name="bookie_cluster_census")
-    async def take_census(self, input: BookieClusterInput) -> SwitchCensus:
+    async def take_census(self, execution: Execution[BookieClusterInput]) -> SwitchCensus:
         """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete."""
-        return await self._run(input, Direction.FORWARD, cleaning.take_census)
+        return await self._run(execution, Direction.FORWARD, cleaning.take_census)
 
     @activity.defn(name="bookie_cluster_list_targets")
-    async def list_targets(self, input: BookieClusterInput, order: CleanupOrder) -> CleanupTargets:
+    async def list_targets(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> CleanupTargets:
         """List the ledgers of the old cluster that a cleanup would delete; reads only."""
-        return await self._run(input, Direction.FORWARD, lambda work, _: cleaning.list_targets(work, order))
+        return await self._run(execution, Direction.FORWARD, lambda work, _: cleaning.list_targets(work, order))
 
     @activity.defn(name="bookie_cluster_flip_statuses")
-    async def flip_statuses(self, input: BookieClusterInput) -> None:
+    async def flip_statuses(self, execution: Execution[BookieClusterInput]) -> None:
         """Make the target ACTIVE and the source DEPRECATED, by two compare-and-sets in one transaction (I12)."""
-        await self._run(input, Direction.FORWARD, registry.flip_statuses)
+        await self._run(execution, Direction.FORWARD, registry.flip_statuses)
 
     @activity.defn(name="bookie_cluster_delete_ledgers")
-    async def delete_ledgers(self, input: BookieClusterInput, order: CleanupOrder) -> LedgersDeleted:
+    async def delete_ledgers(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> LedgersDeleted:
         """Delete a bounded part of what `list_targets` lists."""
         return await self._run(
-            input, Direction.FORWARD, lambda work, context: cleaning.delete_ledgers(work, context, order)
+            execution, Direction.FORWARD, lambda work, context: cleaning.delete_ledgers(work, context, order)
         )
 
     @activity.defn(name="bookie_cluster_remove_copies")
-    async def remove_copies(self, input: BookieClusterInput) -> LedgersDeleted:
+    async def remove_copies(self, execution: Execution[BookieClusterInput]) -> LedgersDeleted:
         """Delete a bounded part of the copies in the target, which nothing refers to after a rollback."""
-        return await self._run(input, Direction.FORWARD, cleaning.remove_copies)
+        return await self._run(execution, Direction.FORWARD, cleaning.remove_copies)
 
     @activity.defn(name="bookie_cluster_release")
-    async def release(self, input: BookieClusterInput) -> None:
+    async def release(self, execution: Execution[BookieClusterInput]) -> None:
         """Remove the switch's own nodes from the registry."""
-        await self._run(input, Direction.FORWARD, registry.release)
+        await self._run(execution, Direction.FORWARD, registry.release)
 
     @activity.defn(name="bookie_cluster_set_pace")
-    async def set_pace(self, input: BookieClusterInput, pace: Pace) -> None:
+    async def set_pace(self, execution: Execution[BookieClusterInput], pace: Pace) -> None:
         """Change throttle and concurrency of the copy that runs."""
-        await self._run(input, Direction.FORWARD, lambda work, _: registry.set_pace(work, pace))
+        await self._run(execution, Direction.FORWARD, lambda work, _: registry.set_pace(work, pace))
 
     @activity.defn(name="bookie_cluster_set_read_mode")
-    async def set_read_mode(self, input: BookieClusterInput, change: ReadModeChange) -> None:
+    async def set_read_mode(self, execution: Execution[BookieClusterInput], change: ReadModeChange) -> None:
         """Tell every broker from which clusters to read (PIP-477, "REST API")."""
-        await self._run(input, Direction.FORWARD, lambda work, _: attribution.set_read_mode(work, change))
+        await self._run(execution, Direction.FORWARD, lambda work, _: attribution.set_read_mode(work, change))
 
     @activity.defn(name="bookie_cluster_close_client")
-    async def close_client(self, input: BookieClusterInput, closing: ClientClosing) -> None:
+    async def close_client(self, execution: Execution[BookieClusterInput], closing: ClientClosing) -> None:
         """Have every broker close its client of the old cluster, once nothing refers to that (I5)."""
-        await self._run(input, Direction.FORWARD, lambda work, _: attribution.close_client(work, closing))
+        await self._run(execution, Direction.FORWARD, lambda work, _: attribution.close_client(work, closing))
 
     async def _run(
-        self, input: BookieClusterInput, direction: Direction, step: Callable[[SwitchContext, ActivityContext], ResultT]
+        self,
+        execution: Execution[BookieClusterInput],
+        direction: Direction,
+        step: Callable[[SwitchContext, ActivityContext], ResultT],
     ) -> ResultT:
         info = activity.info()
-        work = SwitchContext(
-            self._runtime,
-            input,
-            direction,
-            info.workflow_id or "",
-            info.workflow_run_id or "",
-            step_id=info.activity_id,
-        )
+        work = SwitchContext(self._runtime, execution, direction, info.workflow_id or "", step_id=info.activity_id)
         return await run_activity(
-            self._runtime.client, lambda context: step(work, context), labels={"kind": KIND, "cluster": input.cluster}
+            self._runtime.client,
+            lambda context: step(work, context),
+            labels={"kind": KIND, "cluster": execution.input.cluster},
         )

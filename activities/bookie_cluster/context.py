@@ -16,6 +16,7 @@ from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction, Routing
 from models.bookie_registry import SwitchClaim, claim_node
+from models.lifecycle.execution import Execution
 from models.store_url import StoreUrl
 from spark.bookie_cluster.spec import LedgerPair
 from spark.engine import SparkEngine
@@ -26,29 +27,28 @@ class SwitchContext:
 
     Args:
         runtime: what the process shares.
-        input: the switch.
+        execution: the switch's input, and its run.
         direction: forward, or back in a rollback.
         workflow_id: the migration.
-        run_id: its run.
         step_id: the same in each attempt at one step, and in no other step of the run; empty where there is no other.
     """
 
     def __init__(
         self,
         runtime: Runtime,
-        input: BookieClusterInput,
+        execution: Execution[BookieClusterInput],
         direction: Direction,
         workflow_id: str,
-        run_id: str,
         *,
         step_id: str = "",
     ) -> None:
         self.runtime = runtime
-        self.input = input
+        self.execution = execution
+        self.input = execution.input
         self.direction = direction
-        self.ends = input.ends(direction)
+        self.ends = self.input.ends(direction)
         self.workflow_id = workflow_id
-        self.run_id = run_id
+        self.run_id = execution.run_id
         self.step_id = step_id
 
     @property

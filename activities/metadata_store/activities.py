@@ -17,6 +17,7 @@ from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import Work
 from activities.metadata_store.precheck import PrecheckRun
+from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode
@@ -43,86 +44,86 @@ class MetadataStoreActivities:
         self._runtime = runtime
 
     @activity.defn(name="metadata_store_precheck")
-    async def precheck(self, input: MetadataStoreInput) -> Precheck:
+    async def precheck(self, execution: Execution[MetadataStoreInput]) -> Precheck:
         """PRECHECK: all blockers, each with its cure; writes nothing in a dry run."""
 
         def run(work: Work, context: ActivityContext) -> Precheck:
-            check = PrecheckRun(input, work.workflow_id, self._runtime.access)
+            check = PrecheckRun(work.input, work.workflow_id, self._runtime.access)
             return check.run(work.engine, work.pair, tag=work.tag(context))
 
-        return await self._run(input, run)
+        return await self._run(execution, run)
 
     @activity.defn(name="metadata_store_pre_copy")
-    async def pre_copy(self, input: MetadataStoreInput, records: int) -> PreCopy:
+    async def pre_copy(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
         """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers go on writing."""
-        return await self._run(input, lambda work, context: copying.pre_copy(work, context, records))
+        return await self._run(execution, lambda work, context: copying.pre_copy(work, context, records))
 
     @activity.defn(name="metadata_store_copy_whole")
-    async def copy_whole(self, input: MetadataStoreInput, records: int) -> PreCopy:
+    async def copy_whole(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
         """COPYING, offline: copy everything; all services are stopped."""
-        return await self._run(input, lambda work, context: copying.copy_whole(work, context, records))
+        return await self._run(execution, lambda work, context: copying.copy_whole(work, context, records))
 
     @activity.defn(name="metadata_store_prepare")
-    async def prepare(self, input: MetadataStoreInput) -> Preparation:
+    async def prepare(self, execution: Execution[MetadataStoreInput]) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
         scheduled = activity.info().scheduled_time.timestamp()
-        deadline = scheduled + input.preparation_timeout.total_seconds()
-        return await self._run(input, lambda work, context: cutover.prepare(work, context, deadline))
+        deadline = scheduled + execution.input.preparation_timeout.total_seconds()
+        return await self._run(execution, lambda work, context: cutover.prepare(work, context, deadline))
 
     @activity.defn(name="metadata_store_copy_changes")
-    async def copy_changes(self, input: MetadataStoreInput, pre: PreCopy) -> ChangeCopy:
+    async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:
         """COPYING: set the flag, and copy what changed since PRE_COPY."""
-        return await self._run(input, lambda work, context: cutover.copy_changes(work, context, pre.since_zxid))
+        return await self._run(execution, lambda work, context: cutover.copy_changes(work, context, pre.since_zxid))
 
     @activity.defn(name="metadata_store_verify")
-    async def verify(self, input: MetadataStoreInput, pre: PreCopy) -> Verification:
+    async def verify(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> Verification:
         """VERIFY: compare what was copied with writes blocked; everything where asked, and offline."""
-        check = cutover.verify if input.mode is Mode.LIVE else cutover.verify_offline
-        return await self._run(input, lambda work, context: check(work, context, pre))
+        check = cutover.verify if execution.input.mode is Mode.LIVE else cutover.verify_offline
+        return await self._run(execution, lambda work, context: check(work, context, pre))
 
     @activity.defn(name="metadata_store_complete")
-    async def complete(self, input: MetadataStoreInput, pre: PreCopy) -> Completion:
+    async def complete(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> Completion:
         """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it."""
-        if input.mode is Mode.OFFLINE:
-            return await self._run(input, cutover.complete_offline)
-        return await self._run(input, lambda work, context: cutover.complete(work, context, pre))
+        if execution.input.mode is Mode.OFFLINE:
+            return await self._run(execution, cutover.complete_offline)
+        return await self._run(execution, lambda work, context: cutover.complete(work, context, pre))
 
     @activity.defn(name="metadata_store_give_back")
-    async def unblock_writes(self, input: MetadataStoreInput, cause: str) -> Restoration:
+    async def unblock_writes(self, execution: Execution[MetadataStoreInput], cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
         activity.logger.info("giving metadata writes back: %s", cause)
-        return await self._run(input, lambda work, _: cutover.unblock_writes(work))
+        return await self._run(execution, lambda work, _: cutover.unblock_writes(work))
 
     @activity.defn(name="metadata_store_clear_target")
-    async def clear_target(self, input: MetadataStoreInput) -> int:
+    async def clear_target(self, execution: Execution[MetadataStoreInput]) -> int:
         """Remove what this migration put into the target; returns the number of records."""
-        return await self._run(input, cutover.clear_target)
+        return await self._run(execution, cutover.clear_target)
 
     @activity.defn(name="metadata_store_set_speed")
-    async def set_speed(self, input: MetadataStoreInput, speed: Speed) -> None:
+    async def set_speed(self, execution: Execution[MetadataStoreInput], speed: Speed) -> None:
         """Change the throttle of the copy that runs."""
 
         def run(work: Work, _: ActivityContext) -> None:
             with work.target_claim() as claim:
                 claim.set_throttle(speed.megabytes_per_second)
 
-        await self._run(input, run)
+        await self._run(execution, run)
 
     @activity.defn(name="metadata_store_census")
-    async def take_census(self, input: MetadataStoreInput) -> Census:
+    async def take_census(self, execution: Execution[MetadataStoreInput]) -> Census:
         """Say who still uses the source."""
         runtime = self._runtime
-        return await self._run(input, lambda _, __: census(input, runtime.access, runtime.settings))
+        return await self._run(execution, lambda work, _: census(work.input, runtime.access, runtime.settings))
 
     @activity.defn(name="metadata_store_count_source")
-    async def count_source(self, input: MetadataStoreInput) -> int:
+    async def count_source(self, execution: Execution[MetadataStoreInput]) -> int:
         """Count the records that the cleanup would remove from the source."""
         return await self._run(
-            input, lambda work, context: jobs.survey(work.engine, work.pair, tag=work.tag(context)).records
+            execution, lambda work, context: jobs.survey(work.engine, work.pair, tag=work.tag(context)).records
         )
 
     @activity.defn(name="metadata_store_clean_source")
-    async def clean_source(self, input: MetadataStoreInput) -> CleanupStep:
+    async def clean_source(self, execution: Execution[MetadataStoreInput]) -> CleanupStep:
         """Remove a bounded part of the migrated tree from the source; the flag stays, and leads latecomers."""
 
         def run(work: Work, context: ActivityContext) -> CleanupStep:
@@ -135,16 +136,19 @@ class MetadataStoreActivities:
                 )
             begun = time.monotonic()
             removed, remaining = jobs.clear(
-                work.engine, work.pair, "source", limit=input.cleanup_limit, tag=work.tag(context)
+                work.engine, work.pair, "source", limit=work.input.cleanup_limit, tag=work.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
             return CleanupStep(removed=removed, remaining=remaining)
 
-        return await self._run(input, run)
+        return await self._run(execution, run)
 
-    async def _run(self, input: MetadataStoreInput, step: Callable[[Work, ActivityContext], ResultT]) -> ResultT:
-        info = activity.info()
-        work = Work(self._runtime, input, info.workflow_id or "", info.workflow_run_id or "")
+    async def _run(
+        self, execution: Execution[MetadataStoreInput], step: Callable[[Work, ActivityContext], ResultT]
+    ) -> ResultT:
+        work = Work(self._runtime, execution, activity.info().workflow_id or "")
         return await run_activity(
-            self._runtime.client, lambda context: step(work, context), labels={"kind": KIND, "cluster": input.cluster}
+            self._runtime.client,
+            lambda context: step(work, context),
+            labels={"kind": KIND, "cluster": execution.input.cluster},
         )

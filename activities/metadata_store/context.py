@@ -13,6 +13,7 @@ from activities.metadata_store.flag import FlagKeeper
 from activities.metadata_store.replica import Replica
 from clients.zookeeper.coordination import Coordination
 from clients.zookeeper.watch import ChangeFeed
+from models.lifecycle.execution import Execution
 from models.metadata_store.flag import FlagPhase
 from models.metadata_store.input import MetadataStoreInput, Mode
 from spark.engine import SparkEngine
@@ -22,11 +23,12 @@ from spark.metadata_store.spec import Pair
 class Work:
     """One step's view of its migration."""
 
-    def __init__(self, runtime: Runtime, input: MetadataStoreInput, workflow_id: str, run_id: str) -> None:
+    def __init__(self, runtime: Runtime, execution: Execution[MetadataStoreInput], workflow_id: str) -> None:
         self.runtime = runtime
-        self.input = input
+        self.execution = execution
+        self.input = input = execution.input
         self.workflow_id = workflow_id
-        self.run_id = run_id
+        self.run_id = execution.run_id
         self.pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker
 
 
-class Registration(Frozen):
+class Registration(Result):
     """Result of REGISTER.
 
     Attributes:
@@ -22,7 +22,7 @@ class Registration(Frozen):
     committed: bool = False
 
 
-class LedgerSurvey(Frozen):
+class LedgerSurvey(Result):
     """What moves.
 
     Attributes:
@@ -44,7 +44,7 @@ class LedgerSurvey(Frozen):
     largest_ensemble: int
 
 
-class IdCheck(Frozen):
+class IdCheck(Result):
     """The gate of I11: whether every new ledger of the target gets an id above all that are in use.
 
     Attributes:
@@ -64,7 +64,7 @@ class IdCheck(Frozen):
         return self.next_id > self.highest
 
 
-class SwitchPrecheck(Frozen):
+class SwitchPrecheck(Result):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
@@ -90,7 +90,7 @@ class SwitchPrecheck(Frozen):
     estimate_basis: str
 
 
-class CopySummary(Frozen):
+class CopySummary(Result):
     """What a copy of ledgers did.
 
     Attributes:
@@ -120,14 +120,14 @@ class CopySummary(Frozen):
     seconds: float = 0.0
 
 
-class BrokersStopped(Frozen):
+class BrokersStopped(Result):
     """No broker is registered any more: when the last one vanished, as far as it was seen, and who was there."""
 
     since: datetime
     brokers: tuple[str, ...]
 
 
-class TailCopy(Frozen):
+class TailCopy(Result):
     """Result of SWITCH with routing `restart`: the target holds everything.
 
     Attributes:
@@ -147,14 +147,14 @@ class TailCopy(Frozen):
     missing_count: int = 0
 
 
-class Directive(Frozen):
+class Directive(Result):
     """`switch-target` was set: its epoch, and when."""
 
     epoch: int
     at: datetime
 
 
-class BrokersOn(Frozen):
+class BrokersOn(Result):
     """Brokers run, and it was proven where they write.
 
     Attributes:
@@ -168,7 +168,7 @@ class BrokersOn(Frozen):
     since: datetime
 
 
-class Promotion(Frozen):
+class Promotion(Result):
     """Result of promoting, or of demoting, attributions.
 
     Attributes:
@@ -192,7 +192,7 @@ class Promotion(Frozen):
     failed_count: int = 0
 
 
-class CleanupTargets(Frozen):
+class CleanupTargets(Result):
     """Ledgers of the old cluster that may be deleted.
 
     Attributes:
@@ -208,7 +208,7 @@ class CleanupTargets(Frozen):
     reasons: tuple[str, ...]
 
 
-class SwitchCensus(Frozen):
+class SwitchCensus(Result):
     """How things stand in the window.
 
     Attributes:
@@ -226,7 +226,7 @@ class SwitchCensus(Frozen):
     targets: CleanupTargets
 
 
-class LedgersDeleted(Frozen):
+class LedgersDeleted(Result):
     """Result of one bounded step of deleting: what was deleted, and what is left to delete."""
 
     deleted: int

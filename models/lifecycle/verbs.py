@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Frozen, Result
 
 
 class Verb(StrEnum):
@@ -27,7 +27,7 @@ class VerbRequest(Frozen):
     reason: str = ""
 
 
-class VerbResponse(Frozen):
+class VerbResponse(Result):
     """The answer to a verb.
 
     Attributes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker
 from models.metadata_store.flag import FlagPhase
 
 
-class Survey(Frozen):
+class Survey(Result):
     """What the source holds.
 
     Attributes:
@@ -27,7 +27,7 @@ class Survey(Frozen):
     unreadable_count: int
 
 
-class Precheck(Frozen):
+class Precheck(Result):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
@@ -47,7 +47,7 @@ class Precheck(Frozen):
     estimate_basis: str
 
 
-class PreCopy(Frozen):
+class PreCopy(Result):
     """Result of PRE_COPY.
 
     Attributes:
@@ -72,14 +72,14 @@ class PreCopy(Frozen):
     worker_queue: str
 
 
-class Preparation(Frozen):
+class Preparation(Result):
     """Result of PREPARATION: all participants are ready, and `ephemerals` stand in the target with live sessions."""
 
     ephemerals: int
     seconds: float
 
 
-class ChangeCopy(Frozen):
+class ChangeCopy(Result):
     """Result of COPYING.
 
     Attributes:
@@ -94,7 +94,7 @@ class ChangeCopy(Frozen):
     seconds: float
 
 
-class Verification(Frozen):
+class Verification(Result):
     """Result of VERIFY.
 
     Attributes:
@@ -109,7 +109,7 @@ class Verification(Frozen):
     seconds: float
 
 
-class Completion(Frozen):
+class Completion(Result):
     """Result of COMPLETED.
 
     Attributes:
@@ -123,7 +123,7 @@ class Completion(Frozen):
     contested: tuple[str, ...] = ()
 
 
-class Restoration(Frozen):
+class Restoration(Result):
     """Result of the way back before COMPLETED.
 
     Attributes:
@@ -137,7 +137,7 @@ class Restoration(Frozen):
     blocked_seconds: float = 0.0
 
 
-class Census(Frozen):
+class Census(Result):
     """Who still uses the source after COMPLETED.
 
     Attributes:
@@ -149,7 +149,7 @@ class Census(Frozen):
     unknown: tuple[str, ...]
 
 
-class CleanupStep(Frozen):
+class CleanupStep(Result):
     """Result of one bounded step of the cleanup: what was removed, and what remains."""
 
     removed: int

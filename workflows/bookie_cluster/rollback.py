@@ -109,10 +109,8 @@ class ReversibleSwitch(SteeredSwitch):
 
     async def _lift_ids(self) -> None:
         """Whatever the target handed out, the source's next id lies above it (I11 holds in both directions)."""
-        await self.step(
-            Steps.advance_ids, self.input, BACK, summary=f"Lift {self.input.source.name}'s ids above all in use"
-        )
-        check = await self.step(Steps.check_ids, self.input, BACK, summary="Read the ids back")
+        await self.step(Steps.advance_ids, BACK, summary=f"Lift {self.input.source.name}'s ids above all in use")
+        check = await self.step(Steps.check_ids, BACK, summary="Read the ids back")
         require_safe(check, self.input.source)
 
     # Routing `attribution` ------------------------------------------------------------------------------------------
@@ -122,7 +120,7 @@ class ReversibleSwitch(SteeredSwitch):
         async with self.update_lock:
             if self.reached >= CutoverStage.DIRECTED and self.read_mode is not ReadMode.DUAL_READ:
                 both = ReadModeChange(mode=ReadMode.DUAL_READ)
-                await self.step(Steps.set_read_mode, self.input, both, summary="Brokers read both clusters again")
+                await self.step(Steps.set_read_mode, both, summary="Brokers read both clusters again")
                 self.read_mode = ReadMode.DUAL_READ
         if self.reached >= CutoverStage.DIRECTED:
             await self.set_target(BACK)
@@ -150,7 +148,7 @@ class ReversibleSwitch(SteeredSwitch):
     async def stop_brokers(self, direction: Direction) -> BrokersStopped:
         """Wait until no broker is registered."""
         self.stopped = stopped = await self.step(
-            Steps.stop_brokers, self.input, direction, summary="Stop brokers, wait until none is registered"
+            Steps.stop_brokers, direction, summary="Stop brokers, wait until none is registered"
         )
         self.facts.update(pause_since=stopped.since.isoformat(), brokers_stopped=list(stopped.brokers))
         return stopped
@@ -164,7 +162,7 @@ class ReversibleSwitch(SteeredSwitch):
     async def set_target(self, direction: Direction) -> Directive:
         """Write the directive."""
         name = self.input.ends(direction).target.name
-        directive = await self.step(Steps.set_target, self.input, direction, summary=f"switch-target becomes {name}")
+        directive = await self.step(Steps.set_target, direction, summary=f"switch-target becomes {name}")
         self.facts["epoch"] = directive.epoch
         return directive
 
@@ -172,7 +170,7 @@ class ReversibleSwitch(SteeredSwitch):
         """Wait until brokers are proven to write to the direction's target."""
         name = self.input.ends(direction).target.name
         on = await self.step(
-            Steps.start_brokers, self.input, direction, summary=f"Start brokers on {name}, see that they write there"
+            Steps.start_brokers, direction, summary=f"Start brokers on {name}, see that they write there"
         )
         self.facts.pop("pause_since", None)
         return on
@@ -181,10 +179,10 @@ class ReversibleSwitch(SteeredSwitch):
         """Change attributions; what others keep changing is tried a bounded number of times."""
         name, rounds = self.input.ends(direction).target.name, 1
         summary = f"Attributions become {name}"
-        done = await self.step(Steps.promote, self.input, direction, summary=summary)
+        done = await self.step(Steps.promote, direction, summary=summary)
         while done.contested and rounds < PROMOTE_ROUNDS:
             rounds += 1
-            done = await self.step(Steps.promote, self.input, direction, summary=f"{summary}, round {rounds}")
+            done = await self.step(Steps.promote, direction, summary=f"{summary}, round {rounds}")
         self.tell(FailedItems(f"attribution(s) did not become {name}", done.failed, done.failed_count))
         return done
 
@@ -192,7 +190,6 @@ class ReversibleSwitch(SteeredSwitch):
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
         await self.try_step(
             Steps.release,
-            self.input,
             summary="Remove the switch's own nodes",
             total=_CLEARING,
             otherwise="the switch's own nodes could not be removed; the next start of this switch takes them over",
@@ -203,7 +200,6 @@ class ReversibleSwitch(SteeredSwitch):
         while part and part.left and part.deleted:
             part = await self.try_step(
                 Steps.remove_copies,
-                self.input,
                 summary="Remove a part of the copies",
                 total=_CLEARING,
                 otherwise="not all copies could be removed from the target; the next start of this switch uses them",

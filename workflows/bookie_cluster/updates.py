@@ -108,7 +108,7 @@ class SteeredSwitch(Migration[BookieClusterInput]):
         """Run a step that copies ledgers, whose pace the operator can change."""
         self._copying = True
         try:
-            return await self.step(step, self.input, direction, summary=summary)
+            return await self.step(step, direction, summary=summary)
         finally:
             self._copying = False
 
@@ -143,7 +143,7 @@ class SteeredSwitch(Migration[BookieClusterInput]):
     async def _set_pace(self, told: str, **change: float | None) -> None:
         async with self._update_lock():
             pace = self._pace.model_copy(update=change)
-            await self.step(Steps.set_pace, self.input, pace, summary=told, total=_WORD)
+            await self.step(Steps.set_pace, pace, summary=told, total=_WORD)
             self._pace = pace
             self.note(told)
 
@@ -160,7 +160,7 @@ class SteeredSwitch(Migration[BookieClusterInput]):
             self.check_set_read_mode(change)
             # Set first: a way back restores the mode, also where this word reached some of the brokers only.
             self.read_mode = change.mode
-            await self.step(Steps.set_read_mode, self.input, change, summary=f"Read mode: {change.mode}", total=_WORD)
+            await self.step(Steps.set_read_mode, change, summary=f"Read mode: {change.mode}", total=_WORD)
             self.facts["read_mode"] = change.mode
             self.note(f"brokers read {change.mode}")
         return change
@@ -178,7 +178,7 @@ class SteeredSwitch(Migration[BookieClusterInput]):
         """Close the old cluster's client (PIP-477, I5)."""
         async with self._update_lock():
             self.check_close_client(closing)
-            await self.step(Steps.close_client, self.input, closing, summary=f"Close {closing.cluster}", total=_WORD)
+            await self.step(Steps.close_client, closing, summary=f"Close {closing.cluster}", total=_WORD)
             self.note(f"brokers closed their client of {closing.cluster}")
         return closing
 
@@ -206,7 +206,7 @@ class SteeredSwitch(Migration[BookieClusterInput]):
     async def clean_up(self, order: CleanupOrder) -> CleanupTargets:
         """List what would be deleted; unless it is a dry run, end the window with this order."""
         self.targets = await self.step(
-            Steps.list_targets, self.input, order, summary="List what a cleanup would delete", total=_LISTING
+            Steps.list_targets, order, summary="List what a cleanup would delete", total=_LISTING
         )
         if not order.dry_run:
             # The listing took time, in which the window may have ended.

@@ -83,7 +83,7 @@ class BookieClusterSwitch(ReversibleSwitch):
 
     async def _register(self) -> None:
         names = f"{self.input.source.name} and {self.input.target.name}"
-        registration = await self.step(Steps.register, self.input, summary=f"{names} stand in the registry")
+        registration = await self.step(Steps.register, summary=f"{names} stand in the registry")
         self.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.resumed = registration.committed
         if self.resumed:
@@ -93,7 +93,7 @@ class BookieClusterSwitch(ReversibleSwitch):
         if self.input.skip_idgen_precheck:
             self.facts["ids_checked"] = False
             self.alarm(LAB_ONLY)
-        facts = await self.step(Steps.precheck, self.input, summary="Look for what would stop the switch")
+        facts = await self.step(Steps.precheck, summary="Look for what would stop the switch")
         self.facts["precheck"] = facts.model_dump(mode="json")
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
@@ -171,7 +171,7 @@ class BookieClusterSwitch(ReversibleSwitch):
     async def _require_ids(self) -> None:
         if self.input.skip_idgen_precheck:
             return
-        check = await self.step(Steps.check_ids, self.input, FORWARD, summary="Are new ids above all in use?")
+        check = await self.step(Steps.check_ids, FORWARD, summary="Are new ids above all in use?")
         if not check.safe and self.input.advance_ids:
             await self._advance_ids()
         else:
@@ -179,7 +179,7 @@ class BookieClusterSwitch(ReversibleSwitch):
 
     async def _advance_ids(self) -> None:
         summary = f"Lift {self.input.target.name}'s ids above all in use"
-        check = await self.step(Steps.advance_ids, self.input, FORWARD, summary=summary)
+        check = await self.step(Steps.advance_ids, FORWARD, summary=summary)
         require_safe(check, self.input.target)
         self.note(f"the next ledger of {self.input.target.name} gets the id {check.next_id:,}")
 
@@ -191,7 +191,6 @@ class BookieClusterSwitch(ReversibleSwitch):
     async def _take_census(self) -> None:
         census = await self.try_step(
             Steps.take_census,
-            self.input,
             summary="Who uses which cluster?",
             total=_LOOK,
             otherwise="it could not be seen who uses which cluster",
@@ -223,7 +222,7 @@ class BookieClusterSwitch(ReversibleSwitch):
     async def _clean(self, order: CleanupOrder | None) -> None:
         """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
         try:
-            await self.step(Steps.flip_statuses, self.input, summary="The target becomes ACTIVE in the registry")
+            await self.step(Steps.flip_statuses, summary="The target becomes ACTIVE in the registry")
             if order:
                 await self._delete(order)
             else:
@@ -236,15 +235,13 @@ class BookieClusterSwitch(ReversibleSwitch):
             await self.release()
 
     async def _delete(self, order: CleanupOrder) -> None:
-        self.targets = targets = await self.step(
-            Steps.list_targets, self.input, order, summary="List what will be deleted"
-        )
+        self.targets = targets = await self.step(Steps.list_targets, order, summary="List what will be deleted")
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
         deleted, left = 0, targets.ledgers
         while left and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
-            part = await self.step(Steps.delete_ledgers, self.input, rest, summary="Delete a part of them")
+            part = await self.step(Steps.delete_ledgers, rest, summary="Delete a part of them")
             deleted, left = deleted + part.deleted, part.left if part.deleted else 0
             self.figures["deleted_from_source"] = deleted
         if part_left := targets.ledgers - deleted:

@@ -20,12 +20,12 @@ from temporalio.exceptions import (
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.execution import Execution, InputT
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome, PhaseEntry
     from workflows.lifecycle.timers import Bounded, Interrupted
-    from workflows.lifecycle.verbs import InputT
 
 ResultT = TypeVar("ResultT")
 
@@ -94,7 +94,7 @@ class Migration(Bounded[InputT]):
         total: timedelta | None = None,
         queue: str | None = None,
     ) -> ResultT:
-        """Run one activity with the house's retries.
+        """Run one activity with the house's retries; it gets an `Execution` before `args`.
 
         `queue` is the queue of one worker that can do the step faster. A worker that does not answer there, or falls
         silent, is given up after a few seconds, and any worker takes the step. `limit` bounds one attempt, `total` all
@@ -112,14 +112,18 @@ class Migration(Bounded[InputT]):
             own: dict[str, Any] = {**common, "retry_policy": _RETRIES_OF_ONE}
             try:
                 return await workflow.execute_activity_method(
-                    activity, args=args, task_queue=queue, schedule_to_start_timeout=timedelta(seconds=5), **own
+                    activity,
+                    args=(self._execution(), *args),
+                    task_queue=queue,
+                    schedule_to_start_timeout=timedelta(seconds=5),
+                    **own,
                 )
             except ActivityError as error:
                 if not _worker_is_lost(error):
                     raise
                 self._lost_queues.add(queue)
                 self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
-        return await workflow.execute_activity_method(activity, args=args, **common)
+        return await workflow.execute_activity_method(activity, args=(self._execution(), *args), **common)
 
     async def try_step(
         self,
@@ -192,6 +196,17 @@ class Migration(Bounded[InputT]):
         )
 
     # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _execution(self) -> Execution[InputT]:
+        """The first argument of the activity that is scheduled next."""
+        self._epoch += 1
+        info = workflow.info()
+        return Execution(
+            input=self.input,
+            run_id=info.first_execution_run_id,
+            started=info.workflow_start_time,
+            epoch=self._epoch,
+        )
 
     def _enter(self, phase: str, rules: PhasePolicy) -> PhaseEntry:
         self.lifecycle.enter(rules)

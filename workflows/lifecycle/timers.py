@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.execution import InputT
     from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.verbs import InputT, OperatorHandlers
+    from workflows.lifecycle.verbs import OperatorHandlers
 
 ResultT = TypeVar("ResultT")
 

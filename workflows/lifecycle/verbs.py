@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.execution import InputT
     from models.lifecycle.failures import FailureKind
-    from models.lifecycle.input import MigrationInput
     from models.lifecycle.policy import Lifecycle, PhasePolicy
     from models.lifecycle.status import Outcome, PhaseEntry, Progress, ProgressReport, Status, Waiting
     from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse, WindowChange
     from workflows.lifecycle.details import render
-
-InputT = TypeVar("InputT", bound=MigrationInput)
 
 
 class OperatorHandlers(Generic[InputT]):
@@ -39,6 +37,7 @@ class OperatorHandlers(Generic[InputT]):
         self.deadlines: dict[str, datetime] = {}
         self._first = first
         self._lost_queues: set[str] = set()
+        self._epoch = 0
         self._progress: Progress | None = None
         self._waiting: Waiting | None = None
         self._step_waiting: Waiting | None = None

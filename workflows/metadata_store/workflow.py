@@ -74,9 +74,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
         await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(copied))
 
     async def _precheck(self) -> Precheck:
-        facts = await self.step(
-            Steps.precheck, self.input, summary=f"Check {self.input.source} and {self.input.target}"
-        )
+        facts = await self.step(Steps.precheck, summary=f"Check {self.input.source} and {self.input.target}")
         self.facts["precheck"] = facts.model_dump(mode="json")
         self._records = facts.survey.records if facts.survey else 0
         for warning in facts.warnings:
@@ -84,22 +82,19 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
         return facts
 
     async def _pre_copy(self) -> PreCopy:
-        pre = await self.step(Steps.pre_copy, self.input, self._records, summary="Copy and compare while brokers write")
+        pre = await self.step(Steps.pre_copy, self._records, summary="Copy and compare while brokers write")
         self._note_copy(pre)
         self._pre = pre
         return pre
 
     async def _copy_whole(self) -> PreCopy:
-        copied = await self.step(
-            Steps.copy_whole, self.input, self._records, summary="Copy and compare; all services are stopped"
-        )
+        copied = await self.step(Steps.copy_whole, self._records, summary="Copy and compare; all services are stopped")
         self._note_copy(copied)
         return copied
 
     async def _prepare(self, pre: PreCopy) -> None:
         ready = await self.step(
             Steps.prepare,
-            self.input,
             summary="Brokers and bookies recreate their ephemerals in the target",
             queue=pre.worker_queue,
         )
@@ -108,7 +103,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
 
     async def _copy_changes(self, pre: PreCopy) -> ChangeCopy:
         changes = await self.step(
-            Steps.copy_changes, self.input, pre, summary="Copy what changed since PRE_COPY", queue=pre.worker_queue
+            Steps.copy_changes, pre, summary="Copy what changed since PRE_COPY", queue=pre.worker_queue
         )
         self.figures.update(
             changes_known_by=changes.by,
@@ -124,7 +119,6 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
     async def _verify(self, pre: PreCopy) -> Verification:
         result = await self.step(
             Steps.verify,
-            self.input,
             pre,
             summary="Compare what was copied while writes were blocked",
             queue=pre.worker_queue,
@@ -146,7 +140,6 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
     async def _complete(self, pre: PreCopy) -> None:
         done = await self.step(
             Steps.complete,
-            self.input,
             pre,
             summary="Commit: the flag becomes COMPLETED; late writes are followed",
             queue=pre.worker_queue,
@@ -164,9 +157,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
         restored = await self.phase(
             Phase.FAILED,
             POLICIES[Phase.FAILED],
-            lambda: self.step(
-                Steps.unblock_writes, self.input, cause, summary="Give metadata writes back to the source"
-            ),
+            lambda: self.step(Steps.unblock_writes, cause, summary="Give metadata writes back to the source"),
             undoing=True,
         )
         self.figures["blocked_seconds"] = restored.blocked_seconds
@@ -175,9 +166,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
             return True
         self.note(f"the source is in charge (flag: {restored.flag})")
         try:
-            removed = await self.step(
-                Steps.clear_target, self.input, summary="Remove the copy from the target", total=_CLEARING
-            )
+            removed = await self.step(Steps.clear_target, summary="Remove the copy from the target", total=_CLEARING)
         except ActivityError:
             self.note("the copy could not be removed from the target; the next start of this migration uses it")
         else:
@@ -222,18 +211,18 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
             ends = max(ends, now + max(timedelta(minutes=10), (now - opened) / 10))
 
     async def _take_census(self) -> Census:
-        census = await self.step(Steps.take_census, self.input, summary="Who still uses the source?")
+        census = await self.step(Steps.take_census, summary="Who still uses the source?")
         self.facts["still_on_source"] = list(census.services)
         self.facts["not_known"] = list(census.unknown)
         self.publish()
         return census
 
     async def _clean_source(self) -> None:
-        count = await self.step(Steps.count_source, self.input, summary="Dry run: count what will be removed")
+        count = await self.step(Steps.count_source, summary="Dry run: count what will be removed")
         self.note(f"cleanup removes {count:,} records from {self.input.source}")
         removed, remaining = 0, 1
         while remaining:
-            part = await self.step(Steps.clean_source, self.input, summary="Remove a bounded part of the source")
+            part = await self.step(Steps.clean_source, summary="Remove a bounded part of the source")
             removed, remaining = removed + part.removed, part.remaining
         self.figures["removed_from_source"] = removed
 
@@ -243,7 +232,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
-        await self.step(Steps.set_speed, self.input, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
+        await self.step(Steps.set_speed, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
         self.note(f"throttle is now {limit}")
         return speed
 

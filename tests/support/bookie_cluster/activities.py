@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -12,9 +13,12 @@ from activities.bookie_cluster.context import SwitchContext
 from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
+from models.lifecycle.execution import Execution
 from models.settings import Settings
 
 ResultT = TypeVar("ResultT")
+
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Steps:
@@ -34,6 +38,7 @@ class Steps:
         self.runtime = Runtime(Settings.model_validate(own), cast("Client", None), "steps")
         self.run_id = "run-1"
         self._spark = spark
+        self._epoch = 0
 
     def __enter__(self) -> Self:
         if self._spark:
@@ -46,11 +51,17 @@ class Steps:
         if self._spark:
             self.runtime.stop()
 
+    def execution(self, input: BookieClusterInput, *, run_id: str | None = None) -> Execution[BookieClusterInput]:
+        """What the next activity of this migration would get."""
+        self._epoch += 1
+        return Execution(input=input, run_id=run_id or self.run_id, started=_STARTED, epoch=self._epoch)
+
     def work(
         self, input: BookieClusterInput, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
     ) -> SwitchContext:
         """What a step of this migration gets."""
-        return SwitchContext(self.runtime, input, direction, f"{KIND}/{input.cluster}", run_id or self.run_id)
+        execution = self.execution(input, run_id=run_id)
+        return SwitchContext(self.runtime, execution, direction, f"{KIND}/{input.cluster}")
 
     def run(
         self,

@@ -203,6 +203,6 @@ class _Meddled:
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
     """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
     input = place.input
-    work = Meddled(place.steps.runtime, input, Direction.FORWARD, f"{KIND}/{input.cluster}", "run-1")
+    work = Meddled(place.steps.runtime, place.steps.execution(input), Direction.FORWARD, f"{KIND}/{input.cluster}")
     work.act = act
     return promote(work, ActivityContext())

@@ -16,6 +16,7 @@ from temporalio import activity
 
 from activities.bookie_cluster.activities import BookieClusterActivities
 from activities.metadata_store.activities import MetadataStoreActivities
+from models.lifecycle.execution import Execution
 from models.lifecycle.input import MigrationInput
 from worker.catalog import activities_of
 
@@ -153,9 +154,9 @@ class Doubles:
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         # The wrapper takes over the activity's definition with all other attributes of the original.
         @functools.wraps(method)
-        async def double(input: MigrationInput, *args: Any) -> Any:
+        async def double(execution: Execution[MigrationInput], *args: Any) -> Any:
             call = Call(method.__name__, args, activity.info().task_queue)
-            return await self.scripts[input.cluster].play(call)
+            return await self.scripts[execution.input.cluster].play(call)
 
         return double
 

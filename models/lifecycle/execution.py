@@ -1,0 +1,33 @@
+"""What every activity of a migration gets first: the input, and which attempt of which run this is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, TypeVar
+
+from pydantic import SerializeAsAny
+
+from models.lifecycle.base import Frozen
+from models.lifecycle.input import MigrationInput
+
+InputT = TypeVar("InputT", bound=MigrationInput)
+
+
+class Execution(Frozen, Generic[InputT]):
+    """A migration's input, and the place of one activity among all that the migration schedules.
+
+    Claims and fences order attempts by it: of two runs of one workflow id the one that `started` later is newer, and
+    inside a run the larger (`epoch`, attempt of the activity).
+
+    Attributes:
+        input: of the migration.
+        run_id: id of the migration's first run; continuing as new does not change it.
+        started: when that run began, by Temporal's clock; continuing as new does not change it.
+        epoch: grows by one with every activity that the workflow schedules, over all of its runs.
+    """
+
+    # A declared bound would cut the input down to the fields that all migrations share.
+    input: SerializeAsAny[InputT]
+    run_id: str
+    started: datetime
+    epoch: int

@@ -1,0 +1,38 @@
+"""What activities get first, as it travels."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from temporalio.contrib.pydantic import pydantic_data_converter
+
+from models.lifecycle.base import Result
+from models.lifecycle.execution import Execution
+from models.metadata_store.input import MetadataStoreInput
+
+INPUT = MetadataStoreInput(cluster="c", source="zk:127.0.0.1:1", target="oxia://127.0.0.1:2", full_verify=True)
+
+
+class Answer(Result):
+    """What an activity returns."""
+
+    count: int
+
+
+async def test_the_whole_input_travels() -> None:
+    """An execution arrives as it was sent, with the fields that only its migration's input has."""
+    sent = Execution(input=INPUT, run_id="run-1", started=datetime(2026, 1, 1, tzinfo=UTC), epoch=7)
+    payloads = await pydantic_data_converter.encode([sent])
+    (received,) = await pydantic_data_converter.decode(payloads, [Execution[MetadataStoreInput]])
+
+    assert received == Execution[MetadataStoreInput].model_validate(sent.model_dump())
+    assert received.input == INPUT
+
+
+def test_results_tolerate_unknown_fields_and_inputs_do_not() -> None:
+    """What a newer worker returned can be read by an older one; a mistyped field of an input is an error."""
+    assert TypeAdapter(Answer).validate_python({"count": 1, "new": 2}) == Answer(count=1)
+    with pytest.raises(ValidationError, match="ful_verify"):
+        MetadataStoreInput.model_validate({**INPUT.model_dump(), "ful_verify": True})
