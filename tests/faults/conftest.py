@@ -14,7 +14,7 @@ from _pytest.capture import CaptureManager
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from tests.faults.bookie_cluster import rounds as switch_rounds
-from tests.faults.lifecycle.environment import FaultySite
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.metadata_store import rounds as metadata_rounds
 from tests.faults.metadata_store.environment import CLUSTER
 from tests.support.clients.proxy import Proxy
@@ -87,7 +87,7 @@ def stacks(make_stack: MakeStack) -> Generator[StackPool]:
 
 
 @pytest.fixture(scope="session")
-def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultySite]:
+def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[FaultEnvironment]:
     """Temporal, an operator, and a worker whose steps can be held."""
     folder = tmp_path_factory.mktemp("environment")
     (folder / "gates").mkdir()
@@ -95,7 +95,7 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
         stack = opened.enter_context(Stack(StackSpec(temporal=True), folder / "stack", toolchain))
         operator = opened.enter_context(Operator(stack.temporal_address))
         link = opened.enter_context(Proxy(stack.temporal_address))
-        environment = FaultySite(folder, stack, operator, Gates(folder / "gates"), link)
+        environment = FaultEnvironment(folder, stack, operator, Gates(folder / "gates"), link)
         opened.callback(environment.close)
         environment.worker.restart()
         yield environment

@@ -1,4 +1,4 @@
-"""The cluster of a bookie cluster switch: its sides, its light estate, its registry and ledgers from outside."""
+"""The cluster of a bookie cluster switch: its sides, its light dataset, its registry and ledgers from outside."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from models.bookie_registry import (
     SwitchTarget,
 )
 from models.ledger_store import parse_ledger_store_uri
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
+from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
 from tests.support.metadata_store import stores
 
 CLUSTER = "switch-faults"
-SPEC = StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS)
+SPEC = StackSpec(
+    zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster=CLUSTER, broker_settings=DATASET_SETTINGS
+)
 
 _LOOK_EVERY = 0.05
 _SCAN_EVERY = 10
@@ -61,13 +63,13 @@ class Side:
             return {record.ledger_id: record for batch in directory.scan() for record in batch}
 
 
-class Ground:
+class SwitchedCluster:
     """A cluster that is switched there and back, round after round; a context manager.
 
     Args:
         stack: two bookie clusters, a broker.
-        tools: for the estate.
-        folder: for the estate.
+        tools: what the dataset's Java client runs on.
+        folder: for that client's log.
 
     Attributes:
         source: the side that brokers use; `target` is the other one.
@@ -81,16 +83,16 @@ class Ground:
         self.target = Side(_cluster("b", stack.second_bookkeeper_uri), ("second-bookie-1", "second-bookie-2"))
         self.identities: dict[int, _Identity] = {}
         self.rounds = 0
-        self._estate = Dataset(tools, folder, kinds=[Plain(), Typed("JSON")])
+        self._dataset = Dataset(tools, folder, kinds=[Plain(), Typed("JSON")])
 
     def __enter__(self) -> Self:
-        self._estate.fill(*self._addresses)
+        self._dataset.fill(*self._addresses)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._estate.__exit__(kind, error, trace)
+        self._dataset.__exit__(kind, error, trace)
         self.stack.down(graceful=False)
 
     def input(self, **more: object) -> BookieClusterInput:
@@ -111,11 +113,11 @@ class Ground:
 
     def verify(self) -> None:
         """Prove that every message, position and schema is there."""
-        self._estate.verify(*self._addresses)
+        self._dataset.verify(*self._addresses)
 
     def add_more(self) -> None:
         """Write and acknowledge more of everything."""
-        self._estate.add_more(*self._addresses)
+        self._dataset.add_more(*self._addresses)
 
     def brokers_use(self, side: Side) -> bool:
         """Whether the broker says that it uses this side."""
@@ -147,9 +149,9 @@ class Watch:
         broken: what was seen that must never be.
     """
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, cluster: SwitchedCluster) -> None:
         self.broken: list[str] = []
-        self._ground = ground
+        self._cluster = cluster
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
 
@@ -165,18 +167,18 @@ class Watch:
 
     def ledgers(self) -> tuple[Ledgers, Ledgers]:
         """Those of source and target now; an id that belongs to another ledger than before is noted."""
-        sides = self._ground.source.ledgers(), self._ground.target.ledgers()
+        sides = self._cluster.source.ledgers(), self._cluster.target.ledgers()
         for records in sides:
             for number, record in records.items():
                 identity = _Identity(record.metadata.ctime, frozenset(record.metadata.custom))
-                known = self._ground.identities.setdefault(number, identity)
+                known = self._cluster.identities.setdefault(number, identity)
                 if known != identity:
                     self.broken.append(f"ledger id {number} was used twice: {known}, {identity}")
         return sides
 
     def _watch(self) -> None:
         looks = 0
-        with stores.kazoo(self._ground.stack.zk_url) as client:
+        with stores.kazoo(self._cluster.stack.zk_url) as client:
             while not self._end.wait(_LOOK_EVERY):
                 # A server that is down says nothing; what counts is what it says when it is back.
                 with suppress(KazooException, KazooTimeoutError, StoreError):

@@ -15,9 +15,9 @@ from deploy.devstack.traffic import Traffic
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
-from tests.faults.bookie_cluster.environment import Ground, Registry, Watch, read_registry
+from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
-from tests.faults.lifecycle.environment import End, FaultySite, Hits, end_state
+from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Edge, Gate
@@ -47,21 +47,21 @@ class FaultRound:
         end: how the switch ended, once it has.
     """
 
-    def __init__(self, environment: FaultySite, ground: Ground) -> None:
-        self._site, self._ground, self._stack = environment, ground, ground.stack
+    def __init__(self, environment: FaultEnvironment, cluster: SwitchedCluster) -> None:
+        self._environment, self._cluster, self._stack = environment, cluster, cluster.stack
         self._opened = ExitStack()
         self._hits = Hits(environment)
         self.end: End | None = None
 
     def __enter__(self) -> Self:
-        self._site.gates.clear()
-        self._ground.rounds += 1
+        self._environment.gates.clear()
+        self._cluster.rounds += 1
         with self._opened as opened:
             opened.enter_context(self._hits)
-            topics = [f"flow-{self._ground.rounds}"]
+            topics = [f"flow-{self._cluster.rounds}"]
             self._traffic = opened.enter_context(Traffic(self._stack.broker_url, topics, interval=_INTERVAL))
             self._traffic.wait_for_more(5)
-            self._watch = opened.enter_context(Watch(self._ground))
+            self._watch = opened.enter_context(Watch(self._cluster))
             self._opened = opened.pop_all()
         return self
 
@@ -76,11 +76,11 @@ class FaultRound:
         Raises:
             AssertionError: something did not come in time; what the switch did until then is in the message.
         """
-        run = self._site.operator.start(self._ground.input(**self._changes(fault)))
+        run = self._environment.operator.start(self._cluster.input(**self._changes(fault)))
         with BrokerOperator(self._stack, run, kill=fault.victim.after_crash):
             try:
                 frozen = self._hit_in_time(fault, run)
-                self.end = self._site.end_of(run, _END_LIMIT)
+                self.end = self._environment.end_of(run, _END_LIMIT)
             except AssertionError as error:
                 story = run.story()
                 # The next round starts a switch of the same name; this one may have ended too early.
@@ -92,7 +92,7 @@ class FaultRound:
             self._come_back_late(fault, frozen)
 
     def _hit_in_time(self, fault: SwitchRound, run: Run) -> FaultyWorkerProcess | None:
-        gates = self._site.gates
+        gates = self._environment.gates
         self._come_to_gate(fault, run)
         if fault.into_step:
             gates.release(fault.gate)
@@ -106,25 +106,25 @@ class FaultRound:
     def _changes(self, fault: SwitchRound) -> dict[str, object]:
         changes: dict[str, object] = {}
         if fault.into_step:
-            stored = sum(record.metadata.length for record in self._ground.source.ledgers().values())
+            stored = sum(record.metadata.length for record in self._cluster.source.ledgers().values())
             changes["throttle"] = stored / 1e6 / _COPY_SECONDS
         if fault.rollback_on_failure:
             changes["rollback_window"] = _LONG_WINDOW
         elif fault.step == "census":
             changes["rollback_window"] = _SHORT_WINDOW
         if not fault.rollback_on_failure:
-            self._site.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
+            self._environment.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
         if fault.step == EARLY_BACK:
-            self._site.gates.hold(_EARLY)
+            self._environment.gates.hold(_EARLY)
         return changes
 
     def _come_to_gate(self, fault: SwitchRound, run: Run) -> None:
-        """Wait until the step of the fault is held; a way back is asked for when it is time."""
-        gates = self._site.gates
+        """Wait until the step of the fault is held; a rollback is asked for when it is time."""
+        gates = self._environment.gates
         if fault.rollback_on_failure:
             run.wait_for_phase("ROLLBACK_WINDOW", _PHASE_LIMIT)
             self._traffic.wait_for_more(5)
-            self._ground.add_more()
+            self._cluster.add_more()
             gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
             run.signal(Verb.ROLLBACK)
         elif fault.step == EARLY_BACK:
@@ -139,7 +139,7 @@ class FaultRound:
             case Victim.ZOMBIE:
                 return self._hits.zombie()
             case Victim.TEMPORAL:
-                self._hits.kill(self._site.stack["temporal"], fault.seconds_down)
+                self._hits.kill(self._environment.stack["temporal"], fault.seconds_down)
             case Victim.ZOOKEEPER:
                 self._hits.kill(self._stack["zookeeper-1"], fault.seconds_down)
             case Victim.SOURCE_BOOKIE | Victim.TARGET_BOOKIE:
@@ -154,14 +154,14 @@ class FaultRound:
                 wait_for("the broker's end", lambda: not broker.alive, _SERVICE_LIMIT)
                 broker.start()
             case _:
-                # Crashed brokers are killed by the operator's hands, and a lost attempt falls silent at its gate.
+                # The operator kills brokers that crash, and a lost attempt falls silent at its gate.
                 pass
         return None
 
     def _bookie(self, fault: SwitchRound) -> Server:
         """The victim: a bookie of the side from which, or to which, entries go at that moment."""
         source = "source" in fault.victim
-        side = self._ground.source if source != fault.rollback_on_failure else self._ground.target
+        side = self._cluster.source if source != fault.rollback_on_failure else self._cluster.target
         return self._stack[side.bookies[fault.seed % len(side.bookies)]]
 
     # A trouble that lasts until the operator is told -----------------------------------------------------------------
@@ -176,7 +176,7 @@ class FaultRound:
         bookie = self._bookie(fault)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
-            self.end = self._site.end_of(run, _END_LIMIT)
+            self.end = self._environment.end_of(run, _END_LIMIT)
         if fault.victim in (Victim.FULL_TARGET, Victim.FULL_ROLLBACK):
             self._stack.reconfigure(bookie.name, **_SPACIOUS)
         else:
@@ -189,11 +189,11 @@ class FaultRound:
         self._traffic.wait_for_more(5, _SERVICE_LIMIT)
         before = self._watch.ledgers()
         registry = self._registry()
-        self._site.gates.release(fault.gate)
+        self._environment.gates.release(fault.gate)
         if frozen:
             frozen.thaw()
         try:
-            self._site.gates.wait_ended(fault.gate)
+            self._environment.gates.wait_ended(fault.gate)
         finally:
             if frozen:
                 frozen.close()
@@ -213,20 +213,20 @@ class FaultRound:
         Raises:
             AssertionError: a promise is broken.
         """
-        ground = self._ground
+        cluster = self._cluster
         wanted = Outcome.ROLLED_BACK if fault.rolled_back else Outcome.DONE
         assert isinstance(self.end, Report), self.end
         assert (self.end.outcome, self.end.failed_items) == (wanted, []), self.end.summary
         self._check_certificate(self.end, fault)
         if not fault.rolled_back:
-            ground.swap()
+            cluster.swap()
         registry = self._registry()
-        assert registry.statuses[ground.source.cluster.name] == "ACTIVE"
-        assert registry.directed in (ground.source.cluster.name, None)
+        assert registry.statuses[cluster.source.cluster.name] == "ACTIVE"
+        assert registry.directed in (cluster.source.cluster.name, None)
         assert registry.claims == [], "somebody still holds the switch"
         self._traffic.wait_for_more(3, _SERVICE_LIMIT)
-        wait_for("a broker on the side that is ACTIVE", lambda: ground.brokers_use(ground.source), 10)
-        ground.verify()
+        wait_for("a broker on the side that is ACTIVE", lambda: cluster.brokers_use(cluster.source), 10)
+        cluster.verify()
         self._check_ids()
         # A send that was not acknowledged in time is no loss, so what producers met does not count.
         self._traffic.stop()
@@ -246,8 +246,8 @@ class FaultRound:
     def _check_ids(self) -> None:
         """New ledgers come where brokers are directed, with ids above all that were ever seen."""
         now, other = self._watch.ledgers()
-        before, known = set(now), max(self._ground.identities)
-        self._ground.add_more()
+        before, known = set(now), max(self._cluster.identities)
+        self._cluster.add_more()
         now, still = self._watch.ledgers()
         assert sum(number > known for number in now) > 1
         assert all(number > known for number in set(now) - before)

@@ -12,7 +12,7 @@ from tests.faults.lifecycle.rounds import DURING, INSTANTS, Choice, Round, Span,
 from tests.support.lifecycle.gates import Edge, Gate
 
 BACK = "back_"
-"""Begins the names of steps of the way back that the way there has too."""
+"""Begins the names of a rollback's steps that the switch itself has too."""
 
 
 class Victim(StrEnum):
@@ -77,7 +77,7 @@ _BACK = tuple(
 _AT_RANDOM = (Victim.WORKER, Victim.TEMPORAL, Victim.ZOOKEEPER, Victim.SOURCE_BOOKIE, Victim.TARGET_BOOKIE)
 
 EARLY_BACK = "remove_copies"
-"""A step of the way back of a switch that did not come to its end."""
+"""A step of the rollback of a switch that did not come to its end."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class SwitchRound(Round):
 
     @property
     def gate(self) -> Gate:
-        """Where the step is held; a step of the way back has the name that it has on the way there."""
+        """Where the step is held; a step of a rollback has the name that it has in the switch itself."""
         return super().gate._replace(step=self.step.removeprefix(BACK))
 
     @property

@@ -8,56 +8,56 @@ from collections.abc import Callable, Generator
 import pytest
 
 from deploy.devstack.provision import Toolchain
-from tests.faults.bookie_cluster.environment import SPEC, Ground
+from tests.faults.bookie_cluster.environment import SPEC, SwitchedCluster
 from tests.faults.bookie_cluster.fault_round import FaultRound, line
 from tests.faults.bookie_cluster.rounds import SwitchRound
-from tests.faults.lifecycle.environment import FaultySite
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.stacks import MakeStack
 
 _ROUNDS_OF_ONE = 12
 """A cluster grows with each round, and its checks with it."""
 
 
-class Grounds:
+class ClusterPool:
     """Clusters for rounds: one is used again until a round breaks it, or it has grown too large."""
 
-    def __init__(self, make: Callable[[], Ground]) -> None:
+    def __init__(self, make: Callable[[], SwitchedCluster]) -> None:
         self._make = make
-        self._ground: Ground | None = None
+        self._cluster: SwitchedCluster | None = None
 
-    def take(self) -> Ground:
+    def take(self) -> SwitchedCluster:
         """The cluster of the next round."""
-        if self._ground and self._ground.rounds >= _ROUNDS_OF_ONE:
+        if self._cluster and self._cluster.rounds >= _ROUNDS_OF_ONE:
             self.drop()
-        self._ground = self._ground or self._make().__enter__()
-        return self._ground
+        self._cluster = self._cluster or self._make().__enter__()
+        return self._cluster
 
     def drop(self) -> None:
         """Use this one no more."""
-        if self._ground:
-            self._ground.__exit__(None, None, None)
-            self._ground = None
+        if self._cluster:
+            self._cluster.__exit__(None, None, None)
+            self._cluster = None
 
 
 @pytest.fixture(scope="module")
-def grounds(
+def clusters(
     make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[Grounds]:
-    """Clusters of two bookie clusters and a broker, with a light estate."""
-    grounds = Grounds(lambda: Ground(make_stack(SPEC), toolchain, tmp_path_factory.mktemp("estate")))
-    yield grounds
-    grounds.drop()
+) -> Generator[ClusterPool]:
+    """Clusters of two bookie clusters and a broker, with a light dataset."""
+    clusters = ClusterPool(lambda: SwitchedCluster(make_stack(SPEC), toolchain, tmp_path_factory.mktemp("dataset")))
+    yield clusters
+    clusters.drop()
 
 
 @pytest.mark.timeout(900)
 def test_round(
-    switch_round: SwitchRound, environment: FaultySite, grounds: Grounds, tell: Callable[[str], None]
+    switch_round: SwitchRound, environment: FaultEnvironment, clusters: ClusterPool, tell: Callable[[str], None]
 ) -> None:
     """Whatever is hit, the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
-    ground = grounds.take()
+    cluster = clusters.take()
     begun = time.monotonic()
     try:
-        with FaultRound(environment, ground) as fault_round:
+        with FaultRound(environment, cluster) as fault_round:
             try:
                 fault_round.run(switch_round)
                 told = line(switch_round, fault_round, begun)
@@ -67,5 +67,5 @@ def test_round(
                 raise
             tell(told)
     except BaseException:
-        grounds.drop()
+        clusters.drop()
         raise

@@ -29,7 +29,7 @@ End = Report | ApplicationError
 _RESTARTS = 6
 
 
-class FaultySite:
+class FaultEnvironment:
     """Temporal, its workers and the operator; another worker can take over.
 
     Args:
@@ -95,11 +95,11 @@ class Hits:
     """Hits workers and servers, and brings them back; a context manager that waits for what it has begun.
 
     Args:
-        site: whose worker and Temporal are hit.
+        environment: whose worker and Temporal are hit.
     """
 
-    def __init__(self, environment: FaultySite) -> None:
-        self._site = environment
+    def __init__(self, environment: FaultEnvironment) -> None:
+        self._environment = environment
         self._returns: list[Return] = []
         self._timers: list[threading.Timer] = []
 
@@ -112,14 +112,14 @@ class Hits:
 
     def worker(self) -> None:
         """Kill the worker, and start it again; a hold of its steps ends with it, and the next attempt finds none."""
-        self._site.worker.kill()
-        self._site.worker.restart()
+        self._environment.worker.kill()
+        self._environment.worker.restart()
 
     def zombie(self) -> FaultyWorkerProcess:
         """Freeze the worker with its executors, and let another one take over; returns the frozen one."""
-        frozen, self._site.worker = self._site.worker, self._site.new_worker()
+        frozen, self._environment.worker = self._environment.worker, self._environment.new_worker()
         frozen.freeze()
-        self._site.worker.restart()
+        self._environment.worker.restart()
         return frozen
 
     def kill(self, server: Server, seconds: float) -> None:

@@ -14,7 +14,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
-from tests.faults.lifecycle.environment import End, FaultySite, Hits, end_state
+from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
 from tests.faults.metadata_store.environment import CLUSTER, FlagWatch, input
 from tests.faults.metadata_store.rounds import BACK, MetadataRound, Victim
 from tests.support.clients.proxy import Proxy
@@ -54,15 +54,15 @@ class FaultRound:
         end: how the migration ended, once it has.
     """
 
-    def __init__(self, environment: FaultySite, stack: Stack) -> None:
-        self._site, self._stack = environment, stack
+    def __init__(self, environment: FaultEnvironment, stack: Stack) -> None:
+        self._environment, self._stack = environment, stack
         self._admins = [Admin(url) for url in stack.admin_urls]
         self._opened = ExitStack()
         self._hits = Hits(environment)
         self.end: End | None = None
 
     def __enter__(self) -> Self:
-        environment, stack = self._site, self._stack
+        environment, stack = self._environment, self._stack
         environment.gates.clear()
         with self._opened as opened:
             opened.enter_context(self._hits)
@@ -84,7 +84,7 @@ class FaultRound:
 
     def run(self, fault: MetadataRound) -> None:
         """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
-        environment = self._site
+        environment = self._environment
         late = fault.victim in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
         if fault.step in BACK:
             environment.gates.hold(_ROLLBACK_AT)
@@ -115,10 +115,10 @@ class FaultRound:
         Raises:
             AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
         """
-        self.end = self._site.end_of(run, _END_LIMIT)
+        self.end = self._environment.end_of(run, _END_LIMIT)
 
     def _hit(self, fault: MetadataRound) -> FaultyWorkerProcess | None:
-        environment, victim = self._site, fault.victim
+        environment, victim = self._environment, fault.victim
         match victim:
             case Victim.WORKER:
                 self._hits.worker()
@@ -138,7 +138,7 @@ class FaultRound:
 
     def _hit_link(self, victim: Victim, seconds: float) -> None:
         place, _, manner = victim.partition("-")
-        link = self._site.link if place == "temporal" else self._link
+        link = self._environment.link if place == "temporal" else self._link
         match manner:
             case "cut":
                 link.cut()
@@ -155,11 +155,11 @@ class FaultRound:
         if self.completed:
             self._use_target()
         before = stores.read_oxia(self._stack.oxia_url)
-        self._site.gates.release(fault.gate)
+        self._environment.gates.release(fault.gate)
         if frozen:
             frozen.thaw()
         try:
-            self._site.gates.wait_ended(fault.gate)
+            self._environment.gates.wait_ended(fault.gate)
         finally:
             if frozen:
                 frozen.close()
@@ -209,9 +209,9 @@ class FaultRound:
         Raises:
             AssertionError: it did not.
         """
-        self._site.gates.clear()
+        self._environment.gates.clear()
         failed = self.end
-        self.wait_end(self._site.operator.start(input(self._stack)))
+        self.wait_end(self._environment.operator.start(input(self._stack)))
         assert self.completed, f"after {failed!r}: {self.end!r}"
         self.check()
 

@@ -43,7 +43,7 @@ class Victim(StrEnum):
 
 FORWARD = ("pre_copy", "prepare", "copy_changes", "verify", "complete")
 BACK = ("give_back", "clear_target")
-"""The steps of a way back; rounds that hit them ask for a rollback first."""
+"""The steps of a rollback; rounds that hit them ask for one first."""
 
 
 @dataclass(frozen=True)

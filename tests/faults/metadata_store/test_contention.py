@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.input import MetadataStoreInput
 from tests.faults.conftest import StackPool
-from tests.faults.lifecycle.environment import FaultySite
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.lifecycle.gates import Edge, Gate
@@ -23,7 +23,7 @@ _BEFORE, _AFTER = Gate("pre_copy", Edge.BEFORE), Gate("pre_copy", Edge.AFTER)
 pytestmark = pytest.mark.timeout(600)
 
 
-def start_all(environment: FaultySite, plans: list[MetadataStoreInput]) -> list[Run]:
+def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) -> list[Run]:
     """Start all at once; returns those that were not refused."""
 
     def start(one: MetadataStoreInput) -> Run | None:
@@ -36,7 +36,7 @@ def start_all(environment: FaultySite, plans: list[MetadataStoreInput]) -> list[
         return [run for run in pool.map(start, plans) if run]
 
 
-def test_one_of_twenty_starts_runs(environment: FaultySite, stacks: StackPool) -> None:
+def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of twenty starts at once one runs, and a rival by another name is told who holds source and target."""
     stack = stacks.take()
     mine, rival = input(stack), input(stack, cluster="rival")
@@ -56,8 +56,8 @@ def test_one_of_twenty_starts_runs(environment: FaultySite, stacks: StackPool) -
         fault_round.converge()
 
 
-def test_the_second_through_the_precheck_loses(environment: FaultySite, stacks: StackPool) -> None:
-    """Of two that passed the precheck the later one is told who came first, and its way back takes nothing from it."""
+def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, stacks: StackPool) -> None:
+    """Of two that passed the precheck the later one is told who came first, and its rollback takes nothing from it."""
     stack = stacks.take()
     first, second = input(stack), input(stack, cluster="rival")
     with FaultRound(environment, stack) as fault_round:
@@ -78,7 +78,7 @@ def test_the_second_through_the_precheck_loses(environment: FaultySite, stacks: 
         fault_round.converge()
 
 
-def test_two_at_once(environment: FaultySite, stacks: StackPool) -> None:
+def test_two_at_once(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of two that start at the same instant one completes, and the other is refused by the winner's name."""
     stack = stacks.take()
     plans = [input(stack), input(stack, cluster="rival")]

@@ -11,7 +11,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
 from tests.faults.conftest import StackPool
-from tests.faults.lifecycle.environment import FaultySite, end_state
+from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound, line
 from tests.faults.metadata_store.rounds import MetadataRound
@@ -19,7 +19,9 @@ from tests.support.lifecycle.gates import Edge, Gate
 
 
 @pytest.mark.timeout(600)
-def test_round(round_: MetadataRound, environment: FaultySite, stacks: StackPool, tell: Callable[[str], None]) -> None:
+def test_round(
+    round_: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
+) -> None:
     """Whatever is hit, the migration completes or fails and can be started again; writes and messages go on."""
     stack = stacks.take()
     begun = time.monotonic()
@@ -39,7 +41,7 @@ def test_round(round_: MetadataRound, environment: FaultySite, stacks: StackPool
 
 
 @pytest.mark.timeout(600)
-def test_a_terminated_run_leaves_nothing_blocked(environment: FaultySite, stacks: StackPool) -> None:
+def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A run that is terminated while writes are blocked is made good by the next one, which gives them back first."""
     stack = stacks.take()
     with FaultRound(environment, stack) as fault_round:
@@ -65,8 +67,8 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultySite, stacks
 
 
 @pytest.mark.timeout(600)
-def test_a_late_way_back_spares_the_next_run(environment: FaultySite, stacks: StackPool) -> None:
-    """The way back of an earlier run, late, takes nothing from a newer one, not even while that one is verified."""
+def test_a_late_rollback_spares_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
+    """A late rollback of an earlier run takes nothing from a newer one, not even while that one is verified."""
     stack = stacks.take()
     with FaultRound(environment, stack) as fault_round:
         late, blocked = Gate("clear_target", Edge.BEFORE), Gate("copy_changes", Edge.AFTER)

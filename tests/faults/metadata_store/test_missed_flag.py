@@ -11,7 +11,7 @@ from deploy.devstack.stack import Stack
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
 from tests.faults.conftest import StackPool
-from tests.faults.lifecycle.environment import FaultySite
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.clients.proxy import Proxy
@@ -47,7 +47,7 @@ def link(stack: Stack) -> Generator[Proxy]:
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )
 def test_a_broker_that_missed_the_flag_hears_of_it(
-    stack: Stack, link: Proxy, environment: FaultySite, gate: Gate, phase: FlagPhase
+    stack: Stack, link: Proxy, environment: FaultEnvironment, gate: Gate, phase: FlagPhase
 ) -> None:
     """ZooKeeper tells nobody what changed while he was away; the flag is set again, so that he follows all the same."""
     with FaultRound(environment, stack) as fault_round:

@@ -285,25 +285,25 @@ def test_nothing_is_deleted_before_the_target_is_active(environment: SwitchEnvir
         environment.steps.run(cleaning.remove_copies, environment.input())
 
 
-def test_census_tells_gain_and_strays(environment: SwitchEnvironment) -> None:
-    """In the window, all messages are there on the new bookies; what they gained is counted, and strays are named."""
+def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment) -> None:
+    """In the window, all messages are on the new bookies; new ledgers are counted, and misrouted ones named."""
     environment.move_broker(environment.stack.second_bookkeeper_uri)
     environment.assert_all()
     environment.send()
-    stray = write_ledger(environment.stack.bookkeeper_uri, DATA)
+    misrouted = write_ledger(environment.stack.bookkeeper_uri, DATA)
 
     census = environment.steps.run(cleaning.take_census, environment.input())
 
     assert "second-ledgers" in census.brokers[0]
-    assert [name.partition(":")[0] for name in census.misrouted_ledgers] == [f"ledger {stray}"]
+    assert [name.partition(":")[0] for name in census.misrouted_ledgers] == [f"ledger {misrouted}"]
     assert census.gained == len(environment.target().keys() - environment.source().keys()) > 0
     assert census.gained_bytes > 0
     assert census.targets.ledgers == len(environment.verified().keys() & environment.source().keys())
-    assert census.targets.kept == 2, "the stray, and the ledger that could not be copied"
-    delete_ledger(environment.stack.bookkeeper_uri, stray)
+    assert census.targets.kept == 2, "the misrouted ledger, and the one that could not be copied"
+    delete_ledger(environment.stack.bookkeeper_uri, misrouted)
 
 
-def test_way_back_copies_what_was_gained(environment: SwitchEnvironment) -> None:
+def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:
     """A rollback copies back what the new bookies gained and no more, and the old ones' ids go on above theirs."""
     environment.stop_broker()
     gained = environment.target().keys() - environment.source().keys()

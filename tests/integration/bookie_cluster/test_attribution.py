@@ -57,7 +57,7 @@ def counts(promotion: Promotion) -> tuple[int, int, int, int]:
 
 
 def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
-    """Only the attribution of each version changes (I10), a broker reads them all, and the way back restores bytes."""
+    """Only the attribution of each version changes (I10), a broker reads them all, and a rollback restores bytes."""
     bare = schema_of(place, "bare", 3)
     named = restamp_schema(schema_of(place, "named", 2), None, OLD)
     assert named is not None

@@ -204,7 +204,9 @@ def refusal(run: Run, name: str, argument: object) -> str:
 def wait_for_window(run: Run) -> Status:
     """Wait until the window has looked at how things stand."""
     return run.wait_until(
-        "the census", lambda status: status.phase == Phase.ROLLBACK_WINDOW and "strays" in status.facts, LIMIT
+        "the census",
+        lambda status: status.phase == Phase.ROLLBACK_WINDOW and "misrouted_ledgers" in status.facts,
+        LIMIT,
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from deploy.devstack.admin import Admin
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
+from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack
 
@@ -19,7 +19,7 @@ DELAY = 12.0
 @pytest.fixture(scope="module")
 def stack(make_stack: MakeStack) -> Stack:
     """Two bookies and a broker."""
-    return make_stack(StackSpec(zookeepers=1, bookies=2, brokers=1, broker_settings=ESTATE_SETTINGS))
+    return make_stack(StackSpec(zookeepers=1, bookies=2, brokers=1, broker_settings=DATASET_SETTINGS))
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
-from tests.support.bookie_cluster.dataset import ESTATE_SETTINGS, Dataset
+from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
@@ -86,18 +86,18 @@ class Cluster:
 def cluster(
     make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Generator[Cluster]:
-    """Two bookie clusters of two bookies each, two brokers, and an estate of every kind of ledger."""
+    """Two bookie clusters of two bookies each, two brokers, and a dataset of every kind of ledger."""
     spec = StackSpec(
-        zookeepers=1, bookies=2, second_bookies=2, brokers=2, cluster=CLUSTER, broker_settings=ESTATE_SETTINGS
+        zookeepers=1, bookies=2, second_bookies=2, brokers=2, cluster=CLUSTER, broker_settings=DATASET_SETTINGS
     )
     stack = make_stack(spec)
-    with Dataset(toolchain, tmp_path_factory.mktemp("estate")) as dataset:
+    with Dataset(toolchain, tmp_path_factory.mktemp("dataset")) as dataset:
         dataset.fill(stack.broker_url, stack.admin_urls[0])
         yield Cluster(stack, dataset)
 
 
 def test_ids_behind_are_refused(cluster: Cluster, environment: Environment) -> None:
-    """Without a word on ids the switch is refused: the target would hand out ids that are in use."""
+    """Without a choice about ids the switch is refused: the target would hand out ids that are in use."""
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 
     assert failure.type == "PrecheckFailed"
@@ -144,7 +144,7 @@ def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environme
         cluster.verify()
 
 
-def test_ids_of_the_way_back_are_refused_too(cluster: Cluster, environment: Environment) -> None:
+def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Environment) -> None:
     """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
 

@@ -191,7 +191,9 @@ def refusal(run: Run, name: str, argument: object) -> str:
 def wait_for_census(run: Run) -> Status:
     """Wait until the window has looked at how things stand."""
     return run.wait_until(
-        "the census", lambda status: status.phase == Phase.ROLLBACK_WINDOW and "strays" in status.facts, LIMIT
+        "the census",
+        lambda status: status.phase == Phase.ROLLBACK_WINDOW and "misrouted_ledgers" in status.facts,
+        LIMIT,
     )
 
 
@@ -233,7 +235,7 @@ def test_p3_switch_leaves_positions_as_they_are(scene: Scene, environment: Envir
     assert contents(java, scene.stack.second_bookkeeper_uri, ids) == contents(java, scene.stack.bookkeeper_uri, ids)
 
 
-def test_words_of_the_operator_in_the_window(scene: Scene) -> None:
+def test_operator_verbs_in_the_window(scene: Scene) -> None:
     """Brokers are told the read mode; what makes no sense in the window, or harms, is refused with the reason."""
     run = scene.run
     run.update("set_read_mode", ReadModeChange(mode=ReadMode.NEW_CLUSTER_ONLY), ReadModeChange)
@@ -307,7 +309,7 @@ def test_p4_scenario_b_old_cluster_alive(scene: Scene, environment: Environment,
 
 
 def rollback_in_cleanup(scene: Scene, run: Run) -> str:
-    """End the window, and ask for the way back while the cleanup waits for its metadata store; returns the refusal."""
+    """End the window, and ask for a rollback while the cleanup waits for its metadata store; returns the refusal."""
     zookeeper = scene.stack["zookeeper-1"]
     zookeeper.pause()
     try:

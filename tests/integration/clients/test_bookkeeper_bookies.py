@@ -242,10 +242,10 @@ def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
 
 
 def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
-    """A bookie without room is not among the writable ones, and an entry for it is refused as a passing trouble."""
-    room = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
+    """A bookie with a full disk is not among the writable ones, and an entry for it is refused for now."""
+    full = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
     cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
-    stack.reconfigure(TWO, **room, minUsableSizeForHighPriorityWrites=str(1 << 60))
+    stack.reconfigure(TWO, **full, minUsableSizeForHighPriorityWrites=str(1 << 60))
     try:
         with Bookies(cluster.directory.bookies) as bookies:
             assert bookies.writable() == [ONE, THREE]
@@ -275,7 +275,7 @@ def test_a_bookie_with_too_much_to_do(stack: Stack, cluster: Cluster) -> None:
 
 
 def test_space_of_a_bookie(cluster: Cluster) -> None:
-    """Each bookie says how much room it has, and one that does not exist is unreachable."""
+    """Each bookie says how much free space it has, and one that does not exist is unreachable."""
     for bookie_id in cluster.bookies.writable():
         space = cluster.bookies.free_space(bookie_id)
         assert 0 < space.free < space.total

@@ -371,9 +371,9 @@ def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster,
     """A lane keeps to its share, and answers that wait meanwhile are no sign of a fault."""
     (ledger_id,) = environment.create(LARGE)
     sleep = partial(rest, clusters[0].bookies.loop)
-    leash = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
+    fence = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
     begun = time.monotonic()
-    (outcome,) = copy_batch(*clusters, [ledger_id], check=leash.check)
+    (outcome,) = copy_batch(*clusters, [ledger_id], check=fence.check)
     assert outcome.verdict is VerbResponse.COPIED
     assert time.monotonic() - begun > outcome.bytes / 4e6 * 0.9
 

@@ -148,7 +148,7 @@ def test_broker_compresses(store: Coordination) -> None:
 
 
 def test_restamped_schema_is_served(stack: Stack, store: Coordination) -> None:
-    """A live broker serves both versions of a schema whose node was restamped, and the way back gives its bytes."""
+    """A live broker serves both versions of a schema with attributions, and removing those restores its bytes."""
     path = "/schemas/public/default/events"
     node = store.get(path)
     assert node

@@ -126,7 +126,7 @@ def test_a_running_stack_is_not_started_twice(stack: Stack, toolchain: Toolchain
 
 
 def test_a_server_that_cannot_start_shows_its_log(make_stack: MakeStack) -> None:
-    """A broken setting ends the start at once, with the server's name, exit code and own words."""
+    """A broken setting ends the start at once, with the server's name, exit code and own message."""
     begin = time.monotonic()
     with pytest.raises(ServerFailed) as failure:
         make_stack(StackSpec(zookeepers=1, zookeeper_settings={"tickTime": "nonsense"}))
@@ -162,7 +162,7 @@ def test_no_server_survives_its_parent(tmp_path: Path, toolchain: Toolchain) -> 
     command = [sys.executable, "-c", script, str(tmp_path)]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pids = [int(word) for word in parent.stdout.readline().split()]
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert [supervise.inspect(pid) is not None for pid in pids] == [True, True]
         parent.send_signal(signal.SIGKILL)
     assert until(lambda: all(supervise.inspect(pid) is None for pid in pids))

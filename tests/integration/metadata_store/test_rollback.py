@@ -1,4 +1,4 @@
-"""Every way back of a live migration, on one cluster; at last it is migrated.
+"""Every rollback of a live migration, on one cluster; at last it is migrated.
 
 The tests run in their order. Phases are held where they are by freezing a server that they need.
 """
@@ -68,11 +68,11 @@ class Cluster:
             answer.get(timeout=30)
 
     def remember(self) -> None:
-        """Read what the source must still be after the way back."""
+        """Read what the source must still be after the rollback."""
         self.before = stores.read_zookeeper(self.stack.zk_url)
 
     def must_be_as_before(self, flag: FlagPhase) -> None:
-        """After a way back: flag, an untouched source, an empty target, and brokers that write metadata again."""
+        """After a rollback: flag, an untouched source, an empty target, and brokers that write metadata again."""
         assert self.flag() is flag
         after = stores.read_zookeeper(self.stack.zk_url)
         assert stores.changes(self.before, after) == {}

@@ -1,4 +1,4 @@
-"""The operator's hands in a switch by restart: they stop and start brokers when the status asks for it."""
+"""The operator of a switch by restart: stops and starts brokers when the status asks for it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BrokerOperator:
         self._end = threading.Event()
         self._free = threading.Event()
         self._trouble: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="hands", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="broker-operator", daemon=True)
         if not slow:
             self._free.set()
 

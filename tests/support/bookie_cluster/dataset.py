@@ -1,13 +1,13 @@
 """All kinds of data that a Pulsar cluster keeps on its bookies, with an account of every message and every position.
 
-with Estate(toolchain, folder) as estate:
-    estate.fill(service_url, admin_url)
+with Dataset(toolchain, folder) as dataset:
+    dataset.fill(service_url, admin_url)
     ...                                      # whatever must not lose anything
-    estate.verify(service_url, admin_url)    # as often as wanted: it acknowledges nothing
-    estate.add_more(service_url, admin_url)
-    estate.verify(service_url, admin_url)
+    dataset.verify(service_url, admin_url)    # as often as wanted: it acknowledges nothing
+    dataset.add_more(service_url, admin_url)
+    dataset.verify(service_url, admin_url)
 
-The stack's brokers need `broker_settings=ESTATE_SETTINGS`.
+The stack's brokers need `broker_settings=DATASET_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.bookie_cluster.dataset_kinds import Compacted, Delayed, Parti
 from tests.support.bookie_cluster.dataset_log import Broker
 from tests.support.clients.java_messages import JavaMessages
 
-ESTATE_SETTINGS = {
+DATASET_SETTINGS = {
     "transactionCoordinatorEnabled": "true",
     # Topics of many ledgers out of few messages.
     "managedLedgerMaxEntriesPerLedger": "20",

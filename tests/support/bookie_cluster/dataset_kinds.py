@@ -1,4 +1,4 @@
-"""The kinds of data of an estate."""
+"""The kinds of data in a dataset."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Typed:
         version = len(self._definitions)
         fields: list[dict[str, Any]] = [{"name": "name", "type": "string"}]
         fields += [{"name": f"count{number}", "type": "int", "default": 0} for number in range(version)]
-        definition = json.dumps({"type": "record", "name": "Order", "namespace": "estate", "fields": fields})
+        definition = json.dumps({"type": "record", "name": "Order", "namespace": "dataset", "fields": fields})
         counts = {f"count{number}": 1000 * version + number for number in range(version)}
         records: list[dict[str, str | int]] = [{"name": f"order {version}.{n}", **counts} for n in range(25)]
         broker.java.send_records(broker.service, self._name, self._kind, definition, records)

@@ -1,4 +1,4 @@
-"""One topic of an estate: what was sent to it, what each subscription has acknowledged, and the proof that it is so."""
+"""One topic of a dataset: what was sent to it, what each subscription has acknowledged, and the proof that it is so."""
 
 from __future__ import annotations
 

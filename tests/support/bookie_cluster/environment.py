@@ -1,4 +1,4 @@
-"""A real switch by restart under the hands of a test: two bookie clusters, one broker, and the steps."""
+"""A real switch by restart, step by step: two bookie clusters, one broker, and the activities."""
 
 from __future__ import annotations
 

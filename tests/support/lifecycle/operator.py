@@ -176,7 +176,7 @@ class Run:
         return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
 
     def terminate(self) -> None:
-        """End the workflow without a way back."""
+        """End the workflow without a rollback."""
         self._operator.wait(self._handle.terminate(rpc_timeout=_CALL), 15)
 
 

@@ -103,7 +103,7 @@ class TestSource:
         assert deleted(judge_source(known, force=True)) == [1]
 
     def test_never_copied_needs_force(self) -> None:
-        """What nothing refers to and was never copied is deleted by force only, strays of brokers included."""
+        """What nothing refers to and was never copied is deleted by force only, misrouted ledgers included."""
         known = facts(RESTART, [ledger(1), ledger(101)])
 
         assert judge_source(known, force=False).kept == {
@@ -185,8 +185,8 @@ class TestCopies:
         assert deleted(judge_copies(facts(RESTART, [], [ledger(1)], verified=[1]))) == [1]
 
 
-def test_strays_are_above_the_line() -> None:
-    """Strays are ledgers that the source got after the line was drawn, and that were not copied."""
+def test_misrouted_ledgers_are_above_the_cutover() -> None:
+    """Misrouted are ledgers that the source got after the cut-over, and that were not copied."""
     source = [ledger(100), ledger(101), ledger(102)]
 
     assert list(misrouted_ledgers(facts(RESTART, source, [ledger(102)], verified=[102]))) == [101]

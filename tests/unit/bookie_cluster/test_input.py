@@ -104,7 +104,7 @@ def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> 
 
 
 def test_directions() -> None:
-    """The way back reads where the way forward writes; each direction has progress of its own."""
+    """A rollback reads where the switch writes; each direction has progress of its own."""
     input = BookieClusterInput.model_validate(PLAN)
     forward, back = input.ends(Direction.FORWARD), input.ends(Direction.BACK)
     assert (forward.source, forward.target) == (back.target, back.source)

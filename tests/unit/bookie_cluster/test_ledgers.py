@@ -53,7 +53,7 @@ class TestVerified:
         assert Verified(copies={1: 7}).holds(ledger(1), ledger(1, mzxid=7))
 
     def test_came_from_there(self) -> None:
-        """On the way back, a ledger that was copied from there, and has not changed since, need not be copied."""
+        """In a rollback, a ledger that was copied from there, and has not changed since, need not be copied."""
         assert Verified(originals={1: 7}).holds(ledger(1, mzxid=7), ledger(1, mzxid=3))
 
     @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_skipped_check_is_told() -> None:
 
 
 def test_cleanup_says_what_is_deleted_and_when() -> None:
-    """The last sentence says whether ledgers are deleted, by whose word, and at most how many."""
+    """The last sentence says whether ledgers are deleted, who decides it, and at most how many."""
     assert "stay as they are" in text()
     assert "by `cleanup` at most 7 of the ledgers of a" in text(cleanup="remove", max_deletions=7)
     assert "at the window's end the ledgers of a" in text(cleanup="remove", cleanup_at_window_end=True)

@@ -71,8 +71,8 @@ def test_gate_inside_a_phase() -> None:
         assert not lifecycle.proceed_wanted
 
 
-def test_way_back_has_gates_of_its_own() -> None:
-    """Once the way back has begun, verbs are judged by its rules: a decision in it can be taken."""
+def test_rollback_has_gates_of_its_own() -> None:
+    """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
     lifecycle = Lifecycle(POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)
     lifecycle.close_gate("goes on")

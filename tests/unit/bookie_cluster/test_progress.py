@@ -19,7 +19,7 @@ def test_lists_survive(items: list[tuple[int, int]]) -> None:
 
 
 def test_nodes_are_filled_up_to_their_limit() -> None:
-    """No node is larger than its limit, and none but the last one has room for another item."""
+    """No node is larger than its limit, and none but the last one has space for another item."""
     items = [(number << 32, 1 << 40) for number in range(40_000)]
     nodes = list(pack(items))
     longest = max(len(json.dumps(item, separators=(",", ":"))) for item in items)

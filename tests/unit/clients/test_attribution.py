@@ -86,7 +86,7 @@ def test_nothing_else_changes(
 
 
 @given(st.lists(clusters, min_size=1, max_size=6))
-def test_way_back(stamps: list[str | None]) -> None:
+def test_rollback(stamps: list[str | None]) -> None:
     """Versions on the old cluster alone come back from the new one byte for byte."""
     value = locator(*(stamp if stamp == "A" else "C" for stamp in stamps), later=True)
     moved = restamp_schema(value, "A", "B")

@@ -74,7 +74,7 @@ def test_wanted_is_equal(name: str, path: bytes, value: bytes, version: int, cou
     ],
 )
 def test_what_differs(name: str, version_matters: bool, less_counts: bool, more_counts: bool) -> None:
-    """Versions matter but on the way back to ZooKeeper; a znode may count more children than needed, never less."""
+    """Versions matter, except in a copy back to ZooKeeper; a znode may count more children than needed, never less."""
     rules, source = pair(name), record(value=b"", version=4, count=6)
     wanted = rules.wanted(source)
     assert rules.equal(source, wanted._replace(version=wanted.version + 1)) is not version_matters

@@ -35,7 +35,7 @@ LONGEST_WAY = 12
 
 @dataclass
 class Engine:
-    """How the workflow moves the lifecycle: phase after phase, into the way back, and to the end."""
+    """How the workflow moves the lifecycle: phase after phase, into the rollback, and to the end."""
 
     road: list[tuple[Phase, PhasePolicy]]
     lifecycle: Lifecycle = field(init=False)
@@ -224,7 +224,7 @@ TestWalks.settings = settings(max_examples=60, stateful_step_count=25, deadline=
 
 
 def test_all_phases_have_rules() -> None:
-    """Each phase says how it is undone and what that costs; only the cleanup and the way back have no undo."""
+    """Each phase says how it is undone and what that costs; only the cleanup and the rollback have no undo."""
     assert set(POLICIES) == set(Phase)
     assert all(rules.undo_cost for rules in POLICIES.values())
     assert {phase for phase, rules in POLICIES.items() if rules.undo is Undo.NONE} == {Phase.CLEANUP, Phase.FAILED}
