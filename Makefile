@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+JOBS ?= 2
 ROUNDS ?= 20
 SEED ?=
 
@@ -32,14 +33,14 @@ demo-bookie-switch: provision ## Switch a live cluster to other bookies, under t
 demo-down: setup ## Stop what a demo left running
 	@$(BIN)/python -m deploy.demos.metadata_store down
 
-test: setup ## All checks and all tests, tier by tier, each with its time
-	@$(BIN)/python -m tests.tiers
+test: setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS)
 
 lint: setup ## ruff and pyright
 	@$(BIN)/python -m tests.tiers checks
 
 test-unit test-workflows test-integration: test-%: provision ## One tier
-	@$(BIN)/python -m tests.tiers $*
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS) $*
 
 test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7
 	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED))

@@ -1,47 +1,184 @@
-"""Run the checks, provision the servers, and run the four tiers of tests; say how long each took.
+"""Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
 
-`python -m tests.tiers [checks|servers|unit|workflows|integration|faults]...`; all of them by default. Ends with the
-first failure.
+`python -m tests.tiers [--jobs N] [checks|servers|unit|workflows|integration|faults|integration/clients]...`; all tiers
+by default. A job's output is shown when the job has ended. After a failure no further job begins, those that run go on
+to their end, and the exit code is the first failed job's.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import IO, NamedTuple, Self
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=5"]
-TIERS: dict[str, list[list[str]]] = {
-    "checks": [
-        [sys.executable, "-m", "ruff", "check", "."],
-        [sys.executable, "-m", "ruff", "format", "--check", "."],
-        [sys.executable, "-m", "pyright"],
-    ],
-    # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
-    "servers": [[sys.executable, "-m", "cli.app", "dev", "provision"]],
-    "unit": [[*PYTEST, "tests/unit"]],
-    "workflows": [[*PYTEST, "tests/workflows"]],
-    "integration": [[*PYTEST, "tests/integration"]],
-    "faults": [[*PYTEST, "tests/faults"]],
-}
+SIDE_BY_SIDE = 2
+"""Jobs at once: servers are waited for most of the time, and two cores are what everybody has."""
+
+_TESTS = Path(__file__).parent
+_PREPARATION = ("servers", "checks", "unit")
+_SPLIT = ("faults", "integration")
+"""Tiers whose areas are jobs of their own, because no two share a server; the longest begin first."""
 
 
-def main(names: list[str]) -> int:
-    """Run the named tiers; returns the exit code of the first command that fails, else 0."""
-    taken: dict[str, float] = {}
-    code = 0
-    for name in names or TIERS:
+class Job(NamedTuple):
+    """Commands that run one after the other.
+
+    Attributes:
+        name: of the tier, with the area if it is one of several.
+        commands: program and arguments of each.
+    """
+
+    name: str
+    commands: list[list[str]]
+
+    @property
+    def tier(self) -> str:
+        """To which it belongs."""
+        return self.name.partition("/")[0]
+
+
+class Result(NamedTuple):
+    """How a job ended.
+
+    Attributes:
+        job: which one.
+        code: exit code of its first command that failed, else 0.
+        seconds: how long it took.
+        output: what it printed; empty where that was shown at once.
+    """
+
+    job: Job
+    code: int
+    seconds: float
+    output: bytes
+
+
+def stages() -> list[list[Job]]:
+    """All jobs: those of a stage begin when the stage before has passed."""
+    checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
+    preparation = {
+        # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
+        "servers": [[sys.executable, "-m", "cli.app", "dev", "provision"]],
+        "checks": [[sys.executable, "-m", *check] for check in checks],
+        "unit": [[*PYTEST, "tests/unit"]],
+    }
+    tests = [*(f"{tier}/{area}" for tier in _SPLIT for area in _areas(tier)), "workflows"]
+    return [
+        [Job(name, preparation[name]) for name in _PREPARATION],
+        [Job(name, [[*PYTEST, f"tests/{name}"]]) for name in tests],
+    ]
+
+
+def _areas(tier: str) -> list[str]:
+    found = {file.parent.name: 0 for file in (_TESTS / tier).glob("*/test_*.py")}
+    for file in (_TESTS / tier).glob("*/test_*.py"):
+        found[file.parent.name] += file.stat().st_size
+    return sorted(found, key=lambda area: -found[area])
+
+
+class Jobs:
+    """Runs jobs, and ends what they have started when it is left early; a context manager.
+
+    Args:
+        side_by_side: how many at once.
+    """
+
+    def __init__(self, side_by_side: int) -> None:
+        self._pool = ThreadPoolExecutor(side_by_side, thread_name_prefix="job")
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        with self._lock:
+            for process in self._running:
+                process.terminate()
+        self._pool.shutdown()
+
+    def stop(self) -> None:
+        """Begin no further job."""
+        self._stopped = True
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
+        """Run all jobs; yields each result when it is there, and nothing for jobs that were not begun."""
+        shown = len(jobs) == 1
+        waiting: set[Future[Result | None]] = {self._pool.submit(self._run, job, shown) for job in jobs}
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            yield from (result for future in done if (result := future.result()))
+
+    def _run(self, job: Job, shown: bool) -> Result | None:
+        if self._stopped:
+            return None
+        _print(f"begin  {job.name}\n")
         begun = time.monotonic()
-        sys.stdout.write(f"\n== {name} ==\n")
-        sys.stdout.flush()
-        code = next((code for command in TIERS[name] if (code := subprocess.call(command))), 0)
-        taken[name] = time.monotonic() - begun
-        if code:
-            break
-    sys.stdout.write("\ntier           seconds\n")
-    sys.stdout.writelines(f"{name:<14} {seconds:>7.1f}\n" for name, seconds in taken.items())
-    sys.stdout.write(f"{'total':<14} {sum(taken.values()):>7.1f}  {'FAILED' if code else 'passed'}\n")
-    return code
+        with tempfile.TemporaryFile() as output:
+            code = 0
+            for command in job.commands:
+                code = code or self._call(command, None if shown else output)
+            output.seek(0)
+            return Result(job, code, time.monotonic() - begun, output.read())
+
+    def _call(self, command: list[str], output: IO[bytes] | None) -> int:
+        with self._lock:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            self._running.append(process)
+        code = process.wait()
+        # As a shell says that a signal ended it.
+        return code if code >= 0 else 128 - code
+
+
+def main(arguments: list[str]) -> int:
+    """Run the jobs of the named tiers and areas; returns the exit code of the first that fails, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Run tiers of tests.")
+    parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE, help="how many side by side (default: %(default)s)")
+    parser.add_argument("names", nargs="*", help="tiers, or areas such as integration/clients (default: all)")
+    options = parser.parse_args(arguments)
+    known = stages()
+    if unknown := set(options.names) - {name for stage in known for job in stage for name in (job.name, job.tier)}:
+        parser.error(f"there is no tier or area {', '.join(sorted(unknown))}")
+    begun = time.monotonic()
+    results: list[Result] = []
+    with Jobs(options.jobs) as jobs:
+        for stage in known:
+            chosen = [job for job in stage if not options.names or {job.name, job.tier} & {*options.names}]
+            for result in jobs.run(chosen):
+                results.append(result)
+                _show(result)
+                if result.code:
+                    jobs.stop()
+    _summarize(results, time.monotonic() - begun)
+    return next((result.code for result in results if result.code), 0)
+
+
+def _show(result: Result) -> None:
+    _print(f"\n== {result.job.name} ==\n{result.output.decode(errors='replace')}")
+    _print(f"{'FAILED' if result.code else 'passed'} {result.job.name} in {result.seconds:.1f} s\n\n")
+
+
+def _summarize(results: list[Result], seconds: float) -> None:
+    _print(f"\n{'job':<32} seconds\n")
+    for result in results:
+        _print(f"{result.job.name:<32} {result.seconds:>7.1f}{'  FAILED' if result.code else ''}\n")
+    failed = any(result.code for result in results)
+    _print(f"{'start to end':<32} {seconds:>7.1f}  {'FAILED' if failed else 'passed'}\n")
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
