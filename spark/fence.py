@@ -44,7 +44,7 @@ class WriteFence:
     ) -> None:
         self._read_claim = read_claim
         self._attempt = attempt
-        self._lanes = parallelism
+        self._parallelism = parallelism
         self._sleep = sleep
         self._due = 0.0
         self._rate: float | None = None
@@ -71,5 +71,5 @@ class WriteFence:
             raise StoreConflict("nobody claims the target any more; this attempt to write it stops")
         if claim.attempt != self._attempt:
             raise StoreConflict(f"attempt {self._attempt} was superseded by attempt {claim.attempt}")
-        self._rate = claim.throttle * 1e6 / self._lanes if claim.throttle else None
+        self._rate = claim.throttle * 1e6 / self._parallelism if claim.throttle else None
         self._due = time.monotonic() + _CLAIM_EVERY

@@ -10,7 +10,7 @@ from temporalio import activity
 from activities.bookie_cluster import attribution, brokers, registry
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.runner import ActivityContext, run_activity
 from activities.lifecycle.runtime import Runtime
@@ -50,7 +50,7 @@ class BookieClusterActivities:
     async def precheck(self, execution: Execution[BookieClusterInput]) -> SwitchPrecheck:
         """PRECHECK: all blockers, each with its cure; reads only."""
         return await self._run(
-            execution, Direction.FORWARD, lambda work, context: SwitchPrecheckRun(work, context).run()
+            execution, Direction.FORWARD, lambda task, context: SwitchPrecheckRun(task, context).run()
         )
 
     @activity.defn(name="bookie_cluster_check_ids")
@@ -101,7 +101,7 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_list_targets")
     async def list_targets(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> CleanupTargets:
         """List the ledgers of the old cluster that a cleanup would delete; reads only."""
-        return await self._run(execution, Direction.FORWARD, lambda work, _: cleaning.list_targets(work, order))
+        return await self._run(execution, Direction.FORWARD, lambda task, _: cleaning.list_targets(task, order))
 
     @activity.defn(name="bookie_cluster_flip_statuses")
     async def flip_statuses(self, execution: Execution[BookieClusterInput]) -> None:
@@ -112,7 +112,7 @@ class BookieClusterActivities:
     async def delete_ledgers(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> LedgersDeleted:
         """Delete a bounded part of what `list_targets` lists."""
         return await self._run(
-            execution, Direction.FORWARD, lambda work, context: cleaning.delete_ledgers(work, context, order)
+            execution, Direction.FORWARD, lambda task, context: cleaning.delete_ledgers(task, context, order)
         )
 
     @activity.defn(name="bookie_cluster_remove_copies")
@@ -128,28 +128,28 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_set_pace")
     async def set_pace(self, execution: Execution[BookieClusterInput], pace: Pace) -> None:
         """Change throttle and concurrency of the copy that runs."""
-        await self._run(execution, Direction.FORWARD, lambda work, _: registry.set_pace(work, pace))
+        await self._run(execution, Direction.FORWARD, lambda task, _: registry.set_pace(task, pace))
 
     @activity.defn(name="bookie_cluster_set_read_mode")
     async def set_read_mode(self, execution: Execution[BookieClusterInput], change: ReadModeChange) -> None:
         """Tell every broker from which clusters to read (PIP-477, "REST API")."""
-        await self._run(execution, Direction.FORWARD, lambda work, _: attribution.set_read_mode(work, change))
+        await self._run(execution, Direction.FORWARD, lambda task, _: attribution.set_read_mode(task, change))
 
     @activity.defn(name="bookie_cluster_close_client")
     async def close_client(self, execution: Execution[BookieClusterInput], closing: ClientClosing) -> None:
         """Have every broker close its client of the old cluster, once nothing refers to that (I5)."""
-        await self._run(execution, Direction.FORWARD, lambda work, _: attribution.close_client(work, closing))
+        await self._run(execution, Direction.FORWARD, lambda task, _: attribution.close_client(task, closing))
 
     async def _run(
         self,
         execution: Execution[BookieClusterInput],
         direction: Direction,
-        step: Callable[[SwitchContext, ActivityContext], ResultT],
+        step: Callable[[BookieClusterTask, ActivityContext], ResultT],
     ) -> ResultT:
         info = activity.info()
-        work = SwitchContext(self._runtime, execution, direction, info.workflow_id or "", step_id=info.activity_id)
+        task = BookieClusterTask(self._runtime, execution, direction, info.workflow_id or "", step_id=info.activity_id)
         return await run_activity(
             self._runtime.client,
-            lambda context: step(work, context),
+            lambda context: step(task, context),
             labels={"kind": KIND, "cluster": execution.input.cluster},
         )

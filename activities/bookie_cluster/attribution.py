@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
 from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
@@ -47,17 +47,17 @@ class _Ledgers:
     """How ledgers stand in both clusters of one direction.
 
     Args:
-        work: the switch.
+        task: the switch.
         store: reads the brokers' metadata store.
         ids: which ledgers.
     """
 
-    def __init__(self, work: SwitchContext, store: StoreReader, ids: Iterable[int]) -> None:
+    def __init__(self, task: BookieClusterTask, store: StoreReader, ids: Iterable[int]) -> None:
         wanted = sorted(set(ids))
-        self._ends = work.ends
-        self._known = read_known(work, store)
-        self._failures = read_failed(store, progress_path(work, work.direction))
-        with work.ledgers(self._ends.source) as source, work.ledgers(self._ends.target) as target:
+        self._ends = task.ends
+        self._known = read_known(task, store)
+        self._failures = read_failed(store, progress_path(task, task.direction))
+        with task.ledgers(self._ends.source) as source, task.ledgers(self._ends.target) as target:
             self._source = _by_id(source.read(wanted))
             self._target = _by_id(target.read(wanted))
 
@@ -87,7 +87,7 @@ class _Ledgers:
         return f"ledger {ledger} is not compared yet"
 
 
-def promote(work: SwitchContext, context: ActivityContext) -> Promotion:
+def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
     """PROMOTE, or its reverse on the way back: move the attribution of every ledger that is equal in both clusters.
 
     Idempotent, and safe to run twice at once. Open ledgers and those of one cluster only stay where they are.
@@ -96,9 +96,9 @@ def promote(work: SwitchContext, context: ActivityContext) -> Promotion:
         Cancelled: the step was cancelled.
         StoreError: the metadata cannot be read or written, or no broker is registered to be asked.
     """
-    source, target = work.ends.source.name, work.ends.target.name
-    with work.broker_store() as store:
-        found = _sort_out(work, store)
+    source, target = task.ends.source.name, task.ends.target.name
+    with task.broker_store() as store:
+        found = _sort_out(task, store)
         ledgers: defaultdict[str, set[int]] = defaultdict(set)
         moves: list[Move] = []
         for position in found.ready:
@@ -110,11 +110,11 @@ def promote(work: SwitchContext, context: ActivityContext) -> Promotion:
                 found.failed.append(f"{_named(position)}: it is no cursor of a topic that brokers can look up")
         context.check()
         schemas = rewrite(
-            work,
+            task,
             store,
             {path: partial(restamp_schema, old=source, new=target, ledgers=ids) for path, ids in ledgers.items()},
         )
-        cursors = promote_cursors(work, store, context, moves)
+        cursors = promote_cursors(task, store, context, moves)
     failed = [*found.failed, *cursors.failed]
     return Promotion(
         schemas=len(schemas.done),
@@ -129,7 +129,7 @@ def promote(work: SwitchContext, context: ActivityContext) -> Promotion:
     )
 
 
-def reconcile(work: SwitchContext) -> int:
+def reconcile(task: BookieClusterTask) -> int:
     """Set attributions of schemas again that a broker has dropped; returns how many.
 
     Pulsar 5.0.0-M1 drops all of a schema's with the next version that it stores. Each gets the cluster that has its
@@ -138,59 +138,59 @@ def reconcile(work: SwitchContext) -> int:
     Raises:
         StoreError: the metadata cannot be read or written.
     """
-    with work.broker_store() as store:
+    with task.broker_store() as store:
         bare = [one for one in all_references(store) if one.kind is ReferenceKind.SCHEMA and one.cluster is None]
-        ledgers = _Ledgers(work, store, (one.ledger_id for one in bare))
+        ledgers = _Ledgers(task, store, (one.ledger_id for one in bare))
         homes: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for one in bare:
             if home := ledgers.home(one.ledger_id):
                 homes[one.path][home].add(one.ledger_id)
-        done = rewrite(work, store, {path: partial(_stamp, homes=found) for path, found in homes.items()}).done
+        done = rewrite(task, store, {path: partial(_stamp, homes=found) for path, found in homes.items()}).done
     return sum(len(ids) for path in done for ids in homes[path].values())
 
 
-def set_read_mode(work: SwitchContext, change: ReadModeChange) -> None:
+def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
     """Remember from which clusters to read, and tell every broker.
 
     Raises:
         StoreError: a broker did not take it, or none is registered; the registry has it then, and it can be repeated.
     """
-    with work.registry() as registry:
+    with task.registry() as registry:
         registry.set_read_mode(change.mode)
-    with _all_brokers(work) as admin:
+    with _all_brokers(task) as admin:
         admin.set_read_mode(change.mode)
 
 
-def close_client(work: SwitchContext, closing: ClientClosing) -> None:
+def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
     """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
 
     Raises:
         StoreConflict: brokers write there, a position still refers to it, or it is no cluster of this switch.
         StoreError: a broker did not close it, or none is registered; it can be repeated.
     """
-    cluster, input = closing.cluster, work.input
+    cluster, input = closing.cluster, task.input
     if cluster not in (input.source.name, input.target.name):
         raise StoreConflict(f"{cluster} is no cluster of this switch; name {input.source.name} or {input.target.name}")
-    with work.registry() as registry:
+    with task.registry() as registry:
         directive = registry.switch_target()
     if cluster == (directive[0].target if directive else input.source.name):
         raise StoreConflict(f"brokers write to {cluster}; switch to the other cluster first")
-    users = _users(work, cluster)
+    users = _users(task, cluster)
     if users:
         raise StoreConflict(
             f"{len(users)} positions still need {cluster}, the first of them {users[0]}; let them age out or clean up, "
             "and close its client then"
         )
-    with _all_brokers(work) as admin:
+    with _all_brokers(task) as admin:
         admin.close_client(cluster)
 
 
-def _sort_out(work: SwitchContext, store: StoreReader) -> _Positions:
-    source, target = work.ends.source.name, work.ends.target.name
+def _sort_out(task: BookieClusterTask, store: StoreReader) -> _Positions:
+    source, target = task.ends.source.name, task.ends.target.name
     named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
     found = _Positions(already=sum(one.cluster == target for one in named))
     waiting = [one for one in named if one.cluster in (source, None)]
-    ledgers = _Ledgers(work, store, (one.ledger_id for one in waiting))
+    ledgers = _Ledgers(task, store, (one.ledger_id for one in waiting))
     for one in waiting:
         if ledgers.equal(one.ledger_id):
             found.ready.append(one)
@@ -203,16 +203,16 @@ def _sort_out(work: SwitchContext, store: StoreReader) -> _Positions:
     return found
 
 
-def _users(work: SwitchContext, cluster: str) -> list[str]:
+def _users(task: BookieClusterTask, cluster: str) -> list[str]:
     """What needs a cluster: positions attributed to it, and those without attribution that only it can serve."""
-    ends = work.input.ends(Direction.FORWARD)
+    ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
-    with work.ledgers(mine) as directory:
+    with task.ledgers(mine) as directory:
         standing = scan(directory)
-    with work.ledgers(other) as directory:
+    with task.ledgers(other) as directory:
         elsewhere = scan(directory)
     only = standing.keys() - elsewhere.keys()
-    with work.broker_store() as store:
+    with task.broker_store() as store:
         users = [
             f"{_named(one)}, ledger {one.ledger_id}"
             for one in all_references(store)
@@ -233,9 +233,9 @@ def _stamp(value: bytes, homes: dict[str, set[int]]) -> bytes | None:
     return changed
 
 
-def _all_brokers(work: SwitchContext) -> PluginAdmin:
-    with work.broker_store() as store:
-        return PluginAdmin(work.runtime.settings, brokers(store))
+def _all_brokers(task: BookieClusterTask) -> PluginAdmin:
+    with task.broker_store() as store:
+        return PluginAdmin(task.runtime.settings, brokers(store))
 
 
 def _named(position: Reference) -> str:

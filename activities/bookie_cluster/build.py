@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopying
 from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_line
@@ -13,7 +13,7 @@ from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import CopySummary, IdCheck, TailCopy
 
 
-def check_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
+def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
     """Whether the ids that the target hands out lie above all that are in use (I11); reads only.
 
     In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
@@ -23,14 +23,14 @@ def check_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
         StoreError: one of the stores cannot be read.
     """
     del context
-    highest = _highest(work)
-    with work.reading(work.ends.target.root) as target:
+    highest = _highest(task)
+    with task.reading(task.ends.target.root) as target:
         generator = read_generator(target)
     cure = 0 if generator.next_id > highest else max(generator.high or 0, highest >> 32) + 1
     return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
 
 
-def advance_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
+def advance_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
     """Put the target's id generator above all ids in use (I11), and read it back.
 
     Raises:
@@ -38,60 +38,60 @@ def advance_ids(work: SwitchContext, context: ActivityContext) -> IdCheck:
         StoreConflict: others keep changing the generator.
         StoreError: one of the stores cannot be read or written.
     """
-    highest = _highest(work)
-    with work.id_generator(work.ends.target) as target:
+    highest = _highest(task)
+    with task.id_generator(task.ends.target) as target:
         raise_generator(target, highest)
-    return check_ids(work, context)
+    return check_ids(task, context)
 
 
-def build(work: SwitchContext, context: ActivityContext) -> CopySummary:
+def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
     """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full.
 
     Raises:
         StoreConflict: a newer attempt has taken over.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
-    pair, claim = work.claimed()
-    with work.zookeeper() as zookeeper, work.broker_store() as store:
-        progress = SwitchProgress(work, zookeeper, claim.attempt)
+    pair, claim = task.claimed()
+    with task.zookeeper() as zookeeper, task.broker_store() as store:
+        progress = SwitchProgress(task, zookeeper, claim.attempt)
         progress.forget_failed()
-        verified = read_known(work, store)
-        with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
+        verified = read_known(task, store)
+        with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source), scan(target)
-        _draw_line(work, progress, max(everything, default=-1), read_line(store, progress_path(work, work.direction)))
-        named = all_references(store) if needs_references(work.input) else []
-        chosen = moving(work.input, work.ends.source.name, everything, named)
+        _draw_line(task, progress, max(everything, default=-1), read_line(store, progress_path(task, task.direction)))
+        named = all_references(store) if needs_references(task.input) else []
+        chosen = moving(task.input, task.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
-        copying = LedgerCopying(work, context, pair, progress, verified)
+        copying = LedgerCopying(task, context, pair, progress, verified)
         copying.copy(todo)
     return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
 
 
-def copy_tail(work: SwitchContext, context: ActivityContext) -> TailCopy:
+def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
     """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
 
     Raises:
         StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
-    return TailRun(work, context).run()
+    return TailRun(task, context).run()
 
 
-def _highest(work: SwitchContext) -> int:
-    with work.reading(work.ends.source.root) as zookeeper:
+def _highest(task: BookieClusterTask) -> int:
+    with task.reading(task.ends.source.root) as zookeeper:
         given = read_generator(zookeeper).next_id - 1
-    with work.ledgers(work.ends.source) as source, work.broker_store() as store:
+    with task.ledgers(task.ends.source) as source, task.broker_store() as store:
         ledgers = max(scan(source), default=-1)
         named = max((reference.ledger_id for reference in all_references(store)), default=-1)
     return max(given, ledgers, named)
 
 
-def _draw_line(work: SwitchContext, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
+def _draw_line(task: BookieClusterTask, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
     """With routing `attribution` brokers go on by themselves: what the source has when they were told is the line."""
-    if work.input.routing is not Routing.ATTRIBUTION or drawn is not None:
+    if task.input.routing is not Routing.ATTRIBUTION or drawn is not None:
         return
-    with work.registry() as registry:
+    with task.registry() as registry:
         directive = registry.switch_target()
-    if directive is not None and directive[0].target == work.ends.target.name:
+    if directive is not None and directive[0].target == task.ends.target.name:
         progress.draw_line(highest)

@@ -13,7 +13,7 @@ from activities.bookie_cluster.cleanup_targets import (
     judge_source,
     misrouted_ledgers,
 )
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import NAMED, name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
@@ -31,7 +31,7 @@ _CHUNK = 500
 _PART = 20_000
 
 
-def take_census(work: SwitchContext, context: ActivityContext) -> SwitchCensus:
+def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCensus:
     """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete.
 
     With routing `attribution` it also sets attributions again that brokers have dropped: Pulsar 5.0.0-M1 drops those of
@@ -41,9 +41,9 @@ def take_census(work: SwitchContext, context: ActivityContext) -> SwitchCensus:
         StoreError: one of the stores cannot be read, or attributions not be set again.
     """
     context.check()
-    attributions_set_again = reconcile(work) if work.input.routing is Routing.ATTRIBUTION else 0
-    seen = _brokers(work)
-    facts = _facts(work, seen)
+    attributions_set_again = reconcile(task) if task.input.routing is Routing.ATTRIBUTION else 0
+    seen = _brokers(task)
+    facts = _facts(task, seen)
     astray, new = misrouted_ledgers(facts), gained(facts)
     return SwitchCensus(
         brokers=tuple(f"{broker}: {cluster.text or cluster.why}" for broker, cluster in seen),
@@ -53,21 +53,21 @@ def take_census(work: SwitchContext, context: ActivityContext) -> SwitchCensus:
         attributions_set_again=attributions_set_again,
         gained=len(new),
         gained_bytes=sum(record.metadata.length for record in new.values()),
-        targets=judge_source(facts, force=False).listed(work.input.source.name),
+        targets=judge_source(facts, force=False).listed(task.input.source.name),
     )
 
 
-def list_targets(work: SwitchContext, order: CleanupOrder) -> CleanupTargets:
+def list_targets(task: BookieClusterTask, order: CleanupOrder) -> CleanupTargets:
     """List the ledgers of the old cluster that a cleanup would delete; reads only.
 
     Raises:
         StoreConflict: the order names another cluster.
         StoreError: one of the stores cannot be read.
     """
-    return _judge(work, order).listed(work.input.source.name)
+    return _judge(task, order).listed(task.input.source.name)
 
 
-def delete_ledgers(work: SwitchContext, context: ActivityContext, order: CleanupOrder) -> LedgersDeleted:
+def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: CleanupOrder) -> LedgersDeleted:
     """Delete a bounded part of what `list_targets` lists: at most `max_deletions` of the order or of the plan.
 
     Only the metadata are deleted; the bookies drop the entries with their next garbage collection.
@@ -76,14 +76,14 @@ def delete_ledgers(work: SwitchContext, context: ActivityContext, order: Cleanup
         StoreConflict: the order names another cluster, the target is not ACTIVE, or a newer attempt has taken over.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    _, claim = work.claimed()
-    _require_active(work, work.input.target)
-    found = _judge(work, order)
-    allowed = min(limit for limit in (_PART, order.max_deletions, work.input.max_deletions) if limit is not None)
-    return _Deleting(work, context, work.input.source, claim.attempt).run(found.delete, allowed)
+    _, claim = task.claimed()
+    _require_active(task, task.input.target)
+    found = _judge(task, order)
+    allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
+    return _Deleting(task, context, task.input.source, claim.attempt).run(found.delete, allowed)
 
 
-def remove_copies(work: SwitchContext, context: ActivityContext) -> LedgersDeleted:
+def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersDeleted:
     """Delete a bounded part of the copies in the target: those that this switch made, and that nothing refers to there.
 
     Raises:
@@ -91,28 +91,28 @@ def remove_copies(work: SwitchContext, context: ActivityContext) -> LedgersDelet
         StoreUnreachable: a broker does not say which cluster it uses.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    _, claim = work.claimed()
-    seen = _brokers(work)
-    _refuse_target_in_use(work, seen)
-    found = judge_copies(_facts(work, seen))
-    return _Deleting(work, context, work.input.target, claim.attempt).run(found.delete, _PART)
+    _, claim = task.claimed()
+    seen = _brokers(task)
+    _refuse_target_in_use(task, seen)
+    found = judge_copies(_facts(task, seen))
+    return _Deleting(task, context, task.input.target, claim.attempt).run(found.delete, _PART)
 
 
-def _judge(work: SwitchContext, order: CleanupOrder) -> Judgement:
-    if order.src_cluster != work.input.source.name:
+def _judge(task: BookieClusterTask, order: CleanupOrder) -> Judgement:
+    if order.src_cluster != task.input.source.name:
         raise StoreConflict(
-            f"{order.src_cluster} is not the cluster that this switch left; {work.input.source.name} is"
+            f"{order.src_cluster} is not the cluster that this switch left; {task.input.source.name} is"
         )
-    return judge_source(_facts(work, _brokers(work)), force=order.force)
+    return judge_source(_facts(task, _brokers(task)), force=order.force)
 
 
-def _facts(work: SwitchContext, seen: Sequence[tuple[str, SeenCluster]]) -> Facts:
-    input = work.input
-    progress = progress_path(work, Direction.FORWARD)
-    with work.broker_store() as store:
+def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> Facts:
+    input = task.input
+    progress = progress_path(task, Direction.FORWARD)
+    with task.broker_store() as store:
         copies, line, named = read_verified(store, progress), read_line(store, progress), all_references(store)
         failed = read_failed(store, progress)
-        with work.ledgers(input.source) as source, work.ledgers(input.target) as target:
+        with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target)
         # Read again: what became referred to while the ledgers were read must count too.
         named += all_references(store)
@@ -124,26 +124,26 @@ def _facts(work: SwitchContext, seen: Sequence[tuple[str, SeenCluster]]) -> Fact
     return Facts(input, old, new, named, copies, line, users, failed.keys())
 
 
-def _brokers(work: SwitchContext) -> list[tuple[str, SeenCluster]]:
+def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
     """Each registered broker, with the bookie cluster that it uses."""
-    with work.broker_store() as store, BrokerView(work.runtime.settings) as view:
+    with task.broker_store() as store, BrokerView(task.runtime.settings) as view:
         return [(broker.name, view.bookie_cluster(broker)) for broker in brokers(store)]
 
 
-def _require_active(work: SwitchContext, cluster: BookieCluster) -> None:
-    with work.registry() as registry:
+def _require_active(task: BookieClusterTask, cluster: BookieCluster) -> None:
+    with task.registry() as registry:
         active = registry.active()
     if active is None or active.cluster.name != cluster.name:
-        raise StoreConflict(f"{cluster.name} is not ACTIVE in {work.input.registry_path}; nothing may be deleted yet")
+        raise StoreConflict(f"{cluster.name} is not ACTIVE in {task.input.registry_path}; nothing may be deleted yet")
 
 
-def _refuse_target_in_use(work: SwitchContext, seen: Sequence[tuple[str, SeenCluster]]) -> None:
-    target = work.input.target
-    with work.registry() as registry:
+def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> None:
+    target = task.input.target
+    with task.registry() as registry:
         directive = registry.switch_target()
     if directive is not None and directive[0].target == target.name:
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
-    if work.input.routing is Routing.ATTRIBUTION:
+    if task.input.routing is Routing.ATTRIBUTION:
         return
     if using := [broker for broker, cluster in seen if cluster.url and cluster.url.overlaps(target.root)]:
         raise StoreConflict(f"{', '.join(using)} use {target.name}; its ledgers stay")
@@ -154,8 +154,8 @@ def _refuse_target_in_use(work: SwitchContext, seen: Sequence[tuple[str, SeenClu
 class _Deleting:
     """Deletes ledgers of one cluster in the name of one attempt."""
 
-    def __init__(self, work: SwitchContext, context: ActivityContext, cluster: BookieCluster, attempt: int) -> None:
-        self._work = work
+    def __init__(self, task: BookieClusterTask, context: ActivityContext, cluster: BookieCluster, attempt: int) -> None:
+        self._task = task
         self._control = context
         self._cluster = cluster
         self._attempt = attempt
@@ -167,10 +167,10 @@ class _Deleting:
             records: what may be deleted.
             most: how many this step may delete, those of its earlier attempts included.
         """
-        work = self._work
+        task = self._task
         deleted = 0
-        with work.zookeeper() as zookeeper, work.ledgers_to_change(self._cluster) as directory:
-            progress = SwitchProgress(work, zookeeper, self._attempt)
+        with task.zookeeper() as zookeeper, task.ledgers_to_change(self._cluster) as directory:
+            progress = SwitchProgress(task, zookeeper, self._attempt)
             before = progress.deleted()
             chosen = records[: max(0, most - before)]
             for start in range(0, len(chosen), _CHUNK):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, scan
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory, LedgerRecord
@@ -39,12 +39,12 @@ class ClusterInspection:
     total: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def look(work: SwitchContext, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
+def look(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
     """Look at one cluster; None if it cannot be used."""
     seen: list[ClusterInspection] = []
-    with work.ledgers(cluster) as directory:
+    with task.ledgers(cluster) as directory:
         whole = findings.attempt(
-            f"the cluster {cluster.name}", lambda: seen.extend(_read(work, cluster, directory, findings))
+            f"the cluster {cluster.name}", lambda: seen.extend(_read(task, cluster, directory, findings))
         )
     return seen[0] if whole and seen else None
 
@@ -109,7 +109,7 @@ def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findin
 
 
 def _read(
-    work: SwitchContext, cluster: BookieCluster, directory: LedgerDirectory, findings: Findings
+    task: BookieClusterTask, cluster: BookieCluster, directory: LedgerDirectory, findings: Findings
 ) -> list[ClusterInspection]:
     instance_id = directory.instance_id()
     if instance_id is None:
@@ -125,7 +125,7 @@ def _read(
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     if down := sorted(directory.cookies() - seen.bookies.keys()):
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
-    _ask_bookies(work, seen, directory, findings)
+    _ask_bookies(task, seen, directory, findings)
     return [seen]
 
 
@@ -146,10 +146,12 @@ def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
     return ""
 
 
-def _ask_bookies(work: SwitchContext, seen: ClusterInspection, directory: LedgerDirectory, findings: Findings) -> None:
-    timeout = work.input.old_ledger_read_timeout.total_seconds()
+def _ask_bookies(
+    task: BookieClusterTask, seen: ClusterInspection, directory: LedgerDirectory, findings: Findings
+) -> None:
+    timeout = task.input.old_ledger_read_timeout.total_seconds()
     silent: list[str] = []
-    with Bookies(directory.bookies, tls=work.runtime.bookie_tls, read_timeout=timeout) as bookies:
+    with Bookies(directory.bookies, tls=task.runtime.bookie_tls, read_timeout=timeout) as bookies:
         for bookie in seen.bookies.values():
             try:
                 space = bookies.free_space(bookie.bookie_id)

@@ -22,7 +22,7 @@ from spark.bookie_cluster.spec import LedgerPair
 from spark.engine import SparkEngine
 
 
-class SwitchContext:
+class BookieClusterTask:
     """One step's view of its switch: entries go from `ends.source` to `ends.target`.
 
     Args:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import httpx
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.plugin_admin import CursorName, PluginAdmin
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runner import ActivityContext
@@ -47,11 +47,13 @@ class Moved:
     failed: list[str] = field(default_factory=list[str])
 
 
-def promote_cursors(work: SwitchContext, store: StoreReader, context: ActivityContext, moves: Sequence[Move]) -> Moved:
+def promote_cursors(
+    task: BookieClusterTask, store: StoreReader, context: ActivityContext, moves: Sequence[Move]
+) -> Moved:
     """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
 
     Args:
-        work: the switch; as many owners are asked at once as its plan copies batches at once.
+        task: the switch; as many owners are asked at once as its plan copies batches at once.
         store: reads the brokers' metadata store.
         context: of the activity.
         moves: the cursors.
@@ -63,17 +65,17 @@ def promote_cursors(work: SwitchContext, store: StoreReader, context: ActivityCo
     moved = Moved()
     if not moves:
         return moved
-    parallelism = work.input.migration_concurrency
+    parallelism = task.input.migration_concurrency
     with (
-        PluginAdmin(work.runtime.settings, brokers(store), parallelism) as admin,
-        work.zookeeper() as zookeeper,
+        PluginAdmin(task.runtime.settings, brokers(store), parallelism) as admin,
+        task.zookeeper() as zookeeper,
         ThreadPoolExecutor(parallelism) as pool,
     ):
-        owners = _Owners(admin, context, work.ends.target.name)
+        owners = _Owners(admin, context, task.ends.target.name)
         for first in range(0, len(moves), _PART):
             part = moves[first : first + _PART]
             answers = list(pool.map(owners.ask, part))
-            _settle(work.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
+            _settle(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
             context.progress(first + len(part), len(moves), "cursors")
     return moved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Verified
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.runner import ActivityContext
@@ -31,7 +31,7 @@ class LedgerCopying:
     """The copying of one attempt.
 
     Args:
-        work: the step.
+        task: the step.
         control: hears of progress, and stops it.
         pair: both clusters, with the attempt.
         progress: where verified and failed ledgers are remembered.
@@ -41,7 +41,7 @@ class LedgerCopying:
 
     def __init__(
         self,
-        work: SwitchContext,
+        task: BookieClusterTask,
         context: ActivityContext,
         pair: LedgerPair,
         progress: SwitchProgress,
@@ -49,14 +49,14 @@ class LedgerCopying:
         *,
         guard: Callable[[], None] = lambda: None,
     ) -> None:
-        self._engine = work.engine
-        self._source, self._target = work.ends.source.name, work.ends.target.name
+        self._engine = task.engine
+        self._source, self._target = task.ends.source.name, task.ends.target.name
         self._control = context
         self._pair = pair
         self._progress = progress
         self._verified = verified
         self._guard = guard
-        self._tag = work.tag(context)
+        self._tag = task.tag(context)
         self._begun = time.monotonic()
         self._records: Mapping[int, LedgerRecord] = {}
         self._copied = self._equal = self._recovered = self._gone = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.progress import read_verified
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.pulsar.references import Reference, ReferenceKind, references
@@ -100,18 +100,18 @@ class Verified:
         return self.originals.get(record.ledger_id) == record.mzxid
 
 
-def read_known(work: SwitchContext, store: StoreReader) -> Verified:
+def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
     """What earlier attempts of both directions have compared."""
-    back = Direction.FORWARD if work.direction is Direction.BACK else Direction.BACK
+    back = Direction.FORWARD if task.direction is Direction.BACK else Direction.BACK
     return Verified(
-        copies=read_verified(store, progress_path(work, work.direction)),
-        originals=read_verified(store, progress_path(work, back)),
+        copies=read_verified(store, progress_path(task, task.direction)),
+        originals=read_verified(store, progress_path(task, back)),
     )
 
 
-def progress_path(work: SwitchContext, direction: Direction) -> str:
+def progress_path(task: BookieClusterTask, direction: Direction) -> str:
     """The node that holds the progress of a direction."""
-    return progress_node(work.input.registry_path, work.input.ends(direction).switch_id)
+    return progress_node(task.input.registry_path, task.input.ends(direction).switch_id)
 
 
 def _chosen(ledgers: Mapping[int, LedgerRecord], ids: Iterable[int]) -> Ledgers:

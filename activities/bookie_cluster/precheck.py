@@ -7,7 +7,7 @@ from collections import Counter
 
 from activities.bookie_cluster.build import check_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, look
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
 from activities.bookie_cluster.plan_preview import Estimate, estimate, outline
 from activities.bookie_cluster.precheck_brokers import check_brokers
@@ -28,8 +28,8 @@ _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 class SwitchPrecheckRun:
     """One precheck."""
 
-    def __init__(self, work: SwitchContext, context: ActivityContext) -> None:
-        self._work = work
+    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+        self._task = task
         self._control = context
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
@@ -39,10 +39,10 @@ class SwitchPrecheckRun:
 
     def run(self) -> SwitchPrecheck:
         """Check everything that can be checked, whatever else fails."""
-        work, findings = self._work, self._findings
+        task, findings = self._task, self._findings
         findings.attempt("the registry of bookie clusters", self._check_registry)
         begun = time.monotonic()
-        source, target = look(work, work.input.source, findings), look(work, work.input.target, findings)
+        source, target = look(task, task.input.source, findings), look(task, task.input.target, findings)
         named = findings.attempt("the brokers' metadata", self._read_references)
         seconds = time.monotonic() - begun
         writable = len(target.free) if target else None
@@ -51,7 +51,7 @@ class SwitchPrecheckRun:
             check_pair(source, target, findings)
             if named:
                 findings.attempt("the id generators", self._check_ids)
-        chosen = moving(work.input, work.input.source.name, source.ledgers, self._named) if source and named else None
+        chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
         survey = self._survey(source, chosen) if source and chosen is not None else None
         return self._result(target, chosen, survey, seconds)
 
@@ -63,7 +63,7 @@ class SwitchPrecheckRun:
             needed = check_space(target, chosen, survey.largest_ensemble, self._findings)
             left = [record for number, record in chosen.items() if number not in target.ledgers]
             guess = estimate(
-                self._work.input,
+                self._task.input,
                 survey,
                 left=len(left),
                 left_bytes=sum(record.metadata.length for record in left),
@@ -72,7 +72,7 @@ class SwitchPrecheckRun:
         return SwitchPrecheck(
             blockers=tuple(self._findings.blockers),
             warnings=tuple(self._findings.warnings),
-            steps=outline(self._work.input, survey, self._ids) if survey else (),
+            steps=outline(self._task.input, survey, self._ids) if survey else (),
             survey=survey,
             ids=self._ids,
             brokers=self._brokers,
@@ -85,13 +85,13 @@ class SwitchPrecheckRun:
         )
 
     def _check_registry(self) -> None:
-        input, findings = self._work.input, self._findings
-        with self._work.reading(input.store) as zookeeper:
+        input, findings = self._task.input, self._findings
+        with self._task.reading(input.store) as zookeeper:
             registry = BookieRegistryReader(zookeeper, input.registry_path)
             self._committed = registry.committed(
-                input.ends(Direction.FORWARD).switch_id, self._work.workflow_id, input.target.name
+                input.ends(Direction.FORWARD).switch_id, self._task.workflow_id, input.target.name
             )
-            others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._work.workflow_id}
+            others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._task.workflow_id}
             try:
                 for cluster in (input.source, input.target):
                     registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
@@ -114,15 +114,15 @@ class SwitchPrecheckRun:
             )
 
     def _read_references(self) -> None:
-        with self._work.broker_store() as store:
+        with self._task.broker_store() as store:
             self._named = all_references(store)
 
     def _ask_brokers(self, writable: int | None) -> None:
-        self._brokers = check_brokers(self._work, self._findings, writable, committed=self._committed)
+        self._brokers = check_brokers(self._task, self._findings, writable, committed=self._committed)
 
     def _check_ids(self) -> None:
-        input, findings = self._work.input, self._findings
-        ids = self._ids = check_ids(self._work, self._control)
+        input, findings = self._task.input, self._findings
+        ids = self._ids = check_ids(self._task, self._control)
         if ids.safe:
             return
         behind = (
@@ -140,9 +140,9 @@ class SwitchPrecheckRun:
             )
 
     def _warn_of_cached_ids(self) -> None:
-        if self._work.input.routing is Routing.ATTRIBUTION:
+        if self._task.input.routing is Routing.ATTRIBUTION:
             self._findings.warn(
-                f"clients that have created ledgers in {self._work.input.target.name} already, with BookKeeper's own "
+                f"clients that have created ledgers in {self._task.input.target.name} already, with BookKeeper's own "
                 "driver (zk+hierarchical), do not notice that its id generator jumps; restart those"
             )
 
@@ -162,7 +162,7 @@ class SwitchPrecheckRun:
         )
 
     def _warn_of_ledgers(self, source: ClusterInspection, chosen: Ledgers, lost: list[Reference]) -> None:
-        input, findings = self._work.input, self._findings
+        input, findings = self._task.input, self._findings
         if lost:
             findings.warn(f"{len(lost):,} positions refer to ledgers that {source.cluster.name} does not have either")
         ids = {one.ledger_id for one in self._named}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import httpx
 
 from activities.bookie_cluster.broker_control import BrokerController
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers
@@ -17,11 +17,13 @@ _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
 _CURSOR_COMPRESSION = "managedCursorInfoCompressionType"
 
 
-def check_brokers(work: SwitchContext, findings: Findings, bookies: int | None, *, committed: bool) -> tuple[str, ...]:
+def check_brokers(
+    task: BookieClusterTask, findings: Findings, bookies: int | None, *, committed: bool
+) -> tuple[str, ...]:
     """Check every registered broker; returns their names with their versions.
 
     Args:
-        work: the switch.
+        task: the switch.
         findings: take what was found.
         bookies: writable bookies of the target; None if that is not known.
         committed: brokers were directed to the target already, and may be there.
@@ -29,23 +31,23 @@ def check_brokers(work: SwitchContext, findings: Findings, bookies: int | None, 
     Raises:
         StoreError: the brokers' metadata store cannot be read.
     """
-    input = work.input
-    missing = BrokerController(work.runtime.settings, input.broker_control, input.cluster).missing()
+    input = task.input
+    missing = BrokerController(task.runtime.settings, input.broker_control, input.cluster).missing()
     if missing and input.routing is Routing.RESTART:
         findings.block(
             "BROKER_CONTROL_UNSET",
             f'the worker\'s settings lack {missing}, which "broker_control": "{input.broker_control}" needs',
             'set them and restart the worker, or choose "broker_control": "manual"',
         )
-    with work.broker_store() as store:
+    with task.broker_store() as store:
         running = brokers(store)
     if not running:
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")
     versions: dict[str, str | None] = {}
-    with BrokerView(work.runtime.settings) as view:
+    with BrokerView(task.runtime.settings) as view:
         for broker in running:
             versions[broker.name] = view.version(broker)
-            _check_settings(work, view, broker, findings, bookies, committed=committed)
+            _check_settings(task, view, broker, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
             _check_plugin(running, view.lacks_plugin, findings)
     _compare_versions(versions, findings)
@@ -53,9 +55,15 @@ def check_brokers(work: SwitchContext, findings: Findings, bookies: int | None, 
 
 
 def _check_settings(
-    work: SwitchContext, view: BrokerView, broker: Service, findings: Findings, bookies: int | None, *, committed: bool
+    task: BookieClusterTask,
+    view: BrokerView,
+    broker: Service,
+    findings: Findings,
+    bookies: int | None,
+    *,
+    committed: bool,
 ) -> None:
-    source = work.input.source
+    source = task.input.source
     seen = view.bookie_cluster(broker)
     if seen.url is None:
         findings.block(
@@ -65,7 +73,7 @@ def _check_settings(
             "one; a broker that was killed vanishes when its session has expired",
         )
         return
-    allowed = (source, work.input.target) if committed else (source,)
+    allowed = (source, task.input.target) if committed else (source,)
     if not any(seen.url.overlaps(cluster.root) for cluster in allowed):
         findings.block(
             "BROKERS_ELSEWHERE",
@@ -85,7 +93,7 @@ def _check_settings(
             "set it to false in every broker.conf until the window is over",
         )
     compression = str(settings.get(_CURSOR_COMPRESSION, "")).upper()
-    if work.input.routing is Routing.RESTART and compression not in ("", "NONE"):
+    if task.input.routing is Routing.RESTART and compression not in ("", "NONE"):
         findings.warn(
             f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: Pulsar 5.0.0-M1 cannot load a topic again after a "
             "restart if one of its cursors is compressed and has properties; try it with one topic first"
@@ -94,7 +102,7 @@ def _check_settings(
     if bookies and wanted.isdigit() and int(wanted) > bookies:
         findings.block(
             "ENSEMBLE_TOO_LARGE",
-            f"{broker.name} creates ledgers with {_ENSEMBLE}={wanted}, and {work.input.target.name} has {bookies} "
+            f"{broker.name} creates ledgers with {_ENSEMBLE}={wanted}, and {task.input.target.name} has {bookies} "
             "writable bookies",
             "start more bookies",
         )

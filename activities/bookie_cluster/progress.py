@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import CAS_TRIES, BookieRegistry
 from clients.store import Record, StoreReader
@@ -31,18 +31,18 @@ class SwitchProgress:
     """Reads and extends the progress of one attempt; what another attempt has taken over cannot be written.
 
     Args:
-        work: the migration, and the direction.
+        task: the migration, and the direction.
         zookeeper: an open session with the brokers' metadata store.
         attempt: the attempt that writes.
     """
 
-    def __init__(self, work: SwitchContext, zookeeper: Coordination, attempt: int) -> None:
+    def __init__(self, task: BookieClusterTask, zookeeper: Coordination, attempt: int) -> None:
         self._zookeeper = zookeeper
-        self._registry = BookieRegistry(zookeeper, work.input.registry_path)
-        self._switch_id = work.ends.switch_id
-        self._workflow_id = work.workflow_id
+        self._registry = BookieRegistry(zookeeper, task.input.registry_path)
+        self._switch_id = task.ends.switch_id
+        self._workflow_id = task.workflow_id
         self._attempt = attempt
-        self._step = f"{work.run_id}/{work.step_id}" if work.step_id else ""
+        self._step = f"{task.run_id}/{task.step_id}" if task.step_id else ""
         self._top = self._registry.progress(self._switch_id)
         self._failures = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import origin_of
@@ -14,16 +14,16 @@ from models.bookie_cluster.updates import Pace
 from models.bookie_registry import ClusterStatus, SwitchClaim
 
 
-def register(work: SwitchContext, context: ActivityContext) -> Registration:
+def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
     """REGISTER (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
 
     Raises:
         StoreConflict: an address is in use, another cluster is ACTIVE, or another switch is under way.
     """
     del context
-    source, target = work.input.source, work.input.target
-    with work.registry() as registry:
-        _refuse_open_switch(work, registry.claims())
+    source, target = task.input.source, task.input.target
+    with task.registry() as registry:
+        _refuse_open_switch(task, registry.claims())
         added: list[str] = []
         active = registry.active()
         if active is not None and active.cluster.name != source.name:
@@ -36,19 +36,19 @@ def register(work: SwitchContext, context: ActivityContext) -> Registration:
             added.append(source.name)
         if registry.register(target.name, target.metadataServiceUri, ClusterStatus.STANDBY):
             added.append(target.name)
-        committed = registry.committed(work.ends.switch_id, work.workflow_id, target.name)
-        work.claim(registry)
+        committed = registry.committed(task.ends.switch_id, task.workflow_id, target.name)
+        task.claim(registry)
         last = registry.switch_target()
     return Registration(added=tuple(added), epoch=last[0].epoch if last else 0, committed=committed)
 
 
-def _refuse_open_switch(work: SwitchContext, claims: dict[str, SwitchClaim]) -> None:
-    others = sorted(name for name, claim in claims.items() if claim.workflow_id != work.workflow_id)
+def _refuse_open_switch(task: BookieClusterTask, claims: dict[str, SwitchClaim]) -> None:
+    others = sorted(name for name, claim in claims.items() if claim.workflow_id != task.workflow_id)
     if others:
         raise StoreConflict(f"another switch is open: {', '.join(others)}; let it end first")
 
 
-def set_target(work: SwitchContext, context: ActivityContext) -> Directive:
+def set_target(task: BookieClusterTask, context: ActivityContext) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
 
     Raises:
@@ -56,36 +56,36 @@ def set_target(work: SwitchContext, context: ActivityContext) -> Directive:
             directive at the same moment.
     """
     del context
-    run = f"{origin_of(work.workflow_id)}{work.run_id}"
-    origin = f"{run}/{work.direction}"
-    with work.registry() as registry:
-        work.require_run(registry)
+    run = f"{origin_of(task.workflow_id)}{task.run_id}"
+    origin = f"{run}/{task.direction}"
+    with task.registry() as registry:
+        task.require_run(registry)
         last = registry.switch_target()
-        if last and work.direction is Direction.FORWARD and last[0].origin == f"{run}/{Direction.BACK}":
+        if last and task.direction is Direction.FORWARD and last[0].origin == f"{run}/{Direction.BACK}":
             raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
-        directive = registry.set_target(work.ends.target.name, origin)
+        directive = registry.set_target(task.ends.target.name, origin)
     return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))
 
 
-def flip_statuses(work: SwitchContext, context: ActivityContext) -> None:
+def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:
     """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
     del context
-    with work.registry() as registry:
-        work.require_run(registry)
-        registry.flip(new=work.input.target.name, old=work.input.source.name)
+    with task.registry() as registry:
+        task.require_run(registry)
+        registry.flip(new=task.input.target.name, old=task.input.source.name)
 
 
-def release(work: SwitchContext, context: ActivityContext) -> None:
+def release(task: BookieClusterTask, context: ActivityContext) -> None:
     """Forget the progress of both directions; the registrations stay."""
     del context
-    with work.registry() as registry:
+    with task.registry() as registry:
         for direction in Direction:
-            registry.release(work.input.ends(direction).switch_id, work.workflow_id)
+            registry.release(task.input.ends(direction).switch_id, task.workflow_id)
 
 
-def set_pace(work: SwitchContext, pace: Pace) -> None:
+def set_pace(task: BookieClusterTask, pace: Pace) -> None:
     """Change throttle and concurrency of the copy that runs, whichever way it goes."""
-    with work.registry() as registry:
+    with task.registry() as registry:
         for direction in Direction:
-            switch_id = work.input.ends(direction).switch_id
-            registry.set_pace(switch_id, work.workflow_id, throttle=pace.throttle, concurrency=pace.concurrency)
+            switch_id = task.input.ends(direction).switch_id
+            registry.set_pace(switch_id, task.workflow_id, throttle=pace.throttle, concurrency=pace.concurrency)

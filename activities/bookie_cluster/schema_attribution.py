@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from clients.errors import StoreDenied
 from clients.pulsar.bookie_registry import CAS_TRIES
 from clients.store import StoreReader, Unreadable
@@ -25,11 +25,11 @@ class Rewritten(NamedTuple):
     contested: list[str]
 
 
-def rewrite(work: SwitchContext, store: StoreReader, changes: Mapping[str, Change]) -> Rewritten:
+def rewrite(task: BookieClusterTask, store: StoreReader, changes: Mapping[str, Change]) -> Rewritten:
     """Change nodes, each by compare-and-set; one that somebody else changed first is read again, up to five times.
 
     Args:
-        work: whose brokers' metadata store is changed.
+        task: whose brokers' metadata store is changed.
         store: reads the same store.
         changes: by path; one that is gone meanwhile is left out.
 
@@ -39,8 +39,8 @@ def rewrite(work: SwitchContext, store: StoreReader, changes: Mapping[str, Chang
     """
     done: list[str] = []
     waiting = sorted(changes)
-    access = work.access
-    with closing(Connection(work.input.store, auth=access.zookeeper_auth, timeout=access.timeout)) as connection:
+    access = task.access
+    with closing(Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout)) as connection:
         for _ in range(CAS_TRIES):
             tried = _prepared(store, connection, {path: changes[path] for path in waiting})
             errors = change_each(connection, list(tried.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import NAMED, LedgerCopying
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
@@ -36,8 +36,8 @@ class _Sides(NamedTuple):
 class TailRun:
     """One attempt at the tail."""
 
-    def __init__(self, work: SwitchContext, context: ActivityContext) -> None:
-        self._work = work
+    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+        self._task = task
         self._control = context
 
     def run(self) -> TailCopy:
@@ -47,11 +47,11 @@ class TailRun:
             StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
             StoreError: a store failed; the step can be repeated, and goes on.
         """
-        pair, claim = self._work.claimed()
-        work = self._work
-        with work.zookeeper() as zookeeper, work.broker_store() as store:
-            progress = SwitchProgress(work, zookeeper, claim.attempt)
-            verified = read_known(work, store)
+        pair, claim = self._task.claimed()
+        task = self._task
+        with task.zookeeper() as zookeeper, task.broker_store() as store:
+            progress = SwitchProgress(task, zookeeper, claim.attempt)
+            verified = read_known(task, store)
             while True:
                 alone = _Alone(store, self._control)
                 try:
@@ -64,15 +64,15 @@ class TailRun:
     ) -> TailCopy:
         progress.forget_failed()
         named = all_references(store)
-        copying = LedgerCopying(self._work, self._control, pair, progress, verified, guard=alone.require)
+        copying = LedgerCopying(self._task, self._control, pair, progress, verified, guard=alone.require)
         sides, known = self._settle(copying, verified, named)
         alone.require()
         progress.draw_line(max(sides.source, default=-1))
-        if self._work.input.full_verify:
+        if self._task.input.full_verify:
             copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
         progress.require()
         removed = self._remove_orphans(sides, verified, named)
-        missing, stand = _missing(self._work.ends.target.name, sides, copying.failed, named)
+        missing, stand = _missing(self._task.ends.target.name, sides, copying.failed, named)
         alone.require()
         return TailCopy(
             copy_summary=copying.summary(known=known),
@@ -100,15 +100,15 @@ class TailRun:
                 return sides, known
             copying.copy(todo)
         raise StoreConflict(
-            f"ledgers of {self._work.ends.source.name} keep changing although no broker is registered; stop whoever "
+            f"ledgers of {self._task.ends.source.name} keep changing although no broker is registered; stop whoever "
             "else writes there"
         )
 
     def _look(self, named: list[Reference]) -> _Sides:
-        work = self._work
-        with work.ledgers(work.ends.source) as source, work.ledgers(work.ends.target) as target:
+        task = self._task
+        with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source), scan(target)
-        return _Sides(everything, standing, moving(work.input, work.ends.source.name, everything, named))
+        return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named))
 
     def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[Reference]) -> int:
         """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
@@ -123,7 +123,7 @@ class TailRun:
         ]
         if not orphans:
             return 0
-        with self._work.ledgers_to_change(self._work.ends.target) as target:
+        with self._task.ledgers_to_change(self._task.ends.target) as target:
             return target.delete(orphans)
 
 

@@ -15,7 +15,7 @@ from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import cutover
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
-from activities.metadata_store.context import Work
+from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
@@ -47,52 +47,52 @@ class MetadataStoreActivities:
     async def precheck(self, execution: Execution[MetadataStoreInput]) -> Precheck:
         """PRECHECK: all blockers, each with its cure; writes nothing in a dry run."""
 
-        def run(work: Work, context: ActivityContext) -> Precheck:
-            check = PrecheckRun(work.input, work.workflow_id, self._runtime.access)
-            return check.run(work.engine, work.pair, tag=work.tag(context))
+        def run(task: MetadataStoreTask, context: ActivityContext) -> Precheck:
+            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access)
+            return check.run(task.engine, task.pair, tag=task.tag(context))
 
         return await self._run(execution, run)
 
     @activity.defn(name="metadata_store_pre_copy")
     async def pre_copy(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
         """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers go on writing."""
-        return await self._run(execution, lambda work, context: copying.pre_copy(work, context, records))
+        return await self._run(execution, lambda task, context: copying.pre_copy(task, context, records))
 
     @activity.defn(name="metadata_store_copy_whole")
     async def copy_whole(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
         """COPYING, offline: copy everything; all services are stopped."""
-        return await self._run(execution, lambda work, context: copying.copy_whole(work, context, records))
+        return await self._run(execution, lambda task, context: copying.copy_whole(task, context, records))
 
     @activity.defn(name="metadata_store_prepare")
     async def prepare(self, execution: Execution[MetadataStoreInput]) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
         scheduled = activity.info().scheduled_time.timestamp()
         deadline = scheduled + execution.input.preparation_timeout.total_seconds()
-        return await self._run(execution, lambda work, context: cutover.prepare(work, context, deadline))
+        return await self._run(execution, lambda task, context: cutover.prepare(task, context, deadline))
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:
         """COPYING: set the flag, and copy what changed since PRE_COPY."""
-        return await self._run(execution, lambda work, context: cutover.copy_changes(work, context, pre.since_zxid))
+        return await self._run(execution, lambda task, context: cutover.copy_changes(task, context, pre.since_zxid))
 
     @activity.defn(name="metadata_store_verify")
     async def verify(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> Verification:
         """VERIFY: compare what was copied with writes blocked; everything where asked, and offline."""
         check = cutover.verify if execution.input.mode is Mode.LIVE else cutover.verify_offline
-        return await self._run(execution, lambda work, context: check(work, context, pre))
+        return await self._run(execution, lambda task, context: check(task, context, pre))
 
     @activity.defn(name="metadata_store_complete")
     async def complete(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> Completion:
         """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it."""
         if execution.input.mode is Mode.OFFLINE:
             return await self._run(execution, cutover.complete_offline)
-        return await self._run(execution, lambda work, context: cutover.complete(work, context, pre))
+        return await self._run(execution, lambda task, context: cutover.complete(task, context, pre))
 
     @activity.defn(name="metadata_store_give_back")
     async def unblock_writes(self, execution: Execution[MetadataStoreInput], cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
         activity.logger.info("giving metadata writes back: %s", cause)
-        return await self._run(execution, lambda work, _: cutover.unblock_writes(work))
+        return await self._run(execution, lambda task, _: cutover.unblock_writes(task))
 
     @activity.defn(name="metadata_store_clear_target")
     async def clear_target(self, execution: Execution[MetadataStoreInput]) -> int:
@@ -103,8 +103,8 @@ class MetadataStoreActivities:
     async def set_speed(self, execution: Execution[MetadataStoreInput], speed: Speed) -> None:
         """Change the throttle of the copy that runs."""
 
-        def run(work: Work, _: ActivityContext) -> None:
-            with work.target_claim() as claim:
+        def run(task: MetadataStoreTask, _: ActivityContext) -> None:
+            with task.target_claim() as claim:
                 claim.set_throttle(speed.megabytes_per_second)
 
         await self._run(execution, run)
@@ -113,21 +113,21 @@ class MetadataStoreActivities:
     async def take_census(self, execution: Execution[MetadataStoreInput]) -> Census:
         """Say who still uses the source."""
         runtime = self._runtime
-        return await self._run(execution, lambda work, _: census(work.input, runtime.access, runtime.settings))
+        return await self._run(execution, lambda task, _: census(task.input, runtime.access, runtime.settings))
 
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, execution: Execution[MetadataStoreInput]) -> int:
         """Count the records that the cleanup would remove from the source."""
         return await self._run(
-            execution, lambda work, context: jobs.survey(work.engine, work.pair, tag=work.tag(context)).records
+            execution, lambda task, context: jobs.survey(task.engine, task.pair, tag=task.tag(context)).records
         )
 
     @activity.defn(name="metadata_store_clean_source")
     async def clean_source(self, execution: Execution[MetadataStoreInput]) -> CleanupStep:
         """Remove a bounded part of the migrated tree from the source; the flag stays, and leads latecomers."""
 
-        def run(work: Work, context: ActivityContext) -> CleanupStep:
-            services = still_registered(work.input.source_url, work.runtime.access)
+        def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
+            services = still_registered(task.input.source_url, task.runtime.access)
             if services:
                 raise ApplicationError(
                     f"services came back to the source: {', '.join(services)}. Restart them on the target",
@@ -136,7 +136,7 @@ class MetadataStoreActivities:
                 )
             begun = time.monotonic()
             removed, remaining = jobs.clear(
-                work.engine, work.pair, "source", limit=work.input.cleanup_limit, tag=work.tag(context)
+                task.engine, task.pair, "source", limit=task.input.cleanup_limit, tag=task.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
             return CleanupStep(removed=removed, remaining=remaining)
@@ -144,11 +144,11 @@ class MetadataStoreActivities:
         return await self._run(execution, run)
 
     async def _run(
-        self, execution: Execution[MetadataStoreInput], step: Callable[[Work, ActivityContext], ResultT]
+        self, execution: Execution[MetadataStoreInput], step: Callable[[MetadataStoreTask, ActivityContext], ResultT]
     ) -> ResultT:
-        work = Work(self._runtime, execution, activity.info().workflow_id or "")
+        task = MetadataStoreTask(self._runtime, execution, activity.info().workflow_id or "")
         return await run_activity(
             self._runtime.client,
-            lambda context: step(work, context),
+            lambda context: step(task, context),
             labels={"kind": KIND, "cluster": execution.input.cluster},
         )

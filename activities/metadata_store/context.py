@@ -20,7 +20,7 @@ from spark.engine import SparkEngine
 from spark.metadata_store.spec import Pair
 
 
-class Work:
+class MetadataStoreTask:
     """One step's view of its migration."""
 
     def __init__(self, runtime: Runtime, execution: Execution[MetadataStoreInput], workflow_id: str) -> None:

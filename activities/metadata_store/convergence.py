@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
-from activities.metadata_store.context import Work, some
+from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.replica import Replica
 from models.lifecycle.failures import FailureKind
 from spark.metadata_store import jobs
@@ -31,26 +31,32 @@ class Late(NamedTuple):
     contested: tuple[bytes, ...]
 
 
-def whole_watch(work: Work, context: ActivityContext, since_zxid: int) -> tuple[SourceWatch, str]:
+def whole_watch(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> tuple[SourceWatch, str]:
     """The watch of the source without a gap: where there is one, a new watch, and then a scan by transaction ids.
 
     Returns:
         The watch, and why a scan was necessary; empty if it was not.
     """
-    watch = work.watch or work.new_watch()
+    watch = task.watch or task.new_watch()
     gap = watch.gap()
     if gap:
-        watch.restart(work.new_feed(), missed=gap)
+        watch.restart(task.new_feed(), missed=gap)
         context.waiting_for(f"a scan of the source by transaction ids ({gap})")
-        watch.dirty_paths |= jobs.changed_since(work.engine, work.pair, since_zxid, tag=work.tag(context))
+        watch.dirty_paths |= jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context))
         context.waiting_for("")
         watch.missed = ""
-    watch.collect(work.runtime.access.timeout)
+    watch.collect(task.runtime.access.timeout)
     return watch, gap
 
 
 def converge(
-    work: Work, context: ActivityContext, replica: Replica, watch: SourceWatch, todo: set[bytes], *, enough: int = 0
+    task: MetadataStoreTask,
+    context: ActivityContext,
+    replica: Replica,
+    watch: SourceWatch,
+    todo: set[bytes],
+    *,
+    enough: int = 0,
 ) -> int:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
@@ -66,7 +72,7 @@ def converge(
         watch.ephemerals |= replica.apply(todo).ephemerals
         remaining = set(replica.differences(todo))
         watch.dirty_paths -= todo - remaining
-        changed = set(watch.collect(work.runtime.access.timeout))
+        changed = set(watch.collect(task.runtime.access.timeout))
         tries += bool(remaining - changed)
         # Without a whole watch nobody knows what changed: then a few tries decide.
         if remaining - changed and (not watch.gap() or tries > _FIRST_TRIES):
@@ -82,7 +88,9 @@ def converge(
     return _MOST_ROUNDS
 
 
-def follow_late_writes(work: Work, context: ActivityContext, replica: Replica, watch: SourceWatch, floor: int) -> Late:
+def follow_late_writes(
+    task: MetadataStoreTask, context: ActivityContext, replica: Replica, watch: SourceWatch, floor: int
+) -> Late:
     """After the commit, copy what brokers still wrote to the source, until it is quiet there.
 
     Only records that nobody touched in the target are written; for the others the target's newer state stands. `floor`:
@@ -92,7 +100,7 @@ def follow_late_writes(work: Work, context: ActivityContext, replica: Replica, w
     contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS and now - begun < _LONGEST_SECONDS:
-        late = set(watch.collect(work.runtime.access.timeout))
+        late = set(watch.collect(task.runtime.access.timeout))
         if late:
             done = replica.apply_untouched(late, floor)
             copied += done.written + done.deleted

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
 from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
-from activities.metadata_store.context import Work, some
+from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import converge, follow_late_writes, whole_watch
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.replica import Replica
@@ -30,7 +30,7 @@ _SAY_AGAIN = 3.0
 _FEW_CHANGES = 50
 
 
-def prepare(work: Work, context: ActivityContext, deadline: float) -> Preparation:
+def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) -> Preparation:
     """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
 
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
@@ -41,26 +41,26 @@ def prepare(work: Work, context: ActivityContext, deadline: float) -> Preparatio
         StoreConflict: somebody else moved the flag.
     """
     begun = time.monotonic()
-    with work.flag() as flag:
-        context.blocked_since = flag.advance(FlagPhase.PREPARATION, work.input.target).since_ms / 1000
-    watch = _watch_or_scan(work, context)
-    source = open_reader(work.input.source_url, work.runtime.access)
+    with task.flag() as flag:
+        context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
+    watch = _watch_or_scan(task, context)
+    source = open_reader(task.input.source_url, task.runtime.access)
     try:
-        with work.replica(FlagPhase.PREPARATION) as replica:
+        with task.replica(FlagPhase.PREPARATION) as replica:
             pause = _FIRST_POLL
             said = time.monotonic()
-            while missing := _missing(work, source, replica, watch):
+            while missing := _missing(task, source, replica, watch):
                 if time.time() > deadline:
                     raise ApplicationError(
-                        f"{work.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
-                        f"Look into their logs; can they reach {work.input.target}?",
+                        f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
+                        f"Look into their logs; can they reach {task.input.target}?",
                         type=FailureKind.NOT_READY,
                         non_retryable=True,
                     )
                 context.waiting_for(missing)
                 if time.monotonic() - said > _SAY_AGAIN:
                     said = time.monotonic()
-                    with work.flag() as flag:
+                    with task.flag() as flag:
                         flag.repeat()
                 context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
@@ -70,19 +70,19 @@ def prepare(work: Work, context: ActivityContext, deadline: float) -> Preparatio
     return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
 
 
-def copy_changes(work: Work, context: ActivityContext, since_zxid: int) -> ChangeCopy:
+def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> ChangeCopy:
     """Set the flag to COPYING, and copy what changed since PRE_COPY.
 
     Raises:
         StoreConflict: somebody else moved the flag.
     """
     begun = time.monotonic()
-    with work.flag() as flag:
-        context.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, work.input.target))
-    watch, gap = whole_watch(work, context, since_zxid)
+    with task.flag() as flag:
+        context.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, task.input.target))
+    watch, gap = whole_watch(task, context, since_zxid)
     changed = len(watch.dirty_paths)
     context.check()
-    with work.replica(FlagPhase.COPYING) as replica:
+    with task.replica(FlagPhase.COPYING) as replica:
         applied = replica.apply(watch.dirty_paths)
     return ChangeCopy(
         by="scan" if gap else "watch",
@@ -94,44 +94,44 @@ def copy_changes(work: Work, context: ActivityContext, since_zxid: int) -> Chang
     )
 
 
-def verify(work: Work, context: ActivityContext, pre: PreCopy) -> Verification:
+def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Verification:
     """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole once more.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    watch, _ = whole_watch(work, context, pre.since_zxid)
+    watch, _ = whole_watch(task, context, pre.since_zxid)
     todo = set(watch.dirty_paths)
     compared = len(todo)
-    with work.replica(FlagPhase.COPYING) as replica:
-        if work.input.full_verify:
-            comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(context))
+    with task.replica(FlagPhase.COPYING) as replica:
+        if task.input.full_verify:
+            comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
             compared, todo = comparison.records, todo | set(comparison.different)
         context.check()
         different = set(replica.differences(todo))
         watch.dirty_paths -= todo - different
         if different:
-            converge(work, context, replica, watch, different)
+            converge(task, context, replica, watch, different)
     watch.compared += compared
     return Verification(
         compared=watch.compared,
         repaired=len(different),
-        whole=work.input.full_verify,
+        whole=task.input.full_verify,
         seconds=time.monotonic() - begun,
     )
 
 
-def verify_offline(work: Work, context: ActivityContext, pre: PreCopy) -> Verification:
+def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Verification:
     """Compare both stores whole; nobody writes.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    comparison = jobs.compare(work.engine, work.pair, records=pre.compared, tag=work.tag(context))
+    comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
     context.check()
-    with work.replica() as replica:
+    with task.replica() as replica:
         replica.apply(comparison.different)
         if stays := replica.differences(comparison.different):
             raise ApplicationError(
@@ -147,30 +147,30 @@ def verify_offline(work: Work, context: ActivityContext, pre: PreCopy) -> Verifi
     )
 
 
-def complete(work: Work, context: ActivityContext, pre: PreCopy) -> Completion:
+def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Completion:
     """Commit: set the flag to COMPLETED, follow latecomers, and take away our record in the target.
 
     Raises:
         StoreConflict: somebody else moved the flag.
     """
-    with work.flag() as flag:
+    with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             settled = flag.mark()
-            watch, _ = whole_watch(work, context, pre.since_zxid)
+            watch, _ = whole_watch(task, context, pre.since_zxid)
             if watch.dirty_paths:
-                with work.replica(FlagPhase.COPYING) as replica:
-                    converge(work, context, replica, watch, set(watch.dirty_paths), enough=_FEW_CHANGES)
+                with task.replica(FlagPhase.COPYING) as replica:
+                    converge(task, context, replica, watch, set(watch.dirty_paths), enough=_FEW_CHANGES)
             context.check()
-            flag.advance(FlagPhase.COMPLETED, work.input.target, settled_zxid=settled)
-        state = flag.advance(FlagPhase.COMPLETED, work.input.target)
-    watch, _ = whole_watch(work, context, state.claim.settled_zxid if state.claim else pre.since_zxid)
-    with work.replica(FlagPhase.COMPLETED) as replica:
-        late = follow_late_writes(work, context, replica, watch, pre.version_floor)
-        _rebroadcast_flag(work, context)
-        later = follow_late_writes(work, context, replica, watch, pre.version_floor)
-    with work.target_claim() as claim:
+            flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
+        state = flag.advance(FlagPhase.COMPLETED, task.input.target)
+    watch, _ = whole_watch(task, context, state.claim.settled_zxid if state.claim else pre.since_zxid)
+    with task.replica(FlagPhase.COMPLETED) as replica:
+        late = follow_late_writes(task, context, replica, watch, pre.version_floor)
+        _rebroadcast_flag(task, context)
+        later = follow_late_writes(task, context, replica, watch, pre.version_floor)
+    with task.target_claim() as claim:
         claim.drop()
-    work.runtime.forget(work.run_id)
+    task.runtime.forget(task.run_id)
     contested = sorted({*late.contested, *later.contested})
     return Completion(
         blocked_seconds=state.since_ms / 1000 - _blocked_since(state),
@@ -179,67 +179,67 @@ def complete(work: Work, context: ActivityContext, pre: PreCopy) -> Completion:
     )
 
 
-def complete_offline(work: Work, context: ActivityContext) -> Completion:
+def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Completion:
     """Finish an offline migration: nobody came to use the source meanwhile, and the target is free to be used.
 
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.
     """
-    if running := still_registered(work.input.source_url, work.runtime.access):
+    if running := still_registered(task.input.source_url, task.runtime.access):
         raise ApplicationError(
             f"services registered in the source while it was copied: {', '.join(running)}. Stop them, and start again",
             type=FailureKind.IN_USE,
             non_retryable=True,
         )
     context.check()
-    if work.input.target_url.scheme == "zk":
-        _forget_old_flag(work)
-    with work.target_claim() as claim:
+    if task.input.target_url.scheme == "zk":
+        _forget_old_flag(task)
+    with task.target_claim() as claim:
         claim.drop()
     return Completion(blocked_seconds=0.0)
 
 
-def unblock_writes(work: Work) -> Restoration:
+def unblock_writes(task: MetadataStoreTask) -> Restoration:
     """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
-    if work.input.mode is Mode.OFFLINE:
+    if task.input.mode is Mode.OFFLINE:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
-    with work.flag() as flag:
+    with task.flag() as flag:
         state = flag.release()
-    mine = state.owned_by(work.workflow_id)
+    mine = state.owned_by(task.workflow_id)
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
-        work.runtime.forget(work.run_id)
+        task.runtime.forget(task.run_id)
     blocked = state.since_ms / 1000 - _blocked_since(state) if mine else 0.0
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
-def clear_target(work: Work, context: ActivityContext) -> int:
+def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
     """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
 
     A late attempt of this step may run while the migration was started again, and must not empty that one's target.
     """
     removed = 0
-    if work.input.mode is Mode.LIVE:
-        with work.flag() as flag:
+    if task.input.mode is Mode.LIVE:
+        with task.flag() as flag:
             if flag.yields_to_another_run():
                 return removed
-        _rebroadcast_flag(work, context)
-    with work.target_claim() as claim:
+        _rebroadcast_flag(task, context)
+    with task.target_claim() as claim:
         if claim.is_mine():
             attempt = claim.take(None).attempt
-            removed, _ = jobs.clear(work.engine, work.attempt(attempt), "target", tag=work.tag(context))
+            removed, _ = jobs.clear(task.engine, task.attempt(attempt), "target", tag=task.tag(context))
             claim.drop()
-    if work.input.mode is Mode.LIVE:
-        with work.flag() as flag:
+    if task.input.mode is Mode.LIVE:
+        with task.flag() as flag:
             flag.drop()
     return removed
 
 
-def _rebroadcast_flag(work: Work, context: ActivityContext) -> None:
+def _rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None:
     """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
-    with work.flag() as flag:
+    with task.flag() as flag:
         state = flag.state()
-        if state.owned_by(work.workflow_id):
+        if state.owned_by(task.workflow_id):
             context.pause(min(max(state.since_ms / 1000 + _SAY_AGAIN - time.time(), 0), _SAY_AGAIN))
             flag.repeat()
 
@@ -249,24 +249,24 @@ def _blocked_since(state: FlagState) -> float:
     return (state.claim.blocked_since_ms if state.claim else state.since_ms) / 1000
 
 
-def _watch_or_scan(work: Work, context: ActivityContext) -> SourceWatch:
+def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
-    watch = work.watch or work.new_watch()
+    watch = task.watch or task.new_watch()
     if watch.gap():
         context.waiting_for("a scan of the source for ephemerals, because the watch was lost")
-        watch.ephemerals |= jobs.ephemerals(work.engine, work.pair, tag=work.tag(context))
+        watch.ephemerals |= jobs.ephemerals(task.engine, task.pair, tag=task.tag(context))
     return watch
 
 
-def _missing(work: Work, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
+def _missing(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
     """Who is not ready yet, in words; empty when all are."""
     # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
-    sessions = set[int]() if work.input.source_url.root else participants(source)
+    sessions = set[int]() if task.input.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
         return f"participants {', '.join(waiting)}"
-    watch.ephemerals |= watch.collect(work.runtime.access.timeout)
+    watch.ephemerals |= watch.collect(task.runtime.access.timeout)
     absent = replica.missing_ephemerals(_recreated(watch))
     if not absent:
         return ""
@@ -279,10 +279,10 @@ def _recreated(watch: SourceWatch) -> set[bytes]:
     return {path for path in watch.ephemerals if not is_sequential(path)}
 
 
-def _forget_old_flag(work: Work) -> None:
+def _forget_old_flag(task: MetadataStoreTask) -> None:
     """Remove a flag from the ZooKeeper that takes over: a COMPLETED one would send brokers to another store."""
-    access = work.runtime.access
-    with Coordination(work.input.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
+    access = task.runtime.access
+    with Coordination(task.input.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
         stat = zookeeper.exists(FLAG)
         if stat is not None:
             zookeeper.delete(FLAG, stat.version)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
-from activities.metadata_store.context import Work
+from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
 from activities.metadata_store.flag import OPEN
 from clients.errors import StoreConflict
@@ -32,7 +32,7 @@ class _Bulk(NamedTuple):
     copy_seconds: float
     compare_seconds: float
 
-    def result(self, work: Work, *, since_zxid: int, rounds: int, floor: int) -> PreCopy:
+    def result(self, task: MetadataStoreTask, *, since_zxid: int, rounds: int, floor: int) -> PreCopy:
         return PreCopy(
             since_zxid=since_zxid,
             copied=self.copied.records,
@@ -43,11 +43,11 @@ class _Bulk(NamedTuple):
             repaired=len(self.comparison.different),
             rounds=rounds,
             version_floor=floor,
-            worker_queue=work.runtime.queue,
+            worker_queue=task.runtime.queue,
         )
 
 
-def pre_copy(work: Work, context: ActivityContext, records: int) -> PreCopy:
+def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) -> PreCopy:
     """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
 
     `records` is the number that the precheck counted, for the progress.
@@ -57,83 +57,83 @@ def pre_copy(work: Work, context: ActivityContext, records: int) -> PreCopy:
         StoreConflict: the migration went on without this attempt, which must not write.
         ApplicationError: records differ though nobody changed them.
     """
-    with work.flag() as flag:
+    with task.flag() as flag:
         flag.claim()
         flag.require(*OPEN)
-    watch = work.new_watch()
-    since_zxid = watch.restart(work.new_feed(), missed="")
-    attempt = _take_target_unless_late(work)
-    bulk = _copy_and_compare(work, context, attempt, records)
+    watch = task.new_watch()
+    since_zxid = watch.restart(task.new_feed(), missed="")
+    attempt = _take_target_unless_late(task)
+    bulk = _copy_and_compare(task, context, attempt, records)
     watch.ephemerals = set(bulk.comparison.ephemerals)
-    floor = _raise_floor(work, context, bulk.copied.highest)
-    rounds = _catch_up(work, context, watch, set(bulk.comparison.different))
-    return bulk.result(work, since_zxid=since_zxid, rounds=rounds, floor=floor)
+    floor = _raise_floor(task, context, bulk.copied.highest)
+    rounds = _catch_up(task, context, watch, set(bulk.comparison.different))
+    return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
-def copy_whole(work: Work, context: ActivityContext, records: int) -> PreCopy:
+def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) -> PreCopy:
     """Copy a store that nobody uses, and bring every difference in line once.
 
     Raises:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
     """
-    attempt = _take_target(work)
-    bulk = _copy_and_compare(work, context, attempt, records)
-    with work.replica() as replica:
+    attempt = _take_target(task)
+    bulk = _copy_and_compare(task, context, attempt, records)
+    with task.replica() as replica:
         replica.apply(bulk.comparison.different)
-    return bulk.result(work, since_zxid=0, rounds=0, floor=0)
+    return bulk.result(task, since_zxid=0, rounds=0, floor=0)
 
 
-def _take_target_unless_late(work: Work) -> int:
+def _take_target_unless_late(task: MetadataStoreTask) -> int:
     """Claim the target, and look at the flag once more: brokers own a target whose migration was committed.
 
     From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
     """
-    attempt = _take_target(work)
+    attempt = _take_target(task)
     try:
-        with work.flag() as flag:
+        with task.flag() as flag:
             flag.require(*OPEN)
     except StoreConflict:
-        with work.target_claim() as target:
+        with task.target_claim() as target:
             target.drop()
         raise
     return attempt
 
 
-def _take_target(work: Work) -> int:
+def _take_target(task: MetadataStoreTask) -> int:
     """Claim the target for this attempt; every earlier one stops."""
-    with work.target_claim() as target:
-        return target.take(work.input.throttle).attempt
+    with task.target_claim() as target:
+        return target.take(task.input.throttle).attempt
 
 
-def _copy_and_compare(work: Work, context: ActivityContext, attempt: int, records: int) -> _Bulk:
-    pair, tag = work.attempt(attempt), work.tag(context)
-    if work.input.replace_target and attempt == 1:
+def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, attempt: int, records: int) -> _Bulk:
+    pair, tag = task.attempt(attempt), task.tag(context)
+    if task.input.replace_target and attempt == 1:
         context.waiting_for("the target to be emptied, as replace_target asks")
-        jobs.clear(work.engine, pair, "target", tag=tag)
+        jobs.clear(task.engine, pair, "target", tag=tag)
         context.waiting_for("")
     begun = time.monotonic()
-    context.measure("records copied", records, lambda: work.engine.counted(tag))
-    copied = jobs.copy(work.engine, pair, tag=tag)
+    context.measure("records copied", records, lambda: task.engine.counted(tag))
+    copied = jobs.copy(task.engine, pair, tag=tag)
     copied_at = time.monotonic()
     context.check()
-    context.measure("records of both sides compared", 2 * copied.records, lambda: work.engine.counted(tag))
-    comparison = jobs.compare(work.engine, pair, records=copied.records, tag=tag)
+    context.measure("records of both sides compared", 2 * copied.records, lambda: task.engine.counted(tag))
+    comparison = jobs.compare(task.engine, pair, records=copied.records, tag=tag)
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def _raise_floor(work: Work, context: ActivityContext, highest: int) -> int:
+def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int) -> int:
     """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
-    if work.input.target_url.scheme != "oxia":
+    if task.input.target_url.scheme != "oxia":
         return 0
     context.waiting_for("Oxia to number new versions above the copied ones")
     floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
-    raise_version_floor(work.input.target_url, floor, timeout=work.runtime.access.timeout)
+    raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
     context.waiting_for("")
     return floor
 
 
-def _catch_up(work: Work, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
+def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
-    todo = different | watch.collect(work.runtime.access.timeout)
-    with work.replica(*OPEN) as replica:
-        return converge(work, context, replica, watch, todo, enough=_FEW_CHANGES)
+    todo = different | watch.collect(task.runtime.access.timeout)
+    with task.replica(*OPEN) as replica:
+        return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)

@@ -26,7 +26,7 @@ from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_LEDGERS, LedgerPair, batches
-from spark.bookie_cluster.tasks import BrokerOperator, at_work
+from spark.bookie_cluster.tasks import TaskResources, open_task
 from spark.engine import SparkEngine
 
 CLAIM = "/bench/claim"
@@ -37,16 +37,16 @@ class OursFailed(Exception):
 
 
 _HANDS = ExitStack()
-_held: list[BrokerOperator] = []
+_held: list[TaskResources] = []
 
 
 def _take_hands(pair: LedgerPair) -> None:
-    _held.append(_HANDS.enter_context(at_work(pair)))
+    _held.append(_HANDS.enter_context(open_task(pair)))
 
 
 def _copy_part(ids: range) -> list[CopyOutcome]:
-    source, target, leash = _held[0]
-    return copy_batch(source, target, ids, verify=False, check=leash.check)
+    source, target, fence = _held[0]
+    return copy_batch(source, target, ids, verify=False, check=fence.check)
 
 
 class Copier:
@@ -57,8 +57,8 @@ class Copier:
         hands: what one task works with.
     """
 
-    def __init__(self, pair: LedgerPair, broker_operator: BrokerOperator) -> None:
-        self._pair, self._hands = pair, broker_operator
+    def __init__(self, pair: LedgerPair, resources: TaskResources) -> None:
+        self._pair, self._hands = pair, resources
         self._engine: SparkEngine | None = None
         self._lanes = 0
         # As a Spark executor: one process for each core, up and connected.
@@ -72,11 +72,11 @@ class Copier:
 
     def compare(self, first: int, ledgers: int) -> list[CopyOutcome]:
         """Compare ledgers."""
-        source, target, leash = self._hands
+        source, target, fence = self._hands
         return [
             outcome
             for ids in _packed(first, ledgers)
-            for outcome in compare_batch(source, target, ids, check=leash.check)
+            for outcome in compare_batch(source, target, ids, check=fence.check)
         ]
 
     def jobs(self, first: int, ledgers: int) -> list[CopyOutcome]:
@@ -131,8 +131,8 @@ def main(arguments: Sequence[str]) -> None:
         store=parse_store_url(store),
         claim=CLAIM,
     )
-    with at_work(pair) as broker_operator:
-        copier = Copier(pair, broker_operator)
+    with open_task(pair) as resources:
+        copier = Copier(pair, resources)
         try:
             print("READY", flush=True)
             for line in sys.stdin:

@@ -19,39 +19,39 @@ from spark.bookie_cluster.spec import Batch, LedgerPair
 from spark.fence import FenceState, WriteFence
 
 
-class BrokerOperator(NamedTuple):
+class TaskResources(NamedTuple):
     """What a task works with."""
 
     source: Cluster
     target: Cluster
-    leash: WriteFence
+    fence: WriteFence
 
 
 def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
     outcomes: list[CopyOutcome] = []
-    with at_work(pair) as (source, target, leash):
+    with open_task(pair) as (source, target, fence):
         for batch in unit:
             # An attempt that was given up may wake up here, and recovery fences writers.
-            leash.check(0)
+            fence.check(0)
             lost = recover_batch(source, batch.ledger_ids) if batch.recover else []
             outcomes += lost
             left = set(batch.ledger_ids).difference(outcome.ledger_id for outcome in lost)
-            outcomes += copy_batch(source, target, sorted(left), verify=True, check=leash.check)
+            outcomes += copy_batch(source, target, sorted(left), verify=True, check=fence.check)
     return outcomes
 
 
 def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Compare the closed ledgers of some batches in full; an outcome for each."""
     outcomes: list[CopyOutcome] = []
-    with at_work(pair) as (source, target, leash):
+    with open_task(pair) as (source, target, fence):
         for batch in unit:
-            outcomes += compare_batch(source, target, batch.ledger_ids, check=leash.check)
+            outcomes += compare_batch(source, target, batch.ledger_ids, check=fence.check)
     return outcomes
 
 
 @contextmanager
-def at_work(pair: LedgerPair) -> Generator[BrokerOperator]:
+def open_task(pair: LedgerPair) -> Generator[TaskResources]:
     """Connect to both clusters and to the claim, as each task does for itself."""
     with ExitStack() as stack:
         source, target = stack.enter_context(
@@ -68,7 +68,7 @@ def at_work(pair: LedgerPair) -> Generator[BrokerOperator]:
         stack.callback(store.close)
         claim = partial(_read_claim, store, pair.claim.encode())
         sleep = partial(rest, source.bookies.loop)
-        yield BrokerOperator(
+        yield TaskResources(
             source, target, WriteFence(claim, attempt=pair.attempt, parallelism=pair.parallelism, sleep=sleep)
         )
 

@@ -30,7 +30,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
     records = value_bytes = highest = 0
     try:
-        leash = WriteFence(partial(_read_claim, target), attempt=pair.attempt, parallelism=pair.parallelism)
+        fence = WriteFence(partial(_read_claim, target), attempt=pair.attempt, parallelism=pair.parallelism)
         for batch in reader.scan(part):
             chosen: list[Record] = []
             for record in batch:
@@ -40,7 +40,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
                     chosen.append(record)
             size = sum(len(record.value) for record in chosen)
             # Before the batch is written: an attempt that was given up may wake up here.
-            leash.check(size)
+            fence.check(size)
             for record in chosen:
                 writer.put(rules.wanted(record), over=ABSENT)
                 highest = max(highest, record.version)

@@ -155,8 +155,8 @@ def test_build_copies_closed_ledgers(environment: SwitchEnvironment) -> None:
     for number, mzxid in environment.verified().items():
         assert environment.source()[number].metadata.same_content(target[number].metadata)
         assert target[number].mzxid == mzxid
-    with environment.work().broker_store() as store:
-        assert list(read_failed(store, progress_path(environment.work(), FORWARD))) == [environment.clash]
+    with environment.task().broker_store() as store:
+        assert list(read_failed(store, progress_path(environment.task(), FORWARD))) == [environment.clash]
 
 
 def test_build_again_copies_nothing(environment: SwitchEnvironment) -> None:
@@ -182,11 +182,11 @@ def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironmen
 
 def test_earlier_attempt_cannot_write(environment: SwitchEnvironment) -> None:
     """What an attempt that was superseded has found is not remembered."""
-    work = environment.work()
-    _, first = work.claimed()
-    _, second = work.claimed()
-    with work.zookeeper() as zookeeper:
-        late, current = (SwitchProgress(work, zookeeper, claim.attempt) for claim in (first, second))
+    task = environment.task()
+    _, first = task.claimed()
+    _, second = task.claimed()
+    with task.zookeeper() as zookeeper:
+        late, current = (SwitchProgress(task, zookeeper, claim.attempt) for claim in (first, second))
         with pytest.raises(StoreConflict, match="newer attempt"):
             late.add_verified({7_000_001: 1})
         current.add_verified({7_000_002: 1})
@@ -219,7 +219,7 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
     environment.send()
     control = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(copying.copy_tail, environment.work(), control)
+        pending = pool.submit(copying.copy_tail, environment.task(), control)
         wait_for("the tail to wait for the broker", lambda: "broker" in control.note.waiting_for, 20)
         assert any(not record.metadata.closed for record in environment.source().values())
         environment.stack["broker-1"].kill()
@@ -279,7 +279,7 @@ def test_nothing_is_deleted_before_the_target_is_active(environment: SwitchEnvir
         environment.delete()
     with pytest.raises(StoreConflict, match="not the cluster that this switch left"):
         environment.steps.run(
-            lambda work, _: cleaning.list_targets(work, CleanupOrder(src_cluster="b")), environment.input()
+            lambda task, _: cleaning.list_targets(task, CleanupOrder(src_cluster="b")), environment.input()
         )
     with pytest.raises(StoreConflict, match="directed to b"):
         environment.steps.run(cleaning.remove_copies, environment.input())
@@ -368,7 +368,7 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
 def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> None:
     """After the flip the verified ledgers go, so many at a time as are allowed, and the broker serves all messages."""
     environment.steps.run(registry.flip_statuses, environment.input())
-    targets = environment.steps.run(lambda work, _: cleaning.list_targets(work, DELETE_ALL), environment.input())
+    targets = environment.steps.run(lambda task, _: cleaning.list_targets(task, DELETE_ALL), environment.input())
 
     few = CleanupOrder(src_cluster="a", max_deletions=2)
 

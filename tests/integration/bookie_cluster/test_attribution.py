@@ -157,19 +157,19 @@ def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
     dropped = place.locator("dropped")
     assert stamps(dropped) == [None] * 4
 
-    assert reconcile(place.steps.work(place.input)) == 3
+    assert reconcile(place.steps.task(place.input)) == 3
 
     assert stamps(place.locator("dropped")) == [OLD, NEW, NEW, OLD]
     assert without_stamps(place.locator("dropped")) == without_stamps(dropped)
-    assert reconcile(place.steps.work(place.input)) == 0
+    assert reconcile(place.steps.task(place.input)) == 0
     assert place.schemas("dropped") == [1, 2, 3]
 
 
 def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:
     """Refused are a cluster that brokers write to, one that is referred to, and one of another switch (I5)."""
-    work = place.steps.work(place.input)
+    task = place.steps.task(place.input)
     # The broker's own topics have their messages in the old cluster, and no attribution.
     for name, why in ((NEW, "brokers write to new"), (OLD, "still need old"), ("else", "no cluster of this switch")):
         with pytest.raises(StoreConflict, match=why):
-            close_client(work, ClientClosing(cluster=name))
+            close_client(task, ClientClosing(cluster=name))
     assert place.double.closed == []

@@ -212,32 +212,32 @@ def test_the_node_counts_and_not_the_answer(place: Place) -> None:
 
 def test_every_broker_is_told_the_read_mode(place: Place) -> None:
     """The registry keeps the mode, and a broker that cannot be told fails the step while the others know it."""
-    work = place.steps.work(place.input)
-    set_read_mode(work, ReadModeChange(mode=ReadMode.OLD_CLUSTER_ONLY))
+    task = place.steps.task(place.input)
+    set_read_mode(task, ReadModeChange(mode=ReadMode.OLD_CLUSTER_ONLY))
     assert place.double.read_modes == {"broker-1": "OLD_CLUSTER_ONLY", "broker-2": "OLD_CLUSTER_ONLY"}
 
     place.double.deaf.add("broker-1")
     with pytest.raises(StoreUnreachable, match="answered 500"):
-        set_read_mode(work, ReadModeChange(mode=ReadMode.DUAL_READ))
+        set_read_mode(task, ReadModeChange(mode=ReadMode.DUAL_READ))
     place.double.deaf.clear()
 
     assert place.double.read_modes == {"broker-1": "OLD_CLUSTER_ONLY", "broker-2": "DUAL_READ"}
-    with work.registry() as registry:
+    with task.registry() as registry:
         assert registry.read_mode() is ReadMode.DUAL_READ
 
 
 def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> None:
     """While cursors name the new cluster its client stays open; after they were set back all brokers close it (I5)."""
-    work = place.steps.work(place.input)
+    task = place.steps.task(place.input)
     place.build()
     place.promote()
     place.direct(Direction.BACK)
     with pytest.raises(StoreConflict, match=f"positions still need {NEW}, the first of them"):
-        close_client(work, ClientClosing(cluster=NEW))
+        close_client(task, ClientClosing(cluster=NEW))
     assert place.double.closed == []
 
     assert place.promote(Direction.BACK).failed == ()
-    close_client(work, ClientClosing(cluster=NEW))
+    close_client(task, ClientClosing(cluster=NEW))
     place.direct()
 
     assert sorted(place.double.closed) == [("broker-1", NEW), ("broker-2", NEW)]
@@ -254,5 +254,5 @@ def test_brokers_without_the_plugin_are_told_apart(place: Place) -> None:
         admin.set_read_mode(ReadMode.DUAL_READ)
     with pytest.raises(StoreUnreachable, match="no broker is registered"):
         PluginAdmin(settings, [])
-    with place.steps.work(place.input).broker_store() as store:
+    with place.steps.task(place.input).broker_store() as store:
         assert len(brokers(store)) == 2

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar, cast
 
 from temporalio.client import Client
 
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
@@ -56,20 +56,20 @@ class Steps:
         self._epoch += 1
         return Execution(input=input, run_id=run_id or self.run_id, started=_STARTED, epoch=self._epoch)
 
-    def work(
+    def task(
         self, input: BookieClusterInput, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
-    ) -> SwitchContext:
+    ) -> BookieClusterTask:
         """What a step of this migration gets."""
         execution = self.execution(input, run_id=run_id)
-        return SwitchContext(self.runtime, execution, direction, f"{KIND}/{input.cluster}")
+        return BookieClusterTask(self.runtime, execution, direction, f"{KIND}/{input.cluster}")
 
     def run(
         self,
-        step: Callable[[SwitchContext, ActivityContext], ResultT],
+        step: Callable[[BookieClusterTask, ActivityContext], ResultT],
         input: BookieClusterInput,
         direction: Direction = Direction.FORWARD,
         *,
         run_id: str | None = None,
     ) -> ResultT:
         """Carry out one step to its end."""
-        return step(self.work(input, direction, run_id=run_id), ActivityContext())
+        return step(self.task(input, direction, run_id=run_id), ActivityContext())

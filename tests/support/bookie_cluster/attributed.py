@@ -14,7 +14,7 @@ import httpx
 from activities.bookie_cluster import registry
 from activities.bookie_cluster.attribution import promote
 from activities.bookie_cluster.build import build
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.runner import ActivityContext
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split
@@ -161,7 +161,7 @@ def without_stamps(locator: bytes) -> list[list[list[bytes] | bytes]]:
     ]
 
 
-class Meddled(SwitchContext):
+class Meddled(BookieClusterTask):
     """A step's view of its switch, in which somebody else acts whenever a schema's node has been read.
 
     Attributes:
@@ -203,6 +203,6 @@ class _Meddled:
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
     """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
     input = place.input
-    work = Meddled(place.steps.runtime, place.steps.execution(input), Direction.FORWARD, f"{KIND}/{input.cluster}")
-    work.act = act
-    return promote(work, ActivityContext())
+    task = Meddled(place.steps.runtime, place.steps.execution(input), Direction.FORWARD, f"{KIND}/{input.cluster}")
+    task.act = act
+    return promote(task, ActivityContext())

@@ -8,7 +8,7 @@ from typing import Any
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
-from activities.bookie_cluster.context import SwitchContext
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
@@ -70,13 +70,13 @@ class SwitchEnvironment:
             }
         )
 
-    def work(self, direction: Direction = FORWARD) -> SwitchContext:
+    def task(self, direction: Direction = FORWARD) -> BookieClusterTask:
         """A step's view of the switch."""
-        return self.steps.work(self.input(), direction)
+        return self.steps.task(self.input(), direction)
 
     def precheck(self, **more: object) -> SwitchPrecheck:
         """PRECHECK of the plan with other fields."""
-        return self.steps.run(lambda work, control: SwitchPrecheckRun(work, control).run(), self.input(**more))
+        return self.steps.run(lambda task, control: SwitchPrecheckRun(task, control).run(), self.input(**more))
 
     def build(self) -> CopySummary:
         """BUILD forward."""
@@ -88,9 +88,9 @@ class SwitchEnvironment:
 
     def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
         """One step of a cleanup."""
-        work = self.work()
-        work.step_id = step_id
-        return cleaning.delete_ledgers(work, ActivityContext(), order)
+        task = self.task()
+        task.step_id = step_id
+        return cleaning.delete_ledgers(task, ActivityContext(), order)
 
     def source(self) -> Ledgers:
         """All ledgers of `a`."""
@@ -102,8 +102,8 @@ class SwitchEnvironment:
 
     def verified(self) -> dict[int, int]:
         """What the progress of the way forward says."""
-        with self.work().broker_store() as store:
-            return read_verified(store, progress_path(self.work(), FORWARD))
+        with self.task().broker_store() as store:
+            return read_verified(store, progress_path(self.task(), FORWARD))
 
     def send(self) -> None:
         """Write to all topics, with a schema, and acknowledge half of that."""
@@ -137,7 +137,7 @@ class SwitchEnvironment:
 
     def registered(self) -> list[str]:
         """The brokers that are registered."""
-        with self.work().broker_store() as store:
+        with self.task().broker_store() as store:
             return [broker.name for broker in brokers(store)]
 
     def move_broker(self, uri: str) -> None:
