@@ -9,7 +9,7 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Verified
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.runner import ActivityContext
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import CopySummary
@@ -143,10 +143,10 @@ class LedgerCopying:
         concurrency = self._remember(outcomes)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
-            self._copied += outcome.verdict is VerbResponse.COPIED
-            self._equal += outcome.verdict is VerbResponse.EQUAL
-            self._gone += outcome.verdict is VerbResponse.GONE
-            if outcome.verdict is VerbResponse.COPIED:
+            self._copied += outcome.verdict is Verdict.COPIED
+            self._equal += outcome.verdict is Verdict.EQUAL
+            self._gone += outcome.verdict is Verdict.GONE
+            if outcome.verdict is Verdict.COPIED:
                 self._entries += outcome.entries
                 self._entry_bytes += outcome.bytes
             if outcome.good:
@@ -179,7 +179,7 @@ class LedgerCopying:
     def _why(self, outcome: CopyOutcome) -> str:
         use = usage(self._records[outcome.ledger_id].metadata)
         found = outcome.detail or str(outcome.verdict)
-        if outcome.verdict is VerbResponse.DIFFERENT:
+        if outcome.verdict is Verdict.DIFFERENT:
             found = f"another ledger stands under this id in {self._target}: {found}"
         return f"{found} ({use})" if use else found
 

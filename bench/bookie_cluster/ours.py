@@ -20,7 +20,7 @@ from contextlib import ExitStack
 
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy import copy_batch
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
@@ -145,7 +145,7 @@ def _carry_out(copier: Copier, line: str) -> dict[str, float]:
     what, *numbers = line.split()
     first, ledgers = (int(number) for number in numbers[-2:])
     orders = {"copy": copier.copy, "compare": copier.compare, "jobs": copier.jobs}
-    wanted = VerbResponse.EQUAL if what == "compare" else VerbResponse.COPIED
+    wanted = Verdict.EQUAL if what == "compare" else Verdict.COPIED
     if what == "jobs":
         copier.start_session(int(numbers[0]))
     begun = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from xxhash import xxh3_128
 
 from clients.bookkeeper.cluster import Cluster
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.reader import LedgerReader
@@ -76,11 +76,11 @@ def compare_batch(
     found = zip(ids, source.directory.read(ids), target.directory.read(ids), strict=True)
     for ledger_id, mine, theirs in found:
         if mine is None:
-            outcomes.append(CopyOutcome(ledger_id, VerbResponse.GONE))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.GONE))
         elif not mine.metadata.closed:
-            outcomes.append(CopyOutcome(ledger_id, VerbResponse.OPEN))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
         elif theirs is None:
-            outcomes.append(CopyOutcome(ledger_id, VerbResponse.DIFFERENT, detail="the target does not have it"))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.DIFFERENT, detail="the target does not have it"))
         else:
             pairs.append((mine, theirs))
     return outcomes + compare_records(source, target, pairs, {}, check=check)
@@ -110,7 +110,7 @@ def compare_records(
     alike: list[tuple[LedgerRecord, LedgerRecord]] = []
     for mine, theirs in pairs:
         if why := _unlike(mine.metadata, theirs.metadata):
-            outcomes.append(CopyOutcome(mine.ledger_id, VerbResponse.DIFFERENT, detail=why))
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, detail=why))
         else:
             alike.append((mine, theirs))
     contents: dict[int, Content | StoreError] = dict(known)
@@ -124,11 +124,11 @@ def compare_records(
         elif isinstance(found, StoreError):
             outcomes.append(_unreadable_copy(mine.ledger_id, found))
         elif expected == found:
-            outcomes.append(CopyOutcome(mine.ledger_id, VerbResponse.EQUAL, *expected[1:], mzxid=theirs.mzxid))
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.EQUAL, *expected[1:], mzxid=theirs.mzxid))
         else:
             entry = _first_difference(source, target, mine, theirs)
             why = f"entry {entry} has other bytes in the target; delete the ledger there to have it copied again"
-            outcomes.append(CopyOutcome(mine.ledger_id, VerbResponse.DIFFERENT, *expected[1:], detail=why))
+            outcomes.append(CopyOutcome(mine.ledger_id, Verdict.DIFFERENT, *expected[1:], detail=why))
     return outcomes
 
 
@@ -182,7 +182,7 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
         StoreError: it is not this ledger's trouble: the store fails, or no bookie answers (see `Cluster`).
     """
     if source.directory.read([ledger_id]) == [None]:
-        return CopyOutcome(ledger_id, VerbResponse.GONE)
+        return CopyOutcome(ledger_id, Verdict.GONE)
     if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):
         raise cause
     if isinstance(cause, StoreUnreachable) and not source.may_be_down:
@@ -190,13 +190,13 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
         if all(source.bookies.trouble(bookie_id) for bookie_id in bookies):
             raise cause
     passing = isinstance(cause, StoreUnreachable) and not source.may_be_down
-    return CopyOutcome(ledger_id, VerbResponse.UNREADABLE, detail=str(cause), passing=passing)
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause), passing=passing)
 
 
 def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:
     if not isinstance(cause, LedgerUnreadable):
         raise cause
-    return CopyOutcome(ledger_id, VerbResponse.UNREADABLE, detail=f"in the target: {cause}")
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=f"in the target: {cause}")
 
 
 def _unlike(mine: LedgerMetadata, theirs: LedgerMetadata) -> str:

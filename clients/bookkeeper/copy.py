@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.writer import LedgerWriter
@@ -70,11 +70,11 @@ def copy_batch(
     left: dict[int, LedgerRecord] = {}
     for ledger_id, record in zip(ids, source.directory.read(ids), strict=True):
         if record is None:
-            outcomes.append(CopyOutcome(ledger_id, VerbResponse.GONE))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.GONE))
         elif record.metadata.closed:
             left[ledger_id] = record
         else:
-            outcomes.append(CopyOutcome(ledger_id, VerbResponse.OPEN))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
     return outcomes + _Copy(source, target, left, verify=verify, check=check).run()
 
 
@@ -170,7 +170,7 @@ class _Copy:
         except _LedgerRefused as refusal:
             if len(tasks) == 1:
                 self._give_up(
-                    tasks[0], CopyOutcome(tasks[0].original.ledger_id, VerbResponse.DIFFERENT, detail=str(refusal))
+                    tasks[0], CopyOutcome(tasks[0].original.ledger_id, Verdict.DIFFERENT, detail=str(refusal))
                 )
                 return {}
         half = len(tasks) // 2
@@ -208,7 +208,7 @@ class _Copy:
         return total.content()
 
     def _refuse(self, original: LedgerRecord, why: str) -> None:
-        self._outcomes.append(CopyOutcome(original.ledger_id, VerbResponse.DIFFERENT, detail=why))
+        self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why))
         del self._left[original.ledger_id]
 
     def _give_up(self, task: _Task, outcome: CopyOutcome) -> None:
@@ -232,11 +232,11 @@ class _Copy:
         else:
             for ledger_id in written:
                 _, entries, size = self._contents[ledger_id]
-                self._outcomes.append(CopyOutcome(ledger_id, VerbResponse.COPIED, entries, size))
+                self._outcomes.append(CopyOutcome(ledger_id, Verdict.COPIED, entries, size))
         pairs = [(self._originals[ledger_id], record) for ledger_id, record in copies.items()]
         for one in compare_records(self._source, self._target, pairs, self._contents, check=self._check):
-            ours = one.verdict is VerbResponse.EQUAL and one.ledger_id in self._contents
-            self._outcomes.append(one._replace(verdict=VerbResponse.COPIED) if ours else one)
+            ours = one.verdict is Verdict.EQUAL and one.ledger_id in self._contents
+            self._outcomes.append(one._replace(verdict=Verdict.COPIED) if ours else one)
 
 
 class _LedgerRefused(Exception):

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class VerbResponse(StrEnum):
+class Verdict(StrEnum):
     """How a ledger stands in the target.
 
     `copied`: written and closed, and, where that was asked for, read back and found equal.
@@ -39,7 +39,7 @@ class CopyOutcome(NamedTuple):
     """
 
     ledger_id: int
-    verdict: VerbResponse
+    verdict: Verdict
     entries: int = 0
     bytes: int = 0
     detail: str = ""
@@ -49,9 +49,9 @@ class CopyOutcome(NamedTuple):
     @property
     def good(self) -> bool:
         """Whether the target holds the ledger."""
-        return self.verdict in (VerbResponse.COPIED, VerbResponse.EQUAL)
+        return self.verdict in (Verdict.COPIED, Verdict.EQUAL)
 
     @property
     def failed(self) -> bool:
         """Whether the ledger needs a person's decision."""
-        return self.verdict in (VerbResponse.DIFFERENT, VerbResponse.UNREADABLE)
+        return self.verdict in (Verdict.DIFFERENT, Verdict.UNREADABLE)

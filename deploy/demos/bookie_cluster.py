@@ -56,7 +56,7 @@ def demo() -> int:
     say(f"{len(topics)} topics on the bookies of cluster a")
     busy = topics[:: len(topics) // BUSY_TOPICS]
     with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic:
-        say(f"from now on {len(traffic.parallelism)} producers and {len(traffic.parallelism)} consumers run")
+        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run")
         traffic.wait_for_more(HISTORY)
         stage.rehearse(_plan(stage))
         before = admin.ledger_counts(topics)

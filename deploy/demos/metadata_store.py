@@ -53,7 +53,7 @@ def demo() -> int:
     busy = topics[:: len(topics) // BUSY_TOPICS]
     plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
     with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
-        say(f"from now on {len(traffic.parallelism)} producers and {len(traffic.parallelism)} consumers run,")
+        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run,")
         say("and somebody creates topics, one after the other")
         stage.rehearse(plan)
         before = admin.ledger_counts(topics)
@@ -91,9 +91,9 @@ def _after_commit(stage: Stage, admin: Admin, topics: list[str], before: Counter
 
 def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     title("Verified")
-    faults, parallelism = traffic.faults(), traffic.parallelism
-    longest = max(lane.longest_wait for lane in parallelism)
-    errors = sum(len(lane.send_errors) for lane in parallelism)
+    faults, lanes = traffic.faults(), traffic.lanes
+    longest = max(lane.longest_wait for lane in lanes)
+    errors = sum(len(lane.send_errors) for lane in lanes)
     stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
     compared = report.certificate.get("compared_in_pre_copy", 0)
     blocked, differences = (report.certificate.get(name) for name in ("compared_while_blocked", "differences"))

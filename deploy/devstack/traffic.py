@@ -169,7 +169,7 @@ class Traffic:
     def __init__(
         self, service_url: str, topics: Iterable[str], *, interval: float = 0.02, log: Path | None = None
     ) -> None:
-        self.parallelism: list[Lane] = []
+        self.lanes: list[Lane] = []
         self._client = quiet_client(service_url, log)
         self._topics = [topic_url(topic) for topic in topics]
         self._interval = interval
@@ -180,12 +180,12 @@ class Traffic:
     def __enter__(self) -> Self:
         try:
             with ThreadPoolExecutor(8) as pool:
-                self.parallelism = list(pool.map(self._open, self._topics))
+                self.lanes = list(pool.map(self._open, self._topics))
         except BaseException:
             self._client.close()
             raise
-        self._consumers = [_started(lane.consume, self._end) for lane in self.parallelism]
-        self._producers = [_started(lane.produce, self._silence) for lane in self.parallelism]
+        self._consumers = [_started(lane.consume, self._end) for lane in self.lanes]
+        self._producers = [_started(lane.produce, self._silence) for lane in self.lanes]
         return self
 
     def __exit__(
@@ -203,7 +203,7 @@ class Traffic:
     @property
     def sent(self) -> int:
         """Messages that brokers have acknowledged so far, on all topics."""
-        return sum(lane.sent for lane in self.parallelism)
+        return sum(lane.sent for lane in self.lanes)
 
     def wait_for_more(self, messages: int, limit: float = 60) -> None:
         """Wait until each topic has this many acknowledged messages more than now.
@@ -211,7 +211,7 @@ class Traffic:
         Raises:
             TrafficFault: it has not after `limit` seconds.
         """
-        goals = [(lane, lane.sent + messages) for lane in self.parallelism]
+        goals = [(lane, lane.sent + messages) for lane in self.lanes]
         if not _await(lambda: all(lane.sent >= goal for lane, goal in goals), limit):
             late = {lane.topic: goal - lane.sent for lane, goal in goals if lane.sent < goal}
             raise TrafficFault(f"after {limit:g} s these still lack messages: {late}; {self._complaints()}")
@@ -221,11 +221,11 @@ class Traffic:
         self._silence.set()
         for thread in self._producers:
             thread.join(_END_LIMIT)
-        _await(lambda: not any(lane.missing() for lane in self.parallelism), limit)
+        _await(lambda: not any(lane.missing() for lane in self.lanes), limit)
 
     def faults(self) -> list[str]:
         """What is wrong with messages on any topic, once the traffic was stopped."""
-        return [fault for lane in self.parallelism for fault in lane.faults()]
+        return [fault for lane in self.lanes for fault in lane.faults()]
 
     def verify(self, limit: float = 60) -> int:
         """Stop, and settle the accounts; returns the number of messages.
@@ -240,7 +240,7 @@ class Traffic:
         return self.sent
 
     def _complaints(self) -> list[str]:
-        return [complaint for lane in self.parallelism for complaint in lane.complaints()]
+        return [complaint for lane in self.lanes for complaint in lane.complaints()]
 
 
 class Churn:

@@ -243,9 +243,9 @@ def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
 
 def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
     """A bookie with a full disk is not among the writable ones, and an entry for it is refused for now."""
-    full = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
+    limits = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
     cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
-    stack.reconfigure(TWO, **full, minUsableSizeForHighPriorityWrites=str(1 << 60))
+    stack.reconfigure(TWO, **limits, minUsableSizeForHighPriorityWrites=str(1 << 60))
     try:
         with Bookies(cluster.directory.bookies) as bookies:
             assert bookies.writable() == [ONE, THREE]

@@ -15,7 +15,7 @@ from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, rest
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy import copy_batch
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.reader import LedgerReader
@@ -109,7 +109,7 @@ def engine() -> Generator[SparkEngine]:
     started.stop()
 
 
-def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, VerbResponse]:
+def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, Verdict]:
     """Outcomes by ledger."""
     return {one.ledger_id: one.verdict for one in outcomes}
 
@@ -189,16 +189,16 @@ def test_every_shape_is_copied(environment: Environment, clusters: tuple[Cluster
     """What Java wrote, Java reads from the copy; a second copy finds it equal in every byte."""
     ids = environment.create(ledger, count=2)
     outcomes = copy_batch(*clusters, ids)
-    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
+    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
     assert {one.entries for one in outcomes} == {ledger.entries}
     environment.assert_copied(ids, ledger)
     mine, theirs = (metadata(cluster, ids[0]) for cluster in clusters)
     assert theirs.custom == mine.custom
     again = copy_batch(*clusters, ids)
-    assert verdicts(again) == dict.fromkeys(ids, VerbResponse.EQUAL)
+    assert verdicts(again) == dict.fromkeys(ids, Verdict.EQUAL)
     assert {one.mzxid for one in again} == {one.mzxid for one in outcomes}
     assert all(one.mzxid for one in again)
-    assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.EQUAL)
+    assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.EQUAL)
 
 
 def test_segments_become_one(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
@@ -213,7 +213,7 @@ def test_segments_become_one(environment: Environment, clusters: tuple[Cluster, 
     finally:
         environment.stack[first].start()
     assert len(metadata(clusters[0], held.ledger_id).segments) == 2
-    assert verdicts(copy_batch(*clusters, [held.ledger_id])) == {held.ledger_id: VerbResponse.COPIED}
+    assert verdicts(copy_batch(*clusters, [held.ledger_id])) == {held.ledger_id: Verdict.COPIED}
     assert len(metadata(clusters[1], held.ledger_id).segments) == 1
     environment.assert_copied([held.ledger_id], alone)
 
@@ -221,10 +221,10 @@ def test_segments_become_one(environment: Environment, clusters: tuple[Cluster, 
 def test_open_ledgers_wait_or_are_recovered(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """An open ledger is left alone until it is recovered; then it is copied with every entry."""
     ids = environment.create(PAIR, count=3, close=False)
-    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.OPEN)
+    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.OPEN)
     assert clusters[1].directory.read(ids) == [None] * 3
     assert recover_batch(clusters[0], ids) == []
-    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, VerbResponse.COPIED)
+    assert verdicts(copy_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.COPIED)
     environment.assert_copied(ids, PAIR)
     (found, *_) = environment.read(environment.target_uri, ids, PAIR)
     assert found.entries == 20
@@ -248,7 +248,7 @@ def test_an_interrupted_copy_is_completed(
     for bodies in LedgerReader(source.bookies).entries(ledger_id, original, 0, 9):
         writer.add(ledger_id, begun, 0, bodies)
     writer.flush()
-    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: VerbResponse.COPIED}
+    assert verdicts(copy_batch(source, target, [ledger_id])) == {ledger_id: Verdict.COPIED}
     assert metadata(target, ledger_id).segments == (Segment(0, metadata(target, ledger_id).segments[0].ensemble),)
     environment.assert_copied([ledger_id], PAIR)
 
@@ -264,7 +264,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(
     environment.java.create(environment.target_uri, replace(PAIR, custom={}), ids=[ids[3]], close=False)
     before = clusters[1].directory.read(ids)
     outcomes = copy_batch(*clusters, ids)
-    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.DIFFERENT)
+    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.DIFFERENT)
     details = {one.ledger_id: one.detail for one in outcomes}
     assert ["last_entry" in details[ids[0]], "custom" in details[ids[1]], "entry 0" in details[ids[2]]] == [True] * 3
     assert clusters[1].directory.read(ids) == before
@@ -274,7 +274,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(
 def test_a_corrupt_replica_is_passed_over(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """Where one replica of an entry is corrupt the other one is copied."""
     ledger_id = damaged(clusters[0], PAIR, {"bookie-1": [4], "bookie-2": [5, 19]})
-    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: VerbResponse.COPIED}
+    assert verdicts(copy_batch(*clusters, [ledger_id])) == {ledger_id: Verdict.COPIED}
     environment.assert_copied([ledger_id], PAIR)
 
 
@@ -287,12 +287,12 @@ def test_a_ledger_that_cannot_be_read_is_named(
     lost = ledger.entries - 2
     bad = damaged(clusters[0], ledger, {"bookie-1": [lost], "bookie-2": [lost]})
     outcomes = copy_batch(*clusters, [bad, good])
-    assert verdicts(outcomes) == {bad: VerbResponse.UNREADABLE, good: VerbResponse.COPIED}
+    assert verdicts(outcomes) == {bad: Verdict.UNREADABLE, good: Verdict.COPIED}
     (detail,) = [one.detail for one in outcomes if one.failed]
     assert f"entry {lost} of ledger {bad}" in detail
     assert "CRC32C digest differs" in detail
     assert clusters[1].directory.read([bad]) == [None]
-    assert verdicts(compare_batch(*clusters, [bad, good])) == {bad: VerbResponse.DIFFERENT, good: VerbResponse.EQUAL}
+    assert verdicts(compare_batch(*clusters, [bad, good])) == {bad: Verdict.DIFFERENT, good: Verdict.EQUAL}
 
 
 def test_a_copy_that_cannot_be_read_is_found(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
@@ -302,7 +302,7 @@ def test_a_copy_that_cannot_be_read_is_found(environment: Environment, clusters:
     before = clusters[1].directory.read([ledger_id])
     for outcomes in (compare_batch(*clusters, [ledger_id]), copy_batch(*clusters, [ledger_id])):
         (found,) = outcomes
-        assert (found.verdict, "in the target: entry 7" in found.detail) == (VerbResponse.UNREADABLE, True)
+        assert (found.verdict, "in the target: entry 7" in found.detail) == (Verdict.UNREADABLE, True)
     assert clusters[1].directory.read([ledger_id]) == before
 
 
@@ -314,7 +314,7 @@ def test_ledgers_deleted_meanwhile_are_gone(environment: Environment, clusters: 
     during = damaged(clusters[0], LARGE, {"bookie-1": [last], "bookie-2": [last]})
     delete = once(lambda: environment.java.delete(environment.source_uri, [during]))
     outcomes = copy_batch(*clusters, [before, during], check=delete)
-    assert verdicts(outcomes) == {before: VerbResponse.GONE, during: VerbResponse.GONE}
+    assert verdicts(outcomes) == {before: Verdict.GONE, during: Verdict.GONE}
     assert clusters[1].directory.read([before, during]) == [None, None]
 
 
@@ -325,7 +325,7 @@ def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, cluster
         outcomes = copy_batch(*clusters, ids, check=once(environment.stack["bookie-1"].kill))
     finally:
         environment.stack["bookie-1"].start()
-    assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
+    assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
     environment.assert_copied(ids, LARGE)
 
 
@@ -346,8 +346,8 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
         environment.stack["bookie-1"].start()
         if not environment.stack["bookie-2"].alive:
             environment.stack["bookie-2"].start()
-    assert {one for one, verdict in found.items() if verdict is VerbResponse.UNREADABLE} == on_first
-    assert {one for one, verdict in found.items() if verdict is VerbResponse.COPIED} == set(ids) - on_first
+    assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
+    assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
 
 
 def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
@@ -356,7 +356,7 @@ def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, cluster
     ids = environment.create(ledger, count=4)
     try:
         outcomes = copy_batch(*clusters, ids, check=once(environment.stack["second-bookie-2"].kill))
-        assert verdicts(outcomes) == dict.fromkeys(ids, VerbResponse.COPIED)
+        assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
         assert {metadata(clusters[1], one).segments[0].ensemble for one in ids} == {("second-bookie-1",)}
         environment.assert_copied(ids, ledger)
         (pair_id,) = environment.create(PAIR)
@@ -374,7 +374,7 @@ def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster,
     fence = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
     begun = time.monotonic()
     (outcome,) = copy_batch(*clusters, [ledger_id], check=fence.check)
-    assert outcome.verdict is VerbResponse.COPIED
+    assert outcome.verdict is Verdict.COPIED
     assert time.monotonic() - begun > outcome.bytes / 4e6 * 0.9
 
 
@@ -385,10 +385,10 @@ def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engin
     opened = environment.create(PAIR, count=2, close=False)
     with claimed(pair, SwitchClaim(workflow_id="w", run_id="r", attempt=3)):
         found = run(engine, pair, [*ids, *opened], recover=False)
-        assert found == {**dict.fromkeys(ids, VerbResponse.COPIED), **dict.fromkeys(opened, VerbResponse.OPEN)}
+        assert found == {**dict.fromkeys(ids, Verdict.COPIED), **dict.fromkeys(opened, Verdict.OPEN)}
         found = run(engine, pair, [*ids, *opened], recover=True)
-        assert found == {**dict.fromkeys(ids, VerbResponse.EQUAL), **dict.fromkeys(opened, VerbResponse.COPIED)}
-        assert run(engine, pair, ids, compare=True) == dict.fromkeys(ids, VerbResponse.EQUAL)
+        assert found == {**dict.fromkeys(ids, Verdict.EQUAL), **dict.fromkeys(opened, Verdict.COPIED)}
+        assert run(engine, pair, ids, compare=True) == dict.fromkeys(ids, Verdict.EQUAL)
     environment.assert_copied([*ids[:2], *opened], PAIR)
 
 
@@ -415,7 +415,7 @@ def claimed(pair: LedgerPair, claim: SwitchClaim) -> Generator[None]:
 
 def run(
     engine: SparkEngine, pair: LedgerPair, ids: Sequence[int], *, recover: bool = False, compare: bool = False
-) -> dict[int, VerbResponse]:
+) -> dict[int, Verdict]:
     """Run a job over some ledgers."""
     with open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout) as (source, _):
         records = [record for record in source.directory.read(ids) if record]

@@ -127,7 +127,7 @@ def test_live_migration_under_traffic(cluster: Cluster, environment: Environment
 def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     """Sixty topics are created after the commit without one error, and none of their ledgers had an id of before."""
     stack, admin = cluster.stack, cluster.admin
-    flows = [lane.topic for lane in traffic.parallelism]
+    flows = [lane.topic for lane in traffic.lanes]
     cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
     refused = {name: answer.text for name in NEW_TOPICS if not (answer := admin.create_topic(name)).is_success}
     assert refused == {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bookkeeper.copy_result import CopyOutcome, VerbResponse
+from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.errors import StoreConflict
@@ -106,7 +106,7 @@ class Tasks:
             self._barrier.wait(timeout=30)
         with self._lock:
             self._now -= 1
-        return [CopyOutcome(one, VerbResponse.COPIED) for batch in unit for one in batch.ledger_ids]
+        return [CopyOutcome(one, Verdict.COPIED) for batch in unit for one in batch.ledger_ids]
 
 
 def large(count: int) -> list[Batch]:
