@@ -5,21 +5,35 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 ROUNDS ?= 20
 SEED ?=
+SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
+LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
+
+define INSTALL
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(LOCKS:%=-r %)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+endef
 
 .PHONY: help setup provision demo demo-bookie-switch demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
-setup: $(VENV)/.ready ## Make the virtual environment from the lock
+setup: $(VENV)/.ready ## Make the virtual environment for development
 
-$(VENV)/.ready: requirements.lock pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
+# What the runtime needs, and what a demo adds; the rest of the environment is for development.
+$(VENV)/.demo: LOCKS := requirements.lock requirements-demo.lock
+$(VENV)/.ready: LOCKS := requirements-dev.lock
+$(VENV)/.demo: requirements.lock requirements-demo.lock $(SOURCES) | $(BIN)/python
+	$(INSTALL)
+$(VENV)/.ready: requirements-dev.lock $(SOURCES) | $(BIN)/python
+	$(INSTALL)
+	@touch $(VENV)/.demo
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: $(PYTHON) is older than 3.11. cure: make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+	@$(PYTHON) -m venv $(VENV)
 
 provision: setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
@@ -55,8 +69,9 @@ bench-bookie: provision ## The bookie cluster switch against BookKeeper's own Ja
 	@$(BIN)/python -m bench.bookie_cluster.benchmark
 
 lock: ## Resolve the dependencies anew (needs uv)
-	uv pip compile pyproject.toml --group dev --universal --generate-hashes --no-emit-index-url \
-		--python-version 3.11 --quiet --upgrade --output-file requirements.lock
+	$(LOCK) --upgrade pyproject.toml --extra demo --group dev --output-file requirements-dev.lock
+	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
+	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 
 clean: ## Remove what was built here; the cache of servers stays
 	rm -rf $(VENV) build dist bench/out .pytest_cache .ruff_cache .hypothesis

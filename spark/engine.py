@@ -168,6 +168,8 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
+    # Executors start in somebody's working directory; a module that lies there is not ours, whatever its name.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     # A task that writes must not run twice at once.
     "spark.speculation": "false",
     "spark.task.maxFailures": "4",

@@ -66,7 +66,7 @@ def stages() -> list[list[Job]]:
     checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
     preparation = {
         # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
-        "servers": [[sys.executable, "-m", "cli.app", "dev", "provision"]],
+        "servers": [[sys.executable, "-m", "pulsar_migrate", "dev", "provision"]],
         "checks": [[sys.executable, "-m", *check] for check in checks],
         "unit": [[*PYTEST, "tests/unit"]],
     }

@@ -87,7 +87,7 @@ def _switch(stack: Stack, folder: Path) -> Report:
             "rollback_window": 0,
         }
     )
-    dev = [sys.executable, "-m", "cli.app", "dev"]
+    dev = [sys.executable, "-m", "pulsar_migrate", "dev"]
     settings = {
         "TEMPORAL_ADDRESS": stack.temporal_address,
         "PULSAR_MIGRATE_METRICS_ADDRESS": "",
@@ -96,6 +96,6 @@ def _switch(stack: Stack, folder: Path) -> Report:
         "PULSAR_MIGRATE_BROKER_START_COMMAND": json.dumps([*dev, "start-brokers", "--folder", str(stack.folder)]),
         **importable(),
     }
-    with Child([sys.executable, "-m", "cli.app", "worker"], folder / "worker.log", settings) as worker:
+    with Child([sys.executable, "-m", "pulsar_migrate", "worker"], folder / "worker.log", settings) as worker:
         worker.await_line("worker ready", _START_SECONDS)
         return asyncio.run(execute(stack.temporal_address, "BookieClusterSwitch", input, input.workflow_id))

@@ -91,7 +91,7 @@ class Bench:
         settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
         with (
             Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
-            Child([sys.executable, "-m", "cli.app", "worker"], logs / "worker.log", settings) as worker,
+            Child([sys.executable, "-m", "pulsar_migrate", "worker"], logs / "worker.log", settings) as worker,
             FlagWatch(stores.zookeeper_address) as flag,
         ):
             participant.await_line("READY", _START_SECONDS)

@@ -85,7 +85,7 @@ def demo() -> int:
 
 def _broker_control(stack: Path) -> dict[str, str]:
     """Let the worker stop and start the brokers by the dev stack's own commands."""
-    ours = [sys.executable, "-m", "cli.app", "dev"]
+    ours = [sys.executable, "-m", "pulsar_migrate", "dev"]
     return {
         "PULSAR_MIGRATE_BROKER_STOP_COMMAND": json.dumps([*ours, "stop-brokers", "--folder", str(stack)]),
         "PULSAR_MIGRATE_BROKER_START_COMMAND": json.dumps([*ours, "start-brokers", "--folder", str(stack)]),

@@ -222,7 +222,7 @@ class Stage:
     def _start_worker(self) -> None:
         os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{_free_port()}"
         os.environ.update(self._settings(self.stack.folder))
-        command = [sys.executable, "-m", "cli.app", "worker", "--ready-file", str(self.folder / "worker.ready")]
+        command = [sys.executable, "-m", "pulsar_migrate", "worker", "--ready-file", str(self.folder / "worker.ready")]
         root = Path(__file__).parents[2]
         child = supervise.spawn(command, cwd=root, log=self.folder / "worker.log", detach=True)
         found = supervise.inspect(child.pid)

@@ -129,7 +129,7 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
             },
         )
     )
-    program = [sys.executable, "-m", "cli.app", "dev"]
+    program = [sys.executable, "-m", "pulsar_migrate", "dev"]
     folder = ["--folder", str(stack.folder)]
     with (
         BrokerWebhook(stack) as webhook,

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -27,13 +28,22 @@ class WorkerProcess:
         folder: for the log and the ready file.
         settings: the worker's settings besides, `PULSAR_MIGRATE_…` to text.
         cwd: the working directory; the checkout by default.
+        program: what is asked to be a worker; the checkout's by default.
     """
 
-    def __init__(self, temporal_address: str, folder: Path, *, cwd: Path = _ROOT, **settings: str) -> None:
+    def __init__(
+        self,
+        temporal_address: str,
+        folder: Path,
+        *,
+        cwd: Path = _ROOT,
+        program: Sequence[str] = (sys.executable, "-m", "pulsar_migrate"),
+        **settings: str,
+    ) -> None:
         self.log = folder / "worker.log"
         self.metrics_address = f"127.0.0.1:{_free_port()}"
         self._ready_file = folder / "worker.ready"
-        self._cwd = cwd
+        self._cwd, self._program = cwd, program
         self._child: subprocess.Popen[bytes] | None = None
         self._sessions: list[int] = []
         self._environment = {
@@ -72,7 +82,7 @@ class WorkerProcess:
         """Start the process and return at once."""
         self._ready_file.unlink(missing_ok=True)
         variables = [f"{name}={value}" for name, value in self._environment.items()]
-        program = [sys.executable, "-m", "cli.app", "worker", "--ready-file", str(self._ready_file)]
+        program = [*self._program, "worker", "--ready-file", str(self._ready_file)]
         self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
         self._sessions.append(self._child.pid)
 

@@ -109,7 +109,7 @@ class Shell:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "cli.app",
+            "pulsar_migrate",
             *arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -1,0 +1,108 @@
+"""The installed wheel beside packages of other people that have the names of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.devstack.stack import Stack, StackSpec
+from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+from tests.support.wheel import Environment, build_wheel, runtime_environment
+
+CLUSTER = "wheel"
+NODES = 500
+OURS = ("models", "clients", "spark", "activities", "workflows", "worker", "cli", "deploy")
+FOREIGN = 'raise ImportError(f"{__name__} is somebody else\'s: {__file__}")\n'
+_LIMIT = 120
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory: pytest.TempPathFactory) -> tuple[Environment, set[str]]:
+    """An environment of the runtime lock and our wheel, and what the wheel's installation added to site-packages."""
+    environment = runtime_environment(tmp_path_factory.mktemp("environment"))
+    before = {path.name for path in environment.packages.iterdir()}
+    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
+    environment.pip("install", "--no-deps", "--no-index", str(wheel))
+    return environment, {path.name for path in environment.packages.iterdir()} - before
+
+
+@pytest.fixture(scope="module")
+def installed(added: tuple[Environment, set[str]]) -> Environment:
+    """The same, with packages in site-packages that have our names and cannot be imported."""
+    environment, _ = added
+    for name in OURS:
+        _foreign_package(environment.packages / name)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two stores, one of them filled, and a Temporal of its own."""
+    made = make_stack(StackSpec(zookeepers=1, oxias=1, temporal=True, cluster=CLUSTER))
+    with stores.kazoo(made.zk_url) as source:
+        source.ensure_path("/managed-ledgers")
+        for answer in [source.create_async(f"/managed-ledgers/{n:04}", b"%d" % n) for n in range(NODES)]:
+            answer.get(timeout=30)
+    return made
+
+
+def test_one_folder_is_added(added: tuple[Environment, set[str]]) -> None:
+    """An installation adds one folder and its metadata to site-packages, and the runtime lock has all that it needs."""
+    environment, names = added
+    assert len(names) == 2
+    assert "pulsar_migrate" in names
+    assert any(name.startswith("pulsar_migrate-") and name.endswith(".dist-info") for name in names)
+    environment.pip("check")
+
+
+def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack, tmp_path: Path) -> None:
+    """Command line, worker and executors import our packages beside others of these names, and migrate everything."""
+    for name in OURS:
+        _foreign_package(tmp_path / name)
+    program = str(installed.programs / "pulsar-migrate")
+    input = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    with WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, program=[program]) as worker:
+        command = [program, "start", "metadata-store", "--input", json.dumps(input), "--wait"]
+        done = _run(command, tmp_path, TEMPORAL_ADDRESS=stack.temporal_address)
+        assert done.returncode == 0, worker.story(done.stdout + done.stderr)
+    assert stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)) > NODES
+
+
+def test_module_finds_itself(installed: Environment, tmp_path: Path) -> None:
+    """`python -m pulsar_migrate` is the same program, in a working directory with packages of our names too."""
+    for name in OURS:
+        _foreign_package(tmp_path / name)
+    done = _run([str(installed.python), "-m", "pulsar_migrate", "--help"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "worker" in done.stdout
+
+
+def test_dev_stack_is_installed(installed: Environment, stack: Stack, tmp_path: Path) -> None:
+    """The commands of the dev stack work without a checkout, down to the servers' own files."""
+    done = _run([str(installed.programs / "pulsar-migrate"), "dev", "status", "--folder", str(stack.folder)], tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "zookeeper-1" in done.stdout
+
+
+def _foreign_package(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "__init__.py").write_text(FOREIGN)
+
+
+def _run(command: list[str], cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "PYTHON"))}
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env={**environment, **variables},
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT,
+        check=False,
+    )
