@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from deploy.devstack import configs, servers, supervise
 from deploy.devstack.cache import Progress
 from deploy.devstack.errors import ServerFailed
+from deploy.devstack.runner import Runner
+from deploy.devstack.state import StackFolder
 
-if TYPE_CHECKING:
-    from deploy.devstack.stack import Stack
+NewRunner = Callable[[str, Path, Path], Runner]
+"""Makes what starts and ends a server's process, from its name, its folder and its log."""
 
 _POLL = 0.05
 _TAIL = 30
@@ -42,15 +44,21 @@ class ServerStatus(BaseModel):
 
 
 class Server:
-    """One server of a stack; verbs return when what they ask for has happened."""
+    """One server of a stack; verbs return when what they ask for has happened.
 
-    def __init__(self, name: str, stack: Stack) -> None:
+    Args:
+        name: its name in the stack, or a set-up step's.
+        stack: the folder of the stack, of which a part is the server's.
+        new_runner: decides what kind of process it is.
+    """
+
+    def __init__(self, name: str, stack: StackFolder, new_runner: NewRunner) -> None:
         self.name = name
         self.kind = name if name in _RECORDED else servers.kind_of(name)
-        self.folder = stack.folder / name
+        self.folder = stack.path / name
         self.log = self.folder / "server.log"
-        self._stack = stack
-        self._runner = stack.runner(name, self.folder, self.log)
+        self._stack, self._new_runner = stack, new_runner
+        self._runner = new_runner(name, self.folder, self.log)
 
     @property
     def ports(self) -> dict[str, int]:
@@ -89,7 +97,7 @@ class Server:
             ServerFailed: it ended or took too long.
         """
         if not self.alive:
-            start_all(self._stack, [self.name])
+            start_all([self])
 
     def stop(self) -> None:
         """Ask it to end (SIGTERM), and kill it when it does not."""
@@ -165,6 +173,17 @@ class Server:
 
         return is_ready
 
+    def setup_steps(self) -> dict[str, Server]:
+        """The set-up steps that its stack needs and has not done, by name."""
+        state = self._stack.state
+        needed = {servers.SETUP: state.spec.bookies, servers.SECOND_SETUP: state.spec.second_bookies}
+        names = [name for name, count in needed.items() if count and not getattr(state, _RECORDED[name])]
+        return {name: Server(name, self._stack, self._new_runner) for name in names}
+
+    def record_done(self) -> None:
+        """Let the stack's folder remember that this set-up step is done."""
+        self._stack.update(**{_RECORDED[self.name]: True})
+
     def _needs_life(self) -> None:
         if not self.alive:
             raise ServerFailed(self.name, "does not run", None, self.tail(_TAIL))
@@ -174,15 +193,15 @@ def silent(_line: str) -> None:
     """Progress that nobody wants to see."""
 
 
-def start_all(stack: Stack, names: Iterable[str], progress: Progress = silent) -> None:
-    """Start servers, each as soon as those that it needs are ready, and wait for all of them.
+def start_all(chosen: Iterable[Server], progress: Progress = silent) -> None:
+    """Start servers of one stack, each as soon as those that it needs are ready, and wait for all of them.
 
     Raises:
         ServerFailed: one ended or took too long; the others are left as they are.
     """
-    waiting = {name: stack[name] for name in names}
+    waiting = {server.name: server for server in chosen}
     begin = time.monotonic()
-    steps = _steps(stack)
+    steps = next(iter(waiting.values())).setup_steps() if waiting else {}
     waiting.update(steps)
     starting: dict[str, Callable[[], bool]] = {}
     try:
@@ -194,16 +213,8 @@ def start_all(stack: Stack, names: Iterable[str], progress: Progress = silent) -
                 del starting[name]
                 progress(f"{name}: ready after {time.monotonic() - begin:.1f} s")
                 if name in steps:
-                    stack.update(**{_RECORDED[name]: True})
+                    steps[name].record_done()
             time.sleep(_POLL)
     finally:
         for step in steps.values():
             step.kill()
-
-
-def _steps(stack: Stack) -> dict[str, Server]:
-    """The set-up steps that the stack needs and has not done."""
-    state = stack.state
-    needed = {servers.SETUP: state.spec.bookies, servers.SECOND_SETUP: state.spec.second_bookies}
-    names = [name for name, count in needed.items() if count and not getattr(state, _RECORDED[name])]
-    return {name: Server(name, stack) for name in names}

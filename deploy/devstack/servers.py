@@ -9,7 +9,8 @@ from pathlib import Path
 
 from deploy.devstack import configs, probes
 from deploy.devstack.errors import NotInStack
-from deploy.devstack.spec import Settings, StackState
+from deploy.devstack.spec import Settings
+from deploy.devstack.state import StackState
 from deploy.devstack.toolchain import DATA, Toolchain
 
 SETUP = "cluster-setup"

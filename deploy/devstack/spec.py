@@ -1,12 +1,10 @@
-"""A stack described by data, and what its folder remembers of it."""
+"""A stack described by data."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
-
-from deploy.devstack.toolchain import Toolchain
 
 Settings = dict[str, str]
 Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
@@ -83,47 +81,3 @@ class StackSpec(BaseModel):
         }
         numbered = [f"{kind}-{number}" for kind, count in counts.items() for number in range(1, count + 1)]
         return (*numbered, *(["temporal"] if self.temporal else []))
-
-
-class StackState(BaseModel):
-    """What a stack's folder remembers, so that a stop or another shell changes nothing.
-
-    Attributes:
-        spec: the servers.
-        toolchain: the programs that they run on.
-        ports: `<server>.<role>` to port on 127.0.0.1; kept over restarts.
-        first_port: the start of the block of ports.
-        settings: lines of one server's configuration that win over all others.
-        set_up: whether the Pulsar cluster's metadata has been written.
-        second_set_up: whether the root of the second BookKeeper cluster has been written.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    spec: StackSpec
-    toolchain: Toolchain
-    ports: dict[str, int]
-    first_port: int
-    settings: dict[str, Settings] = {}
-    set_up: bool = False
-    second_set_up: bool = False
-
-    def zookeeper_url(self) -> str:
-        """`zk:host:port[,host:port...][/chroot]` of the ensemble."""
-        return f"zk:{','.join(self._zookeeper_hosts())}{self.spec.zk_chroot}"
-
-    def oxia_url(self, number: int = 1) -> str:
-        """`oxia://host:port/default` of one Oxia."""
-        return f"oxia://127.0.0.1:{self.ports[f'oxia-{number}.public']}/default"
-
-    def second_bookkeeper_uri(self) -> str:
-        """`zk+hierarchical://host:port[;host:port...]/second-ledgers` of the second BookKeeper cluster."""
-        # Beside the chroot: the root's parent has to be there before the root.
-        return f"zk+hierarchical://{';'.join(self._zookeeper_hosts())}/second-ledgers"
-
-    def metadata_url(self) -> str:
-        """The store that brokers and bookies are started on unless `settings` say otherwise."""
-        return self.zookeeper_url() if self.spec.metadata == "zk" else self.oxia_url()
-
-    def _zookeeper_hosts(self) -> list[str]:
-        return [f"127.0.0.1:{self.ports[f'zookeeper-{n}.client']}" for n in range(1, self.spec.zookeepers + 1)]

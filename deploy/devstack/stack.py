@@ -15,18 +15,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pydantic import ValidationError
-
 from deploy.devstack import configs, servers
 from deploy.devstack.cache import Progress
 from deploy.devstack.errors import NotInStack, StackConflict
 from deploy.devstack.ports import PortBlock
 from deploy.devstack.runner import ProcessRunner, Runner
 from deploy.devstack.server import Server, ServerStatus, silent, start_all
-from deploy.devstack.spec import Settings, StackSpec, StackState
+from deploy.devstack.spec import Settings, StackSpec
+from deploy.devstack.state import StackFolder, StackState
 from deploy.devstack.toolchain import Toolchain
-
-STATE_FILE = "state.json"
 
 # A broker or a bookie without its metadata store waits for it instead of ending.
 _STOP_ORDER = (("broker", "temporal"), ("bookie", "second-bookie"), ("zookeeper", "second-zookeeper", "oxia"))
@@ -53,20 +50,21 @@ class Stack:
     ) -> None:
         self.folder = folder.absolute()
         self.detach = detach
-        known = _read_state(self.folder)
+        known = StackFolder.read(self.folder)
         if known and known.spec != spec:
             raise StackConflict(f"{self.folder} holds another stack; use that one's options, or remove the folder")
         self._block = None if attach else PortBlock(known.first_port if known else None)
         if known:
-            self.state = known.model_copy(update={"toolchain": toolchain})
+            state = known.model_copy(update={"toolchain": toolchain})
         else:
             block = self._block or PortBlock()
             ports = _take_ports(block, spec.names, {})
-            self.state = StackState(spec=spec, toolchain=toolchain, ports=ports, first_port=block.first)
-        self._servers = {name: Server(name, self) for name in spec.names}
+            state = StackState(spec=spec, toolchain=toolchain, ports=ports, first_port=block.first)
+        self._memory = StackFolder(self.folder, state)
+        self._servers = {name: self._server(name) for name in spec.names}
         if not attach:
             self._refuse_running()
-            self._save()
+            self._memory.save()
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -75,7 +73,7 @@ class Stack:
         Raises:
             StackConflict: the folder holds no stack.
         """
-        state = _read_state(folder.absolute())
+        state = StackFolder.read(folder.absolute())
         if state is None:
             raise StackConflict(f"{folder} holds no stack; start one (pulsar-migrate dev up)")
         return cls(state.spec, folder, state.toolchain, detach=True, attach=True)
@@ -98,6 +96,11 @@ class Stack:
         except KeyError:
             raise NotInStack(f"the stack has no server {name!r}; it has {', '.join(self._servers)}") from None
 
+    @property
+    def state(self) -> StackState:
+        """What its folder remembers."""
+        return self._memory.state
+
     def up(self, progress: Progress = silent) -> None:
         """Start what does not run, each server as soon as those before it are ready; returns when all are ready.
 
@@ -108,7 +111,7 @@ class Stack:
             ServerFailed: one ended or took too long; all of them are down again.
         """
         try:
-            start_all(self, [server.name for server in self if not server.alive], progress)
+            start_all([server for server in self if not server.alive], progress)
         except BaseException:
             self.down(graceful=False)
             raise
@@ -149,8 +152,8 @@ class Stack:
         block = self._block or PortBlock(self.state.first_port)
         ports = {**self.state.ports, **_take_ports(block, [name], self.state.ports)}
         spec = self.state.spec.model_copy(update={field: count})
-        self.update(spec=spec, ports=ports)
-        self._servers[name] = Server(name, self)
+        self._memory.update(spec=spec, ports=ports)
+        self._servers[name] = self._server(name)
         self._servers[name].start()
         return self._servers[name]
 
@@ -189,7 +192,7 @@ class Stack:
             list(pool.map(Server.stop, running))
         for server in chosen:
             self._reconfigure(server.name, configs.broker_bookies(uri))
-        start_all(self, [server.name for server in running])
+        start_all(running)
 
     @property
     def bookkeeper_uri(self) -> str:
@@ -253,11 +256,8 @@ class Stack:
         """What starts and ends the server's process; another kind of stack returns another kind."""
         return ProcessRunner(name, folder, log, detach=self.detach)
 
-    def update(self, **changes: object) -> None:
-        """Change what the folder remembers."""
-        # Another shell may have changed the rest.
-        self.state = (_read_state(self.folder) or self.state).model_copy(update=changes)
-        self._save()
+    def _server(self, name: str) -> Server:
+        return Server(name, self._memory, self.runner)
 
     def _of_kind(self, kind: str) -> list[Server]:
         return [server for server in self if server.kind == kind]
@@ -265,7 +265,7 @@ class Stack:
     def _reconfigure(self, name: str, settings: Settings) -> Server:
         server = self[name]
         own = {**self.state.settings.get(name, {}), **settings}
-        self.update(settings={**self.state.settings, name: own})
+        self._memory.update(settings={**self.state.settings, name: own})
         if server.alive:
             server.restart()
         return server
@@ -283,12 +283,6 @@ class Stack:
     def _needs(self, name: str) -> Server:
         return self[name]
 
-    def _save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = self.folder / f"{STATE_FILE}.new"
-        fresh.write_text(self.state.model_dump_json(indent=1))
-        fresh.replace(self.folder / STATE_FILE)
-
 
 def _take_ports(block: PortBlock, names: Iterable[str], taken: dict[str, int]) -> dict[str, int]:
     ports: dict[str, int] = {}
@@ -296,12 +290,3 @@ def _take_ports(block: PortBlock, names: Iterable[str], taken: dict[str, int]) -
         for role in servers.roles_of(name):
             ports[f"{name}.{role}"] = block.take({*taken.values(), *ports.values()})
     return ports
-
-
-def _read_state(folder: Path) -> StackState | None:
-    try:
-        return StackState.model_validate_json((folder / STATE_FILE).read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValidationError as error:
-        raise StackConflict(f"{folder / STATE_FILE} cannot be read ({error}); remove the folder") from error

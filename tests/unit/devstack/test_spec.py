@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from deploy.devstack import configs, servers
 from deploy.devstack.errors import NotInStack
-from deploy.devstack.spec import StackSpec, StackState
+from deploy.devstack.spec import StackSpec
+from deploy.devstack.state import StackState
 from deploy.devstack.toolchain import Toolchain
 
 
