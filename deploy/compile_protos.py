@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,25 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 def compile_protos(root: Path) -> list[Path]:
-    """Compile every `clients/**/*.proto`; returns the files written.
+    """Compile every `clients/**/*.proto`; returns the compiled files, which are written where they changed.
 
     Raises:
         RuntimeError: the compiler refused a file; its own message is on standard error.
     """
     sources = sorted((root / "clients").rglob("*.proto"))
-    arguments = [f"--proto_path={root}", f"--python_out={root}", f"--pyi_out={root}", *map(str, sources)]
-    if sources and subprocess.call([sys.executable, "-m", "grpc_tools.protoc", *arguments]) != 0:
-        raise RuntimeError(f"protoc failed on {', '.join(str(source) for source in sources)}")
-    return [source.with_name(source.stem + suffix) for source in sources for suffix in ("_pb2.py", "_pb2.pyi")]
+    # On the same file system as the results, so that each takes its place at once: others may import them right now.
+    with tempfile.TemporaryDirectory(prefix=".protos-", dir=root) as scratch:
+        arguments = [f"--proto_path={root}", f"--python_out={scratch}", f"--pyi_out={scratch}", *map(str, sources)]
+        if sources and subprocess.call([sys.executable, "-m", "grpc_tools.protoc", *arguments]) != 0:
+            raise RuntimeError(f"protoc failed on {', '.join(str(source) for source in sources)}")
+        compiled = sorted(path for path in Path(scratch).rglob("*_pb2.py*") if path.is_file())
+        return [_put(path, root / path.relative_to(scratch)) for path in compiled]
+
+
+def _put(fresh: Path, place: Path) -> Path:
+    if not place.exists() or place.read_bytes() != fresh.read_bytes():
+        fresh.replace(place)
+    return place
 
 
 class CompileProtos(BuildHookInterface[Any]):
