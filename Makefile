@@ -14,10 +14,10 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
+.PHONY: help setup provision demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 setup: $(VENV)/.ready ## Make the virtual environment for development
 
@@ -39,13 +39,13 @@ provision: setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
 
 demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
-	@$(BIN)/python -m deploy.demos.metadata_store
+	@$(BIN)/python -m deploy.demos metadata-store
 
-demo-bookie-switch: provision ## Switch a live cluster to other bookies, under traffic, and verify it
-	@$(BIN)/python -m deploy.demos.bookie_cluster
+demo-%: provision ## Another migration: make demo-bookie-cluster
+	@$(BIN)/python -m deploy.demos $*
 
 demo-down: setup ## Stop what a demo left running
-	@$(BIN)/python -m deploy.demos.metadata_store down
+	@$(BIN)/python -m deploy.demos down
 
 test: setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS)

@@ -1,21 +1,26 @@
-"""The command line: a thin layer over Temporal's own, for plans, verdicts and exit codes."""
+"""The command line: a thin layer over Temporal's own, which adds checked inputs, answers to verbs and exit codes."""
 
 from __future__ import annotations
 
 import sys
 import traceback
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from cli import bookie_cluster as bookies
-from cli import start as starting
-from cli.exit_codes import CommandFailed, ExitCode, leave, report, table
-from cli.options import read_settings
-from cli.status import history_command, replay_command, report_command, status_command
-from cli.verbs import throttle_command, verb_command, window_command
+from cli.commands.dev import dev_command
+from cli.commands.history import history_command
+from cli.commands.replay import replay_command
+from cli.commands.report import report_command
+from cli.commands.start import start_app
+from cli.commands.status import status_command
+from cli.commands.throttle import throttle_command
+from cli.commands.verbs import verb_command
+from cli.commands.window import window_command
+from cli.commands.worker import worker_command
+from cli.migrations import commands_of
 from models.lifecycle.verbs import Verb
+from worker.catalog import KINDS
+from worker.exit_codes import CommandFailed, ExitCode, leave, report, table
 
 NAME = "pulsar-migrate"
 
@@ -24,47 +29,26 @@ app = typer.Typer(
     help="Durable migrations for Apache Pulsar, as a Temporal application.",
     epilog=f"Exit codes: {table()}",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-
-@app.command("worker")
-def worker_command(
-    ready_file: Annotated[Path | None, typer.Option(help="A file that exists while the worker is ready.")] = None,
-) -> None:
-    """Run a worker: it carries out the migrations of one task queue, and serves metrics."""
-    from worker.process import run_worker
-
-    run_worker(read_settings(), ready_file=ready_file)
-
-
-@app.command("dev", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def dev_command(context: typer.Context) -> None:
-    """Run real servers on this machine, for trials and tests."""
-    try:
-        from deploy.devstack.cli import app as dev
-    except ImportError as error:
-        cause = f"the dev stack is not in this installation: {error}."
-        raise CommandFailed(ExitCode.USAGE, cause, "use a checkout of the project") from error
-    dev(context.args, prog_name=f"{NAME} dev")
-
-
-app.add_typer(starting.app, name="start")
+app.add_typer(start_app(), name="start")
 app.command("status")(status_command)
 for _verb in Verb:
     app.command(_verb.value)(verb_command(_verb))
 app.command("throttle")(throttle_command)
 app.command("window")(window_command)
-app.command("concurrency")(bookies.concurrency_command)
-app.command("read-mode")(bookies.read_mode_command)
-app.command("cleanup-targets")(bookies.cleanup_targets_command)
-app.command("clean-up")(bookies.clean_up_command)
-app.command("close-client")(bookies.close_client_command)
 app.command("report")(report_command)
 app.command("history")(history_command)
 app.command("replay")(replay_command)
+for _kind in KINDS.values():
+    for _name, _command in commands_of(_kind).items():
+        app.command(_name, rich_help_panel=_kind.name)(_command)
+app.command("worker")(worker_command)
+app.command("dev", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    dev_command
+)
 
 
 def main() -> None:

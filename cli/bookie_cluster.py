@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from cli.operations import against_temporal, ask
+from cli.operations import against_temporal, query
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.temporal_lines import query_line
-from cli.verbs import checked, give
+from cli.updates import checked, send_update
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 
@@ -22,7 +23,7 @@ def concurrency_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Set how many batches of ledgers are copied at once, while a bookie cluster switch copies."""
-    taken = give(workflow_id, "set_concurrency", checked(Concurrency, {"batches": batches}), Concurrency)
+    taken = send_update(workflow_id, "set_concurrency", checked(Concurrency, {"batches": batches}), Concurrency)
     answer(output, [f"concurrency: {taken.batches} batches"], taken)
 
 
@@ -32,7 +33,7 @@ def read_mode_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Tell brokers with the plugin from which bookie clusters to read."""
-    taken = give(workflow_id, "set_read_mode", checked(ReadModeChange, {"mode": mode}), ReadModeChange)
+    taken = send_update(workflow_id, "set_read_mode", checked(ReadModeChange, {"mode": mode}), ReadModeChange)
     answer(output, [f"read mode: {taken.mode}"], taken)
 
 
@@ -42,7 +43,7 @@ def close_client_command(
     output: Output = Form.TEXT,
 ) -> None:
     """Have brokers with the plugin close their client of the old cluster, once nothing refers to that."""
-    taken = give(workflow_id, "close_client", checked(ClientClosing, {"cluster": cluster}), ClientClosing)
+    taken = send_update(workflow_id, "close_client", checked(ClientClosing, {"cluster": cluster}), ClientClosing)
     answer(output, [f"brokers closed their client of {taken.cluster}"], taken)
 
 
@@ -57,14 +58,14 @@ def clean_up_command(
 ) -> None:
     """End the window of a bookie cluster switch and delete the old cluster's ledgers, or list them."""
     typed = {"src_cluster": src_cluster, "max_deletions": max_deletions, "dry_run": dry_run, "force": force}
-    found = give(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
+    found = send_update(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
     answer(output, _lines(found, "would be deleted" if dry_run else "will be deleted"), found)
 
 
 def cleanup_targets_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
     """Show the ledgers of the old cluster that a cleanup would delete, as the switch last listed them."""
     hint(query_line(workflow_id, _QUERY))
-    found = against_temporal(lambda client: ask(client, workflow_id, _QUERY, CleanupTargets))
+    found = against_temporal(lambda client: query(client, workflow_id, _QUERY, CleanupTargets))
     if found is None:
         answer(output, ["nothing is listed yet: the first listing is made in the rollback window"], {"listed": False})
     else:
@@ -75,3 +76,13 @@ def _lines(found: CleanupTargets, what: str) -> list[str]:
     examples = f", e.g. {', '.join(map(str, found.examples))}" if found.examples else ""
     deleted = f"{found.ledgers:,} ledgers of {found.cluster} ({found.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
     return [deleted, f"{found.kept:,} are kept", *(f"kept       {reason}" for reason in found.reasons)]
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "concurrency": concurrency_command,
+    "read-mode": read_mode_command,
+    "cleanup-targets": cleanup_targets_command,
+    "clean-up": clean_up_command,
+    "close-client": close_client_command,
+}
+"""The commands that this migration alone has."""

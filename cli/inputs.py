@@ -1,4 +1,4 @@
-"""Plans from the command line: JSON and options to a checked plan, and what is wrong with it in the user's words."""
+"""Inputs from the command line: JSON and options to a checked input, and what is wrong with it, by field."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeGuard, TypeVar, get_args
 import pydantic
 from pydantic import BaseModel
 
-from cli.exit_codes import CommandFailed, ExitCode
 from models.lifecycle.input import MigrationInput
+from worker.exit_codes import CommandFailed, ExitCode
 
 InputT = TypeVar("InputT", bound=MigrationInput)
 
@@ -22,10 +22,10 @@ _SHORT_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
-    """Check a plan.
+    """Check an input.
 
     Args:
-        model: what the plan has to be.
+        model: what the input has to be.
         text: JSON, or `@` and the name of a file with JSON; options win over it.
         options: values by field as typed; None where an option was not given.
 
@@ -38,18 +38,18 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        raise CommandFailed(ExitCode.USAGE, f"the plan is wrong: {faults(error)}.", "correct these fields") from error
+        raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", "correct these fields") from error
 
 
 def input_json(input: MigrationInput) -> dict[str, Any]:
-    """The plan as it is sent: JSON values, without what equals the defaults."""
+    """The input as it is sent: JSON values, without what equals the defaults."""
     return input.model_dump(mode="json", exclude_defaults=True)
 
 
 def faults(error: pydantic.ValidationError) -> str:
     """Every fault with its field, in one line."""
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'plan'}: {fault['msg'].removeprefix('Value error, ')}"
+        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg'].removeprefix('Value error, ')}"
         for fault in error.errors(include_url=False)
     )
 
@@ -69,7 +69,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def field_help(model: type[MigrationInput]) -> dict[str, str]:
-    """What the docstrings of the plan and its base say about each field."""
+    """What the docstrings of the input and its base say about each field."""
     found: dict[str, str] = {}
     for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationInput)):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
@@ -88,7 +88,7 @@ def _read_json(text: str) -> dict[str, Any]:
         raise CommandFailed(ExitCode.USAGE, f"--input is no JSON: {error}.", "write a JSON object, or @FILE") from error
     if not isinstance(values, dict):
         raise CommandFailed(ExitCode.USAGE, "--input is no JSON object.", 'write {"cluster": "…", …}')
-    return values  # pyright: ignore[reportUnknownVariableType] - checked by the plan's model
+    return values  # pyright: ignore[reportUnknownVariableType] - checked by the input's model
 
 
 def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:

@@ -1,4 +1,4 @@
-"""What the commands ask of Temporal: start a migration, give it a word, look after it."""
+"""What the commands ask of Temporal: start a migration, update it, query it, follow it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from cli.exit_codes import CommandFailed, ExitCode
 from cli.inputs import input_json
 from cli.view import View, look, not_found
 from models.lifecycle.input import MigrationInput
 from worker.catalog import Kind
 from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
+from worker.exit_codes import CommandFailed, ExitCode
 from worker.registration import register_search_attributes
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
 
 ACCEPT_LIMIT = timedelta(seconds=20)
-"""Longest wait for a worker to take or refuse a word."""
+"""Longest wait for a worker to accept or refuse an update."""
 
 EFFECT_LIMIT = timedelta(seconds=60)
-"""Longest wait for a word that was taken to take effect."""
+"""Longest wait for an accepted update to take effect."""
 
 
 def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
@@ -67,8 +67,8 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
         CommandFailed: it runs already, or the search attributes cannot be registered.
     """
     await register_search_attributes(client)
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(input)}
-    workflow_id = kind.workflow_id(input)
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
+    workflow_id = input.workflow_id
     try:
         handle = await client.start_workflow(
             kind.workflow,
@@ -79,7 +79,7 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
             search_attributes=TypedSearchAttributes(
                 [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
             ),
-            static_summary=kind.summary(input),
+            static_summary=input.summary,
             rpc_timeout=ANSWER_LIMIT,
         )
     except WorkflowAlreadyStartedError as error:
@@ -88,7 +88,9 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
     return handle.first_execution_run_id or ""
 
 
-async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel, answer: type[AnswerT]) -> AnswerT:
+async def execute_update(
+    client: Client, workflow_id: str, name: str, argument: BaseModel, answer: type[AnswerT]
+) -> AnswerT:
     """Send an update to a migration and return its answer.
 
     Raises:
@@ -116,7 +118,7 @@ async def tell(client: Client, workflow_id: str, name: str, argument: BaseModel,
         raise await _not_running(client, workflow_id) from error
 
 
-async def ask(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT | None:
+async def query(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT | None:
     """Send a query to a migration and return its answer, which may be nothing.
 
     Raises:

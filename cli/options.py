@@ -11,8 +11,8 @@ import pydantic
 import typer
 from pydantic import BaseModel
 
-from cli.exit_codes import CommandFailed, ExitCode
 from models.settings import Settings
+from worker.exit_codes import CommandFailed, ExitCode
 
 
 class Form(StrEnum):

@@ -13,10 +13,10 @@ from worker.catalog import Kind
 
 def start_line(kind: Kind[Any], input: MigrationInput, queue: str) -> str:
     """`temporal workflow start …`, quoted for a POSIX shell."""
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": kind.target(input)}
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
-    words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", kind.workflow_id(input)]
-    words += ["--fail-existing", "--static-summary", kind.summary(input), *listed]
+    words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", input.workflow_id]
+    words += ["--fail-existing", "--static-summary", input.summary, *listed]
     return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input_json(input))])
 
 

@@ -18,10 +18,10 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from cli.exit_codes import CommandFailed, ExitCode, code_of_failure
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status
 from worker.connection import ANSWER_LIMIT
+from worker.exit_codes import CommandFailed, ExitCode, code_of_failure
 
 Handle = WorkflowHandle[Any, Report]
 

@@ -1,12 +1,14 @@
-"""The migrations that this process knows: their plans, workflows and activities.
+"""The one list of migrations: what each is called and where its parts are.
 
-Commands need names and plans only; workflows and activities, with Spark behind them, are imported where they run.
+The command line, the worker's registration, demos and docs follow from it. Commands need names and inputs only;
+workflows and activities, with Spark behind them, are imported where they run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
@@ -25,63 +27,66 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 class Kind(Generic[InputT]):
     """One kind of migration.
 
+    Its own commands are in `cli.<package>`, its demo is `deploy.demos.<package>`, its page `docs/<package>.md`.
+
     Attributes:
-        name: as the command line and the search attribute `MigrationKind` call it.
-        workflow: the workflow's type.
-        plan: its input.
-        workflow_id: one id for what must be migrated only once at a time.
-        target: value of the search attribute `MigrationTarget`.
-        summary: one line for the Web UI.
+        package: name of its package or module in every layer.
+        name: as the command line, workflow ids and the search attribute `MigrationKind` call it.
+        workflow: type of the workflow that a start names.
+        input: that workflow's input.
+        workflows: `module:class` of each workflow that a worker registers for it.
+        activities: `module:class` of its activities; the class takes the process's runtime.
     """
 
+    package: str
     name: str
     workflow: str
     input: type[InputT]
-    workflow_id: Callable[[InputT], str]
-    target: Callable[[InputT], str]
-    summary: Callable[[InputT], str]
+    workflows: tuple[str, ...]
+    activities: str
+
+    @property
+    def page(self) -> str:
+        """Its page for operators, from the root of the repository."""
+        return f"docs/{self.package}.md"
+
+    @property
+    def demo(self) -> str:
+        """The module with its demo."""
+        return f"deploy.demos.{self.package}"
 
 
-KINDS: dict[str, Kind[Any]] = {
-    METADATA_STORE: Kind(
+_ALL: tuple[Kind[Any], ...] = (
+    Kind(
+        package="metadata_store",
         name=METADATA_STORE,
         workflow="MetadataStoreMigration",
         input=MetadataStoreInput,
-        workflow_id=lambda input: input.workflow_id,
-        target=lambda input: input.target,
-        summary=lambda input: (
-            f"{input.cluster}: {input.source} → {input.target}{' (dry run)' if input.dry_run else ''}"
-        ),
+        workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
+        activities="activities.metadata_store.activities:MetadataStoreActivities",
     ),
-    BOOKIE_CLUSTER: Kind(
+    Kind(
+        package="bookie_cluster",
         name=BOOKIE_CLUSTER,
         workflow="BookieClusterSwitch",
         input=BookieClusterInput,
-        workflow_id=lambda input: input.workflow_id,
-        target=lambda input: input.target.name,
-        summary=lambda input: (
-            f"{input.cluster}: {input.source.name} → {input.target.name}, {input.routing}"
-            f"{' (dry run)' if input.dry_run else ''}"
-        ),
+        workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
+        activities="activities.bookie_cluster.activities:BookieClusterActivities",
     ),
-}
+)
+
+KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in _ALL}
+"""All migrations, by name."""
 
 
 def workflows() -> list[type]:
     """All workflows."""
-    from workflows.bookie_cluster.workflow import BookieClusterSwitch
-    from workflows.metadata_store.workflow import MetadataStoreMigration
-
-    return [MetadataStoreMigration, BookieClusterSwitch]
+    return [resolve_name(workflow) for kind in KINDS.values() for workflow in kind.workflows]
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
-    from activities.bookie_cluster.activities import BookieClusterActivities
-    from activities.metadata_store.activities import MetadataStoreActivities
-
-    steps = (MetadataStoreActivities(runtime), BookieClusterActivities(runtime))
-    return [activity for one in steps for activity in activities_of(one)]
+    return [activity for kind in KINDS.values() for activity in activities_of(resolve_name(kind.activities)(runtime))]
 
 
 def activities_of(steps: object) -> list[Callable[..., Any]]:

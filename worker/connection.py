@@ -19,7 +19,7 @@ from temporalio.runtime import (
     TelemetryFilter,
 )
 
-from cli.exit_codes import CommandFailed, ExitCode
+from worker.exit_codes import CommandFailed, ExitCode
 from worker.logs import CORE_LOGGER
 
 DEFAULT_TARGET = "127.0.0.1:7233"

@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from cli.exit_codes import CommandFailed, ExitCode
+from worker.exit_codes import CommandFailed, ExitCode
 
 VARIABLE = "PULSAR_MIGRATE_LOG"
 CORE_LOGGER = "temporalio.core"

@@ -19,10 +19,10 @@ import pydantic
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from cli.exit_codes import CommandFailed, ExitCode, leave, report
 from models.settings import Settings
 from worker import catalog as migrations
 from worker.connection import connect, worker_runtime
+from worker.exit_codes import CommandFailed, ExitCode, leave, report
 from worker.logs import configure_logs
 from worker.registration import register_search_attributes
 

@@ -7,9 +7,9 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSe
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from cli.exit_codes import CommandFailed, ExitCode
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from worker.connection import ANSWER_LIMIT
+from worker.exit_codes import CommandFailed, ExitCode
 
 _KEYWORD = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
 

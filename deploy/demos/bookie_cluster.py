@@ -1,6 +1,6 @@
 """Switch a live Pulsar cluster to other bookies on this machine, turn the old ones off, and verify the outcome.
 
-`make demo-bookie-switch` starts two BookKeeper clusters, brokers and a worker,
+`make demo-bookie-cluster` starts two BookKeeper clusters, brokers and a worker,
 runs producers and consumers, switches through the `temporal` CLI, checks the outcome, and leaves everything running but
 the old bookies. The exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
 """
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from deploy.demos.stage import Stage, run_demo, say, title
+from deploy.demos.stage import Stage, say, title
 from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
@@ -117,7 +117,3 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     stage.check(f"all {traffic.sent:,} acknowledged messages arrived, in order, the old bookies off", not faults)
     for fault in faults:
         say(f"       {fault}")
-
-
-if __name__ == "__main__":
-    sys.exit(run_demo(demo, sys.argv[1:]))

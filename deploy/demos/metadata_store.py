@@ -1,18 +1,17 @@
 """Move a live Pulsar cluster from ZooKeeper to Oxia on this machine, and verify that nothing was lost.
 
-`python -m deploy.demos.metadata_store` (`make demo`) starts real servers and a worker, runs producers and consumers,
+`make demo` starts real servers and a worker, runs producers and consumers,
 migrates through the `temporal` CLI, checks the outcome, and leaves servers and worker running for a look around. The
 exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from deploy.demos.stage import Stage, run_demo, say, title
+from deploy.demos.stage import Stage, say, title
 from deploy.devstack.admin import Admin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Churn, Traffic
@@ -118,7 +117,3 @@ def _verify_churn(stage: Stage, admin: Admin, churn: Churn) -> None:
 
 def _numbers() -> Iterator[tuple[int, int, int]]:
     return ((t, n, i) for t in range(TENANTS) for n in range(NAMESPACES) for i in range(TOPICS))
-
-
-if __name__ == "__main__":
-    sys.exit(run_demo(demo, sys.argv[1:]))

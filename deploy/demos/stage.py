@@ -18,7 +18,6 @@ from urllib.parse import quote
 
 import httpx
 
-from cli.exit_codes import CommandFailed
 from cli.operations import against_temporal
 from cli.view import View, look
 from deploy.devstack import supervise
@@ -29,6 +28,7 @@ from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, PhaseEntry, Status
+from worker.exit_codes import CommandFailed
 from workflows.lifecycle.details import describe
 
 _ANSWER_LIMIT = 60.0
@@ -43,14 +43,9 @@ class DemoFailed(Exception):
     """The demonstration cannot go on; the message says why and where to look."""
 
 
-def run_demo(demo: Callable[[], int], arguments: list[str]) -> int:
-    """Run a demonstration, or with `down` end what one left running; returns the exit code."""
+def run_demo(demo: Callable[[], int]) -> int:
+    """Run a demonstration; returns the exit code."""
     try:
-        if arguments == ["down"]:
-            take_down()
-            return 0
-        if arguments:
-            raise DemoFailed("the only argument is `down`")
         return demo()
     except (DemoFailed, DevStackError, CommandFailed, httpx.HTTPError) as error:
         sys.stderr.write(f"demo: {error}\n(make demo-down ends what still runs)\n")

@@ -165,6 +165,17 @@ class BookieClusterInput(MigrationInput):
         """One switch for each cluster at a time: a second start is refused by the server."""
         return f"{KIND}/{self.cluster}"
 
+    @property
+    def target_name(self) -> str:
+        """The target's name in the registry."""
+        return self.target.name
+
+    @property
+    def summary(self) -> str:
+        """What moves from where to where, and how."""
+        dry_run = " (dry run)" if self.dry_run else ""
+        return f"{self.cluster}: {self.source.name} → {self.target.name}, {self.routing}{dry_run}"
+
     def ends(self, direction: Direction) -> Ends:
         """From where to where entries go."""
         back = direction is Direction.BACK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from enum import StrEnum
 
 from pydantic import Field
@@ -19,6 +20,21 @@ class MigrationInput(Frozen):
 
     cluster: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
     dry_run: bool = False
+
+    @property
+    @abstractmethod
+    def workflow_id(self) -> str:
+        """One id for what must be migrated only once at a time: the server refuses a second start."""
+
+    @property
+    @abstractmethod
+    def target_name(self) -> str:
+        """Value of the search attribute `MigrationTarget`."""
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """One line for the Web UI."""
 
 
 class SourceCleanup(StrEnum):

@@ -83,3 +83,13 @@ class MetadataStoreInput(MigrationInput):
     def workflow_id(self) -> str:
         """One migration for each cluster: a second start is refused by the server."""
         return f"{KIND}/{self.cluster}"
+
+    @property
+    def target_name(self) -> str:
+        """The target's address."""
+        return self.target
+
+    @property
+    def summary(self) -> str:
+        """What moves from where to where."""
+        return f"{self.cluster}: {self.source} → {self.target}{' (dry run)' if self.dry_run else ''}"

@@ -65,7 +65,7 @@ class Operator:
         kind = next(kind for kind in KINDS.values() if kind.input is type(input))
         handle = self.wait(
             self.client.start_workflow(
-                kind.workflow, input, id=kind.workflow_id(input), task_queue=TASK_QUEUE, result_type=Report
+                kind.workflow, input, id=input.workflow_id, task_queue=TASK_QUEUE, result_type=Report
             ),
             30,
         )

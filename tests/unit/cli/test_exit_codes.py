@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from cli import app as cli
-from cli.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
 from cli.options import read_settings
 from cli.view import code_of_report
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
+from worker.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
 from worker.logs import JsonLines, configure_logs
 from worker.registration import create_line
 
@@ -82,7 +82,7 @@ def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (["start", "metadata-store", "--cluster", "prod"], "error: the plan is wrong: source: Field required"),
+        (["start", "metadata-store", "--cluster", "prod"], "error: the input is wrong: source: Field required"),
         (["throttle", "metadata-store/prod", "-o", "json", "0"], "error: megabytes_per_second: "),
         (["window", "metadata-store/prod", "soon"], "error: 'soon' is no duration."),
         (["replay", "/no/such/history.json"], "error: [Errno 2]"),

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.exit_codes import CommandFailed, ExitCode
 from cli.inputs import field_help, input_json, parse_duration, read_input
 from cli.temporal_lines import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode
 from worker.catalog import KINDS
+from worker.exit_codes import CommandFailed, ExitCode
 
 SOURCE, TARGET = "zk:zk-1:2181,zk-2:2181/pulsar", "oxia://oxia:6648/default"
 REQUIRED = {"cluster": "prod", "source": SOURCE, "target": TARGET}

@@ -24,8 +24,7 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from cli.exit_codes import CommandFailed, ExitCode
-from cli.replay import replay
+from cli.commands.replay import replay
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
@@ -34,6 +33,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Undo
 from models.metadata_store.input import KIND, MetadataStoreInput
 from tests.support.stacks import MakeStack
+from worker.exit_codes import CommandFailed, ExitCode
 from worker.registration import register_search_attributes
 from workflows.lifecycle.migration import Migration
 

@@ -1,4 +1,4 @@
-"""`pulsar-migrate start KIND`: one command for each kind of migration, with one option for each field of its plan."""
+"""`pulsar-migrate start KIND`: one command for each kind of migration, with one option for each field of its input."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ import typer
 from pydantic.fields import FieldInfo
 from temporalio.client import Client
 
-from cli.exit_codes import ExitCode
+from cli.commands.status import watch
 from cli.inputs import field_help, is_model, read_input
 from cli.operations import against_temporal, start
 from cli.options import Form, Output, answer, hint, read_settings
-from cli.status import watch
 from cli.temporal_lines import start_line
 from worker.catalog import KINDS, Kind
+from worker.exit_codes import ExitCode
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Start a migration; its plan is checked first.")
-
-_INPUT = Annotated[str | None, typer.Option("--input", metavar="JSON|@FILE", help="The plan; options win over it.")]
+_INPUT = Annotated[str | None, typer.Option("--input", metavar="JSON|@FILE", help="The input; options win over it.")]
 _WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its end.")]
+
+
+def start_app() -> typer.Typer:
+    """The command `start`, with one command below it for each kind of migration."""
+    app = typer.Typer(
+        no_args_is_help=True, rich_markup_mode=None, help="Start a migration; its input is checked first."
+    )
+    for kind in KINDS.values():
+        app.command(kind.name)(_command(kind))
+    return app
 
 
 def _command(kind: Kind[Any]) -> Callable[..., None]:
@@ -59,7 +67,7 @@ def _start(kind: Kind[Any], input: Any, form: Form, *, wait: bool) -> None:
 
     async def work(client: Client) -> ExitCode:
         run_id = await start(client, kind, input, queue)
-        workflow_id = kind.workflow_id(input)
+        workflow_id = input.workflow_id
         started = {"workflow_id": workflow_id, "run_id": run_id}
         if not wait:
             line = f"started {workflow_id} (run {run_id}); see pulsar-migrate status {workflow_id} --watch"
@@ -68,7 +76,3 @@ def _start(kind: Kind[Any], input: Any, form: Form, *, wait: bool) -> None:
         return await watch(client, workflow_id, form)
 
     raise typer.Exit(against_temporal(work))
-
-
-for _kind in KINDS.values():
-    app.command(_kind.name)(_command(_kind))

@@ -1,21 +1,35 @@
-"""Saved histories against the workflows of this version."""
+"""`pulsar-migrate replay`: saved histories against the workflows of this version."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pydantic
+import typer
 from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
-from cli.exit_codes import CommandFailed, ExitCode
-from worker import catalog as migrations
+from cli.options import Form, Output, answer
+from worker import catalog
 from worker.connection import quiet_runtime
+from worker.exit_codes import CommandFailed, ExitCode
 
 _LONGEST = 500
+
+
+def replay_command(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Histories, as `history` saves them.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Replay saved histories with the code of this version: would it carry on those migrations?"""
+    results = replay(files)
+    told = [f"{file}: {fault or 'replays'}" for file, fault in results.items()]
+    answer(output, told, {str(file): {"replays": not fault, "fault": fault} for file, fault in results.items()})
+    raise typer.Exit(ExitCode.VERIFICATION if any(results.values()) else ExitCode.OK)
 
 
 def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> dict[Path, str]:
@@ -27,7 +41,7 @@ def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> di
         CommandFailed: a file cannot be read, or is no history.
     """
     histories = {file: _read(file) for file in files}
-    return asyncio.run(_replay(histories, list(workflows or migrations.workflows())))
+    return asyncio.run(_replay(histories, list(workflows or catalog.workflows())))
 
 
 async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type]) -> dict[Path, str]:

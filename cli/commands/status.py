@@ -1,0 +1,66 @@
+"""`pulsar-migrate status`: where a migration stands, once or until its end."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from temporalio.client import Client
+
+from cli.operations import against_temporal, follow
+from cli.options import Form, Output, WorkflowId, answer, hint
+from cli.rendering import ending, headline, lines, screen
+from cli.temporal_lines import query_line
+from cli.view import View, look
+from worker.exit_codes import ExitCode
+
+_EVERY = timedelta(seconds=2)
+
+
+def status_command(
+    workflow_id: WorkflowId,
+    watch_: Annotated[bool, typer.Option("--watch", help="Go on until the end; the exit code tells it.")] = False,  # noqa: FBT002
+    output: Output = Form.TEXT,
+) -> None:
+    """Say where a migration stands, what it waits for, and which verbs are legal now."""
+    hint(query_line(workflow_id))
+
+    async def work(client: Client) -> ExitCode:
+        if watch_:
+            return await watch(client, workflow_id, output)
+        view = await look(client, workflow_id)
+        if output is Form.TEXT and sys.stdout.isatty():
+            Console().print(screen(view))
+        else:
+            answer(output, lines(view), view)
+        return ExitCode.UNREACHABLE if view.silence and not view.ended else ExitCode.OK
+
+    raise typer.Exit(against_temporal(work))
+
+
+async def watch(client: Client, workflow_id: str, form: Form) -> ExitCode:
+    """Follow a migration to its end and return the exit code that stands for it.
+
+    A terminal shows one screen that changes; a pipe gets a line for each change, and the report at the end.
+    """
+    terminal = form is Form.TEXT and sys.stdout.isatty()
+    last = ""
+    with Live(auto_refresh=False) if terminal else nullcontext() as live:
+
+        def show(view: View) -> None:
+            nonlocal last
+            if live is not None:
+                live.update(screen(view), refresh=True)
+            elif (line := headline(view)) != last:
+                last = line
+                print(line if form is Form.TEXT else view.model_dump_json(), flush=True)
+
+        end = await follow(client, workflow_id, show, _EVERY, hint)
+    if form is Form.TEXT and not terminal:
+        print(*ending(end), sep="\n", flush=True)
+    return end.code

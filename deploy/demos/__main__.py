@@ -1,0 +1,30 @@
+"""Run the demonstration of one migration: `python -m deploy.demos NAME`, or end what one left running with `down`."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from deploy.demos.stage import run_demo, take_down
+from worker.catalog import KINDS
+
+_DEMOS = {kind.package.replace("_", "-"): kind.demo for kind in KINDS.values()}
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for; returns the exit code."""
+    if arguments == ["down"]:
+        return run_demo(_end)
+    if len(arguments) != 1 or arguments[0] not in _DEMOS:
+        sys.stderr.write(f"usage: python -m deploy.demos {' | '.join([*_DEMOS, 'down'])}\n")
+        return 2
+    return run_demo(import_module(_DEMOS[arguments[0]]).demo)
+
+
+def _end() -> int:
+    take_down()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
