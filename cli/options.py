@@ -50,7 +50,11 @@ def read_settings() -> Settings:
     try:
         return Settings()
     except pydantic.ValidationError as error:
-        fault = error.errors(include_url=False)[0]
+        fault = error.errors(include_url=False, include_input=False)[0]
+        if not fault["loc"]:
+            # Settings that do not agree with each other.
+            cause = f"PULSAR_MIGRATE_*: {fault['msg'].removeprefix('Value error, ')}."
+            raise CommandFailed(ExitCode.USAGE, cause, "correct these settings") from error
         name = f"PULSAR_MIGRATE_{'_'.join(map(str, fault['loc'])).upper()}"
         raise CommandFailed(ExitCode.USAGE, f"{name}: {fault['msg']}.", f"correct {name}") from error
     except ValueError as error:

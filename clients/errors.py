@@ -3,6 +3,7 @@
 StoreError
 ├── StoreUnreachable     no connection, connection lost, or no answer in time; worth a retry
 ├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
+├── StoreNotFound        what was asked for is not there
 ├── StoreDenied          the store refuses the credentials, or a node's ACL does
 ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
 ├── RecordNotWritable    a record cannot be represented in the target; names path and cause
@@ -24,6 +25,10 @@ class StoreUnreachable(StoreError):
 
 class StoreConflict(StoreError):
     """The state was not the expected one: version, existence or owner."""
+
+
+class StoreNotFound(StoreError):
+    """What was asked for is not there."""
 
 
 class StoreDenied(StoreError):

@@ -15,7 +15,7 @@ from functools import partial
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
-from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
+from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
 from activities.lifecycle.registrations import brokers
@@ -23,6 +23,7 @@ from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_schema
+from clients.pulsar.names import cursor_name
 from clients.pulsar.references import Reference, ReferenceKind
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction
@@ -235,7 +236,7 @@ def _stamp(value: bytes, homes: dict[str, set[int]]) -> bytes | None:
 
 def _all_brokers(task: BookieClusterTask) -> PluginAdmin:
     with task.broker_store() as store:
-        return PluginAdmin(task.runtime.settings, brokers(store))
+        return PluginAdmin(task.runtime.admin, brokers(store))
 
 
 def _named(position: Reference) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 
-import httpx
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.runner import ActivityContext
+from clients.errors import StoreError
+from clients.pulsar.admin.access import AdminAccess, token_auth
+from clients.pulsar.admin.http import HttpSession
 from models.bookie_cluster.input import BrokerControl
 from models.lifecycle.failures import FailureKind
 from models.settings import Settings
@@ -81,16 +83,15 @@ class BrokerController:
 
     def _post(self, action: str, bookkeeper_uri: str) -> None:
         settings = self._settings
-        token = settings.broker_webhook_token
+        access = AdminAccess(
+            timeout=settings.broker_command_timeout.total_seconds(),
+            auth=token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file),
+        )
         body = {"action": action, "cluster": self._cluster, "bookkeeperMetadataServiceUri": bookkeeper_uri}
         try:
-            httpx.post(
-                settings.broker_webhook,
-                json=body,
-                headers={"Authorization": f"Bearer {token}"} if token else {},
-                timeout=settings.broker_command_timeout.total_seconds(),
-            ).raise_for_status()
-        except httpx.HTTPError as error:
+            with HttpSession(access) as session:
+                session.request("POST", settings.broker_webhook, json=body)
+        except StoreError as error:
             raise _failed(f"the webhook that {action}s brokers failed: {error}") from error
 
 

@@ -43,7 +43,7 @@ def start(task: BookieClusterTask, context: ActivityContext) -> BrokersOn:
     controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
     controller.ask("start", target.metadataServiceUri, context)
     since: datetime | None = None
-    with task.broker_store() as store, BrokerView(task.runtime.settings) as view:
+    with task.broker_store() as store, BrokerView(task.runtime.admin) as view:
         while True:
             running = brokers(store)
             since = since or (datetime.now(UTC) if running else None)

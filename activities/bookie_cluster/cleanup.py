@@ -126,7 +126,7 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
 
 def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
     """Each registered broker, with the bookie cluster that it uses."""
-    with task.broker_store() as store, BrokerView(task.runtime.settings) as view:
+    with task.broker_store() as store, BrokerView(task.runtime.admin) as view:
         return [(broker.name, view.bookie_cluster(broker)) for broker in brokers(store)]
 
 

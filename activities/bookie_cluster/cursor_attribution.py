@@ -7,21 +7,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import httpx
-
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.plugin_admin import CursorName, PluginAdmin
+from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreDenied, StoreUnreachable
+from clients.pulsar.admin.errors import AdminError, AdminUnreachable
 from clients.pulsar.attribution import attribution
 from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.pulsar.names import CursorName
 from clients.store import StoreReader, Unreadable
 from clients.zookeeper.coordination import Coordination
 
 _ASKS, _PAUSE = 3, 0.5
 _PART = 512
-_SAID = 200
 
 
 class Move(NamedTuple):
@@ -67,7 +66,7 @@ def promote_cursors(
         return moved
     parallelism = task.input.migration_concurrency
     with (
-        PluginAdmin(task.runtime.settings, brokers(store), parallelism) as admin,
+        PluginAdmin(task.runtime.admin, brokers(store), parallelism) as admin,
         task.zookeeper() as zookeeper,
         ThreadPoolExecutor(parallelism) as pool,
     ):
@@ -87,7 +86,7 @@ class _Owners:
         self._admin = admin
         self._control = context
         self._target = target
-        self._known: dict[str, str] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
 
     def ask(self, move: Move) -> str:
         """Ask for one cursor; returns what its owner answered, in words."""
@@ -96,17 +95,17 @@ class _Owners:
             self._control.pause(_PAUSE if again else 0)
             try:
                 owner = self._owner(move.name, fresh=again > 0)
-                answer = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
-            except (httpx.HTTPError, StoreUnreachable) as error:
+                status = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
+                return f"{owner[0]} answered {status}"
+            except (AdminUnreachable, StoreUnreachable) as error:
+                # The topic may be on its way to another owner.
                 said = f"its owner could not be asked ({error})"
-                continue
-            said = f"{owner} answered {answer.status_code} {answer.text.strip()[:_SAID]}".rstrip()
-            if not answer.is_server_error and not answer.is_redirect:
-                break  # else the topic may be on its way to another owner
+            except AdminError as error:
+                return str(error)
         return said
 
-    def _owner(self, name: CursorName, *, fresh: bool) -> str:
-        topic = name.full_topic
+    def _owner(self, name: CursorName, *, fresh: bool) -> tuple[str, ...]:
+        topic = str(name.topic)
         if fresh or topic not in self._known:
             self._known[topic] = self._admin.owner(name)
         return self._known[topic]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import httpx
-
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers
+from clients.errors import StoreError
 from models.bookie_cluster.input import Routing
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
@@ -44,7 +43,7 @@ def check_brokers(
     if not running:
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")
     versions: dict[str, str | None] = {}
-    with BrokerView(task.runtime.settings) as view:
+    with BrokerView(task.runtime.admin) as view:
         for broker in running:
             versions[broker.name] = view.version(broker)
             _check_settings(task, view, broker, findings, bookies, committed=committed)
@@ -69,8 +68,8 @@ def _check_settings(
         findings.block(
             "BROKERS_UNKNOWN",
             f"{broker.name}: {seen.why}, so that nothing can prove which bookie cluster it uses",
-            "let the worker reach its admin interface, with PULSAR_MIGRATE_ADMIN_TOKEN of a superuser if it asks for "
-            "one; a broker that was killed vanishes when its session has expired",
+            "let the worker reach its admin interface, with credentials of a superuser if it asks for them, and trust "
+            "its certificate (PULSAR_MIGRATE_ADMIN_*); a broker that was killed vanishes when its session has expired",
         )
         return
     allowed = (source, task.input.target) if committed else (source,)
@@ -82,7 +81,7 @@ def _check_settings(
         )
     try:
         settings = view.configuration(broker)
-    except (httpx.HTTPError, ValueError) as error:
+    except StoreError as error:
         findings.warn(f"{broker.name}: its configuration could not be read again ({error})")
         return
     if str(settings.get("autoSkipNonRecoverableData", "")).lower() == "true":

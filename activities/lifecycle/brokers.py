@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from types import TracebackType
 from typing import NamedTuple, Self
 
-import httpx
-
 from activities.lifecycle.registrations import Service
+from clients.errors import StoreError, StoreProtocolError
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.http import HttpSession
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
-from models.settings import Settings
 from models.store_url import StoreUrl, parse_store_url
 
 _DERIVED = "metadata-store:"
-PLUGIN = "/admin/v2/bookie-clusters"
-"""The plugin's part of the admin interface (PIP-477, "REST API")."""
-
-_PLUGIN_STATUS = f"{PLUGIN}/status"
 
 
 class SeenCluster(NamedTuple):
@@ -29,14 +26,17 @@ class SeenCluster(NamedTuple):
 
 
 class BrokerView:
-    """Asks brokers' admin interfaces; a context manager.
+    """Asks each broker at the address that it has registered; a context manager.
 
     Args:
-        settings: token and timeout.
+        access: how admin interfaces are talked to.
+
+    Raises:
+        StoreDenied: a file of the TLS settings cannot be used.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._http = admin_client(settings)
+    def __init__(self, access: AdminAccess) -> None:
+        self._session = HttpSession(access)
 
     def __enter__(self) -> Self:
         return self
@@ -44,13 +44,13 @@ class BrokerView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._http.close()
+        self._session.close()
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
         """The bookie cluster that a broker was configured with."""
         try:
             uri = _bookkeeper_uri(self.configuration(broker))
-        except (httpx.HTTPError, ValueError, KeyError) as error:
+        except (StoreError, ValueError) as error:
             return SeenCluster(None, "", f"its configuration could not be read ({error})")
         return SeenCluster(uri.url, uri.text, "")
 
@@ -58,80 +58,54 @@ class BrokerView:
         """The metadata store that a broker was configured with.
 
         Raises:
-            httpx.HTTPError: the broker does not answer.
-            ValueError: its answer is no configuration, or names no store that is known.
-            KeyError: it names none.
+            StoreError: the broker does not answer, or not with a configuration that names one.
+            ValueError: it names no store that is known.
         """
-        return parse_store_url(str(self.configuration(broker)["metadataStoreUrl"]))
+        return parse_store_url(_metadata_url(self.configuration(broker)))
 
     def configuration(self, broker: Service) -> dict[str, str]:
         """A broker's configuration, by its names in `broker.conf`.
 
         Raises:
-            httpx.HTTPError: the broker does not answer.
-            ValueError: its answer is no configuration.
+            StoreError: the broker does not answer, or not with a configuration.
         """
-        return self._get(broker, "configuration/runtime").json()
+        return self._admin(broker).brokers.runtime_configuration()
 
     def version(self, broker: Service) -> str | None:
         """A broker's version; None if it could not be read."""
         try:
-            return self._get(broker, "version").text.strip()
-        except (httpx.HTTPError, ValueError):
+            return self._admin(broker).brokers.version()
+        except StoreError:
             return None
 
     def health(self, broker: Service) -> str:
         """Have a broker write a message to a topic of its own and read it back; empty if it could, else why not."""
         try:
-            self._get(broker, "health?topicVersion=V2")
-        except (httpx.HTTPError, ValueError) as error:
+            self._admin(broker).brokers.check_health()
+        except StoreError as error:
             return f"its health check failed ({error})"
         return ""
 
     def lacks_plugin(self, broker: Service) -> str:
         """Why a broker seems to lack the plugin of PIP-477 ("REST API"); empty if it has it."""
         try:
-            self._http.get(f"{admin_url(broker)}{_PLUGIN_STATUS}").raise_for_status()
-        except (httpx.HTTPError, ValueError) as error:
-            return f"{_PLUGIN_STATUS} failed ({error})"
+            self._admin(broker).bookie_clusters.check()
+        except StoreError as error:
+            return f"its plugin does not answer ({error})"
         return ""
 
-    def _get(self, broker: Service, what: str) -> httpx.Response:
-        return self._http.get(f"{admin_url(broker)}/admin/v2/brokers/{what}").raise_for_status()
-
-
-def admin_client(settings: Settings, *, connections: int = 1) -> httpx.Client:
-    """A client of brokers' admin interfaces, with token and timeout of the settings.
-
-    It follows no redirects: httpx would leave the token out.
-
-    Args:
-        settings: of the worker.
-        connections: how many questions may be asked at once.
-    """
-    token = settings.admin_token
-    return httpx.Client(
-        timeout=settings.admin_timeout.total_seconds(),
-        headers={"Authorization": f"Bearer {token}"} if token else {},
-        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        trust_env=False,
-    )
-
-
-def admin_url(broker: Service) -> str:
-    """Address of a broker's admin interface, as it registered it.
-
-    Raises:
-        ValueError: its registration has none.
-    """
-    registration = json.loads(broker.data)
-    address = registration.get("webServiceUrl") or registration.get("webServiceUrlTls")
-    if not address:
-        raise ValueError(f"{broker.name} registered no web address")
-    return str(address)
+    def _admin(self, broker: Service) -> PulsarAdmin:
+        return PulsarAdmin(self._session, registered_urls(broker.data, self._session.access))
 
 
 def _bookkeeper_uri(configuration: dict[str, str]) -> LedgerStoreUri:
     """As brokers resolve it: without a setting of its own, ledgers lie in the brokers' metadata store."""
     uri = configuration.get("bookkeeperMetadataServiceUri")
-    return parse_ledger_store_uri(uri or f"{_DERIVED}{configuration['metadataStoreUrl']}")
+    return parse_ledger_store_uri(uri or f"{_DERIVED}{_metadata_url(configuration)}")
+
+
+def _metadata_url(configuration: dict[str, str]) -> str:
+    try:
+        return configuration["metadataStoreUrl"]
+    except KeyError:
+        raise StoreProtocolError("the broker's configuration has no metadataStoreUrl") from None

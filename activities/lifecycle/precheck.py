@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
+from clients.errors import (
+    StoreConflict,
+    StoreDenied,
+    StoreError,
+    StoreNotFound,
+    StoreProtocolError,
+    StoreUnsupported,
+)
 from models.lifecycle.failures import Blocker
 
 _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
     StoreUnsupported: ("UNSUPPORTED", "do what the cause says, and start again"),
     StoreConflict: ("CONFLICT", "do what the cause says, and start again"),
+    StoreNotFound: ("CONFLICT", "do what the cause says, and start again"),
     StoreProtocolError: ("UNREADABLE", "check the address and the path; restore or delete the node that is named"),
 }
 _UNREACHABLE = ("UNREACHABLE", "check the address, the network and the server's log")
@@ -41,7 +49,7 @@ class Findings:
         try:
             check()
         except StoreError as error:
-            code, cure = _CODES.get(type(error), _UNREACHABLE)
+            code, cure = next((_CODES[one] for one in type(error).__mro__ if one in _CODES), _UNREACHABLE)
             self.block(code, f"{what} cannot be used: {error}", cure)
             return False
         return True

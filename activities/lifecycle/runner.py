@@ -27,6 +27,7 @@ _FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
     errors.StoreUnreachable: (FailureKind.UNREACHABLE, True),
     errors.StoreProtocolError: (FailureKind.UNREACHABLE, True),
     errors.StoreConflict: (FailureKind.CONFLICT, False),
+    errors.StoreNotFound: (FailureKind.CONFLICT, False),
     errors.StoreDenied: (FailureKind.DENIED, False),
     errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
     errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
@@ -154,7 +155,7 @@ async def run_activity(
     try:
         result = task.result()
     except errors.StoreError as error:
-        kind, again = _FAILURES[type(error)]
+        kind, again = next(_FAILURES[one] for one in type(error).__mro__ if one in _FAILURES)
         if again:
             await notes.tell_trouble(context.note, str(error))
         raise ApplicationError(str(error), type=kind, non_retryable=not again) from error

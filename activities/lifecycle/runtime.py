@@ -8,6 +8,7 @@ from temporalio.client import Client
 
 from clients.bookkeeper.transport import BookieTls
 from clients.equivalence import is_coordination
+from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access
 from clients.zookeeper.watch import ChangeFeed
 from models.settings import Settings
@@ -67,6 +68,7 @@ class Runtime:
         self.settings = settings
         self.client = client
         self.queue = queue
+        self.admin = AdminAccess.from_settings(settings)
         self.access = Access(settings.zookeeper_credentials, settings.store_timeout.total_seconds())
         self.engine = SparkEngine(
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf

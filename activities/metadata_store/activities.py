@@ -113,7 +113,7 @@ class MetadataStoreActivities:
     async def take_census(self, execution: Execution[MetadataStoreInput]) -> Census:
         """Say who still uses the source."""
         runtime = self._runtime
-        return await self._run(execution, lambda task, _: census(task.input, runtime.access, runtime.settings))
+        return await self._run(execution, lambda task, _: census(task.input, runtime.access, runtime.admin))
 
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, execution: Execution[MetadataStoreInput]) -> int:

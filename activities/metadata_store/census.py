@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 
-import httpx
-
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.registrations import brokers, registered
 from clients.errors import StoreError
+from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import Coordination, four_letter
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
-from models.settings import Settings
 from models.store_url import StoreUrl
 
 
-def census(input: MetadataStoreInput, access: Access, settings: Settings) -> Census:
+def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Census:
     """Which services still use the source, by their sessions there and by the brokers' own configuration."""
     services: dict[str, str] = {}
     unknown: list[str] = []
@@ -29,11 +27,11 @@ def census(input: MetadataStoreInput, access: Access, settings: Settings) -> Cen
     finally:
         source.close()
         target.close()
-    with BrokerView(settings) as view:
+    with BrokerView(admin) as view:
         for broker in running:
             try:
                 configured = view.metadata_store(broker)
-            except (httpx.HTTPError, ValueError, KeyError) as error:
+            except (StoreError, ValueError) as error:
                 unknown.append(f"{broker.name}: its configuration could not be read ({error})")
                 continue
             if configured.overlaps(input.source_url):

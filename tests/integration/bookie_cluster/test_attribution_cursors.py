@@ -14,13 +14,14 @@ from urllib.parse import quote
 import pytest
 
 from activities.bookie_cluster.attribution import close_client, set_read_mode
-from activities.bookie_cluster.plugin_admin import PluginAdmin, cursor_name
+from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
 from clients.pulsar.attribution import attribution, restamp_cursor
 from clients.pulsar.fields import bytes_field, split
 from clients.pulsar.formats_pb2 import KeyValue
 from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.pulsar.names import cursor_name
 from deploy.devstack.admin import topic_url
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import quiet_client
@@ -135,7 +136,7 @@ def test_names_are_those_of_clients() -> None:
     """Names of nodes are decoded as brokers encode them, and what is no cursor of a topic has no name."""
     name = cursor_name(path_of(ODD))
     assert name is not None
-    assert (name.full_topic, name.cursor) == (topic_url(ODD), ODD_CURSOR)
+    assert (str(name.topic), name.cursor) == (topic_url(ODD), ODD_CURSOR)
     assert cursor_name("/managed-ledgers/public/default/persistent/topic") is None
 
 
@@ -245,14 +246,14 @@ def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> N
 
 def test_brokers_without_the_plugin_are_told_apart(place: Place) -> None:
     """A real broker of today does not know the requests, which is said with the cure; and without brokers nobody is."""
-    settings = place.steps.runtime.settings
+    access = place.steps.runtime.admin
     real = Service("broker today", 1, f'{{"webServiceUrl": "{place.stack.admin_urls[0]}"}}'.encode())
     with (
-        PluginAdmin(settings, [real]) as admin,
+        PluginAdmin(access, [real]) as admin,
         pytest.raises(StoreUnsupported, match="install the plugin of PIP-477 on it, or use routing `restart`"),
     ):
         admin.set_read_mode(ReadMode.DUAL_READ)
     with pytest.raises(StoreUnreachable, match="no broker is registered"):
-        PluginAdmin(settings, [])
+        PluginAdmin(access, [])
     with place.steps.task(place.input).broker_store() as store:
         assert len(brokers(store)) == 2

@@ -1,0 +1,96 @@
+"""How admin interfaces are talked to: timeout, TLS and credentials, from a worker's settings."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from pydantic import SecretStr
+
+from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
+from models.settings import Settings
+
+
+class AdminTls(NamedTuple):
+    """How TLS is done.
+
+    Attributes:
+        ca_file: PEM file of the authorities that sign the servers' certificates; None for the system's own.
+        cert_file: PEM file of our own certificate, where servers ask for one.
+        key_file: PEM file of its key; None if `cert_file` has it.
+        verify_hostname: whether a server's certificate has to name the host that it is reached by.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """What the `ssl` module needs; files are read now, so that renewed ones count.
+
+        Raises:
+            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
+        """
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = self.verify_hostname
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+@dataclass(frozen=True)
+class AdminAccess:
+    """How admin interfaces are talked to; one for a process, so that its sessions share tokens.
+
+    Attributes:
+        timeout: longest wait for a connection, and for each part of an answer, in seconds.
+        auth: credentials; None for none.
+        tls: how TLS is done.
+    """
+
+    timeout: float = 5.0
+    auth: httpx.Auth | None = None
+    tls: AdminTls = field(default_factory=AdminTls)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS must not be given up where it is offered: secrets would be sent, or trust was configured."""
+        return self.auth is not None or self.tls.ca_file is not None or self.tls.cert_file is not None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> AdminAccess:
+        """As a worker's settings say."""
+        tls = AdminTls(
+            ca_file=settings.admin_tls_ca or None,
+            cert_file=settings.admin_tls_certificate or None,
+            key_file=settings.admin_tls_key or None,
+            verify_hostname=settings.admin_tls_verify_hostname,
+        )
+        return cls(timeout=settings.admin_timeout.total_seconds(), auth=_auth(settings), tls=tls)
+
+
+def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
+    """Credentials of a token that is given itself or as a file; None where neither is."""
+    if file:
+        return TokenFile(Path(file))
+    return Token(token) if token.get_secret_value() else None
+
+
+def _auth(settings: Settings) -> httpx.Auth | None:
+    if settings.admin_oauth2_key_file:
+        return ClientCredentials(
+            OAuth2(
+                key_file=Path(settings.admin_oauth2_key_file.removeprefix("file://")),
+                issuer_url=settings.admin_oauth2_issuer_url,
+                token_url=settings.admin_oauth2_token_url,
+                audience=settings.admin_oauth2_audience,
+                scope=settings.admin_oauth2_scope,
+                ca_file=settings.admin_oauth2_tls_ca or None,
+                timeout=settings.admin_timeout.total_seconds(),
+            )
+        )
+    return token_auth(settings.admin_token, settings.admin_token_file)

@@ -1,0 +1,22 @@
+"""What the answers of the admin interface have in common."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic.alias_generators import to_camel
+
+NAMES = TypeAdapter(list[str])
+STRINGS = TypeAdapter(dict[str, str])
+OBJECT = TypeAdapter(dict[str, Any])
+
+
+class Answer(BaseModel):
+    """A part of an answer: fields that other releases add are left out, and names are those of Java."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    def body(self) -> dict[str, Any]:
+        """The same as a request's body; what is None is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,0 +1,230 @@
+"""Credentials of HTTP requests: tokens, from a file too, and OAuth2 client credentials."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_of, refusal, where
+
+_METADATA = "/.well-known/openid-configuration"
+# A token is renewed this long before it expires, or after nine tenths of its life where it lives shortly.
+_MARGIN = 60.0
+_PART = 0.9
+_UNAUTHORIZED = 401
+
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+AuthFlow = Generator[httpx.Request, httpx.Response, None]
+
+
+class Token(httpx.Auth):
+    """A bearer token that does not change."""
+
+    def __init__(self, token: SecretStr) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> AuthFlow:
+        """Add the token."""
+        _authorize(request, self._token.get_secret_value())
+        yield request
+
+
+class TokenFile(httpx.Auth):
+    """A bearer token in a file, which is read again when the file changes and when a server refuses the token.
+
+    Raises:
+        AdminDenied: the file cannot be read, or is empty; raised by each request.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: tuple[tuple[int, int, int], str] | None = None
+
+    def auth_flow(self, request: httpx.Request) -> AuthFlow:
+        """Add the token; with 401, look whether the file has another one by now."""
+        token = self._read(request)
+        _authorize(request, token)
+        answer = yield request
+        if answer.status_code == _UNAUTHORIZED:
+            self._known = None
+            fresh = self._read(request)
+            if fresh != token:
+                _authorize(request, fresh)
+                yield request
+
+    def _read(self, request: httpx.Request) -> str:
+        try:
+            stat = self._path.stat()
+            # Kubernetes replaces the file, so that its inode changes too.
+            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if self._known is None or self._known[0] != seen:
+                self._known = (seen, self._path.read_text().strip())
+        except (OSError, ValueError) as error:
+            raise AdminDenied(f"the token file {self._path} cannot be read ({error})", **where(request)) from error
+        if not self._known[1]:
+            raise AdminDenied(f"the token file {self._path} is empty", **where(request))
+        return self._known[1]
+
+
+class OAuth2(NamedTuple):
+    """Where a token is got for client credentials; either `issuer_url` or `token_url` is given.
+
+    Attributes:
+        key_file: JSON with `client_id` and `client_secret`, as Pulsar's own clients take it (`type`, `issuer_url` and
+            others may be there); read again for each token.
+        issuer_url: whose metadata (`/.well-known/openid-configuration`) names the token endpoint.
+        token_url: the token endpoint itself.
+        audience: who the token is for; empty to leave it out.
+        scope: what it is for, names with spaces between them; empty to leave it out.
+        ca_file: PEM file of the authorities that sign the endpoint's certificate; None for the system's own.
+        timeout: longest wait for an answer, in seconds.
+    """
+
+    key_file: Path
+    issuer_url: str = ""
+    token_url: str = ""
+    audience: str = ""
+    scope: str = ""
+    ca_file: str | None = None
+    timeout: float = 5.0
+
+
+class _Key(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    client_id: str
+    client_secret: SecretStr
+
+
+class _Metadata(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    token_endpoint: str
+
+
+class _Grant(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    access_token: SecretStr = Field(min_length=1)
+    expires_in: float | None = None
+
+
+class ClientCredentials(httpx.Auth):
+    """Tokens for client credentials (RFC 6749, section 4.4), kept until shortly before they expire.
+
+    May be used by many threads and many sessions at once, which then share a token.
+
+    Args:
+        options: where tokens are got.
+        clock: seconds, for the tokens' lives.
+        transport: stands for the network.
+
+    Raises:
+        AdminDenied: the key file cannot be read, or the endpoint refuses it; raised by each request, as all others.
+        AdminUnreachable: the endpoint does not answer.
+        AdminProtocolError: it answers with something else than a token.
+    """
+
+    def __init__(
+        self,
+        options: OAuth2,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = 0.0
+
+    def auth_flow(self, request: httpx.Request) -> AuthFlow:
+        """Add the token; with 401, get another one and ask once more."""
+        token = self._get(request, refused="")
+        _authorize(request, token)
+        answer = yield request
+        if answer.status_code == _UNAUTHORIZED:
+            _authorize(request, self._get(request, refused=token))
+            yield request
+
+    def _get(self, request: httpx.Request, refused: str) -> str:
+        # One thread asks the endpoint, and the others wait for what it gets.
+        with self._lock:
+            if not self._token or self._token == refused or self._clock() >= self._renew_at:
+                asked = self._clock()
+                grant = self._ask(request)
+                life = grant.expires_in
+                self._token = grant.access_token.get_secret_value()
+                self._renew_at = asked + max(life - _MARGIN, life * _PART) if life is not None else float("inf")
+            return self._token
+
+    def _ask(self, request: httpx.Request) -> _Grant:
+        options = self._options
+        key = self._key(request)
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": key.client_id,
+            "client_secret": key.client_secret.get_secret_value(),
+        }
+        form |= {name: value for name in ("audience", "scope") if (value := getattr(options, name))}
+        with self._client(request) as http:
+            url = options.token_url or self._endpoint(http)
+            answer = _send(http, http.build_request("POST", url, data=form))
+            if answer.is_client_error:
+                raise AdminDenied(reason_of(answer), **where(answer.request), status=answer.status_code)
+            return _parse(answer, _Grant)
+
+    def _endpoint(self, http: httpx.Client) -> str:
+        url = f"{self._options.issuer_url.rstrip('/')}{_METADATA}"
+        return _parse(_send(http, http.build_request("GET", url)), _Metadata).token_endpoint
+
+    def _client(self, request: httpx.Request) -> httpx.Client:
+        try:
+            context = ssl.create_default_context(cafile=self._options.ca_file)
+        except OSError as error:
+            reason = f"the file of authorities {self._options.ca_file} cannot be used ({error})"
+            raise AdminDenied(reason, **where(request)) from error
+        timeout, transport = self._options.timeout, self._transport
+        return httpx.Client(timeout=timeout, verify=context, transport=transport, trust_env=False)
+
+    def _key(self, request: httpx.Request) -> _Key:
+        path = self._options.key_file
+        try:
+            return _Key.model_validate(json.loads(path.read_text()))
+        except ValidationError as error:
+            # Its own text would show the secret.
+            wrong = ", ".join(str(part) for one in error.errors() for part in one["loc"])
+            raise AdminDenied(f"the key file {path} lacks: {wrong or 'an object'}", **where(request)) from None
+        except (OSError, ValueError) as error:
+            said = error.strerror if isinstance(error, OSError) else "it is no JSON"
+            raise AdminDenied(f"the key file {path} cannot be read ({said})", **where(request)) from None
+
+
+def _authorize(request: httpx.Request, token: str) -> None:
+    request.headers["Authorization"] = f"Bearer {token}"
+
+
+def _send(http: httpx.Client, request: httpx.Request) -> httpx.Response:
+    try:
+        return http.send(request)
+    except httpx.HTTPError as error:
+        raise no_answer(request, error) from error
+
+
+def _parse(answer: httpx.Response, kind: type[AnswerT]) -> AnswerT:
+    if not answer.is_success:
+        raise refusal(answer)
+    try:
+        return kind.model_validate_json(answer.content)
+    except ValidationError:
+        # The text itself might hold a token.
+        raise misfit(answer, "this is no answer of an OAuth2 server") from None

@@ -1,0 +1,113 @@
+"""Brokers: which there are, what they run on, and their dynamic configuration."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
+from clients.pulsar.admin.errors import AdminProtocolError
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint
+from clients.pulsar.names import encoded
+
+
+class LeaderBroker(Answer):
+    """The broker that decides for all, on load for example.
+
+    Attributes:
+        broker_id: `host:port`.
+        service_url: its admin interface.
+    """
+
+    broker_id: str
+    service_url: str
+
+
+_LEADER = TypeAdapter(LeaderBroker)
+
+
+class BrokersReader:
+    """What brokers say of themselves; one broker only if the endpoint has one address only."""
+
+    def __init__(self, endpoint: ReadEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def names(self, cluster: str) -> list[str]:
+        """The active brokers of a cluster, `host:port` of each."""
+        return self._endpoint.get_as(NAMES, f"/brokers/{encoded(cluster)}")
+
+    def leader(self) -> LeaderBroker:
+        """The broker that decides for all."""
+        return self._endpoint.get_as(_LEADER, "/brokers/leaderBroker")
+
+    def version(self) -> str:
+        """The version of Pulsar, for example `5.0.0-M1`."""
+        return self._endpoint.get("/brokers/version").text.strip()
+
+    def runtime_configuration(self) -> dict[str, str]:
+        """A broker's whole configuration, by the names in `broker.conf`."""
+        return self._endpoint.get_as(STRINGS, "/brokers/configuration/runtime")
+
+    def dynamic_names(self) -> list[str]:
+        """Names of the settings that can be changed while brokers run."""
+        return self._endpoint.get_as(NAMES, "/brokers/configuration")
+
+    def dynamic_values(self) -> dict[str, str]:
+        """Those of them that were changed, for all brokers of the cluster."""
+        return self._endpoint.get_as(STRINGS, "/brokers/configuration/values")
+
+
+class Brokers(BrokersReader):
+    """Brokers, and what changes them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._calls = endpoint
+
+    def check_health(self) -> None:
+        """Have a broker write a message to a topic of its own and read it back; that is no reading.
+
+        Raises:
+            AdminServerError: it could not.
+        """
+        self._calls.get("/brokers/health", {"topicVersion": "V2"})
+
+    def set_dynamic(self, name: str, value: str) -> None:
+        """Change a setting of all brokers of the cluster, now and after restarts."""
+        self._calls.post(f"/brokers/configuration/{encoded(name)}/{encoded(value)}")
+
+    def remove_dynamic(self, name: str) -> None:
+        """Let brokers go back to what their `broker.conf` says, after a restart."""
+        self._calls.delete(f"/brokers/configuration/{encoded(name)}")
+
+
+def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
+    """Addresses of the admin interface of a broker, from its registration or from the answer of a lookup.
+
+    HTTPS comes first where the broker offers it. Its plain address follows for the case that the certificate is not
+    trusted, but only where no secret would be sent and no trust was configured.
+
+    Args:
+        data: JSON with `webServiceUrl` and `webServiceUrlTls`, or with `httpUrl` and `httpUrlTls`.
+        access: tells whether there are secrets.
+
+    Returns:
+        At least one address.
+
+    Raises:
+        AdminProtocolError: it has none.
+    """
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    secure = fields.get("webServiceUrlTls") or fields.get("httpUrlTls")
+    plain = fields.get("webServiceUrl") or fields.get("httpUrl")
+    urls = [str(url) for url in (secure, plain if not (secure and access.guarded) else None) if url]
+    if not urls:
+        raise AdminProtocolError("the broker has registered no web address", method="GET", url="")
+    return urls

@@ -1,0 +1,112 @@
+"""Clusters, as a cluster knows itself and others, and the flag that moves one's clients to another (PIP-188)."""
+
+from __future__ import annotations
+
+from pydantic import TypeAdapter
+
+from clients.pulsar.admin.answers import NAMES, Answer
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint
+from clients.pulsar.names import encoded
+
+
+class ClusterUrls(Answer):
+    """Where a cluster is reached; at least one address of each pair is given.
+
+    Attributes:
+        service_url: admin interface, `http://…`.
+        service_url_tls: the same by HTTPS.
+        broker_service_url: `pulsar://…`.
+        broker_service_url_tls: the same with TLS, `pulsar+ssl://…`.
+    """
+
+    service_url: str | None = None
+    service_url_tls: str | None = None
+    broker_service_url: str | None = None
+    broker_service_url_tls: str | None = None
+
+
+class ClusterMigration(Answer):
+    """Whether a cluster's clients are sent to another one.
+
+    Attributes:
+        migrated: they are.
+        migrated_cluster_url: where to; None or empty if that was not stored.
+    """
+
+    migrated: bool
+    migrated_cluster_url: ClusterUrls | None = None
+
+
+_URLS = TypeAdapter(ClusterUrls)
+_MIGRATION = TypeAdapter(ClusterMigration)
+
+
+class ClustersReader:
+    """The clusters that a cluster knows."""
+
+    def __init__(self, endpoint: ReadEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def names(self) -> list[str]:
+        """All of them, the own one included; `global` may be among them."""
+        return self._endpoint.get_as(NAMES, "/clusters")
+
+    def get(self, name: str) -> ClusterUrls:
+        """Where a cluster is reached.
+
+        Raises:
+            AdminNotFound: it is not known.
+        """
+        return self._endpoint.get_as(_URLS, f"/clusters/{encoded(name)}")
+
+    def migration(self, name: str) -> ClusterMigration | None:
+        """Whether a cluster's clients are sent to another one; None if that was never set."""
+        return self._endpoint.find_as(_MIGRATION, f"/clusters/{encoded(name)}/migrate")
+
+
+class Clusters(ClustersReader):
+    """The clusters that a cluster knows, and what changes them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._calls = endpoint
+
+    def create(self, name: str, urls: ClusterUrls) -> None:
+        """Make a cluster known.
+
+        Raises:
+            AdminConflict: it is known.
+        """
+        self._calls.put(f"/clusters/{encoded(name)}", urls.body())
+
+    def update(self, name: str, urls: ClusterUrls) -> None:
+        """Change where a cluster is reached; what is not given here is kept."""
+        self._calls.post(f"/clusters/{encoded(name)}", urls.body())
+
+    def delete(self, name: str) -> None:
+        """Forget a cluster.
+
+        Raises:
+            AdminPreconditionFailed: namespaces use it.
+        """
+        self._calls.delete(f"/clusters/{encoded(name)}")
+
+    def set_migration(self, name: str, urls: ClusterUrls, *, migrated: bool) -> None:
+        """Send a cluster's clients to another one, or only store where they will be sent.
+
+        The broker takes any name and any body, and keeps only what is given here: without an address the stored one is
+        lost. Read it back.
+
+        Args:
+            name: the broker's own cluster.
+            urls: of the other one; both an admin interface and a broker have to be named.
+            migrated: whether clients are sent there now.
+
+        Raises:
+            ValueError: an address is missing, with which the broker would block every load of a topic.
+        """
+        if not (urls.service_url or urls.service_url_tls) or not (
+            urls.broker_service_url or urls.broker_service_url_tls
+        ):
+            raise ValueError("the other cluster needs an address of its admin interface and one of its brokers")
+        self._calls.post(f"/clusters/{encoded(name)}/migrate", urls.body(), {"migrated": migrated})

@@ -1,0 +1,168 @@
+"""What can go wrong between a worker and an HTTP server: a broker's admin interface, a token endpoint, a webhook.
+
+AdminError                      a StoreError with the request and, where one came, the answer
+├── AdminUnreachable            no connection, or no answer in time; worth a retry
+│   └── AdminServerError        an answer 5xx
+├── AdminDenied                 401 or 403, or credentials that cannot be had
+│   └── AdminUntrusted          a certificate that the other side does not accept
+├── AdminNotFound               404: what was asked for is not there
+├── AdminConflict               409: it is there already, or somebody else has changed it
+│   └── AdminPreconditionFailed 412: something else has to be so first
+├── AdminUnsupported            405, or a path that the server does not know: it lacks the feature
+└── AdminProtocolError          any other refusal, a redirect that must not be followed, or an answer of another form
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+from typing import Any, cast
+
+import httpx
+
+from clients.errors import (
+    StoreConflict,
+    StoreDenied,
+    StoreError,
+    StoreNotFound,
+    StoreProtocolError,
+    StoreUnreachable,
+    StoreUnsupported,
+)
+
+_REASON_LIMIT = 300
+# What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
+_UNKNOWN_PATH = "Not Found"
+_UNFORESEEN = re.compile(r"^Message: (.*)$", re.MULTILINE)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+class AdminError(StoreError):
+    """Base of all errors of HTTP requests.
+
+    Attributes:
+        method: of the request, for example `GET`.
+        url: of the request; after redirects the last one.
+        status: of the answer; None if none came.
+        reason: why, in the server's words or the library's.
+    """
+
+    def __init__(self, reason: str, *, method: str, url: str, status: int | None = None) -> None:
+        answered = f" answered {status}" if status is not None else ""
+        super().__init__(f"{method} {url}{answered}: {reason}" if reason else f"{method} {url}{answered}")
+        self.method = method
+        self.url = url
+        self.status = status
+        self.reason = reason
+
+
+class AdminUnreachable(AdminError, StoreUnreachable):
+    """No connection, or no answer in time.
+
+    Attributes:
+        sent: whether the server may have got the request; False means that it can be repeated elsewhere.
+    """
+
+    def __init__(self, reason: str, *, method: str, url: str, status: int | None = None, sent: bool = True) -> None:
+        super().__init__(reason, method=method, url=url, status=status)
+        self.sent = sent
+
+
+class AdminServerError(AdminUnreachable):
+    """An answer 5xx: the server failed, for a moment or for good."""
+
+
+class AdminDenied(AdminError, StoreDenied):
+    """The server refuses the credentials, or they cannot be had."""
+
+
+class AdminUntrusted(AdminDenied):
+    """The server's certificate is not trusted here, or ours is not there; nothing was sent."""
+
+
+class AdminNotFound(AdminError, StoreNotFound):
+    """What was asked for is not there."""
+
+
+class AdminConflict(AdminError, StoreConflict):
+    """It is there already, or somebody else has changed it."""
+
+
+class AdminPreconditionFailed(AdminConflict):
+    """Something else has to be so first; the reason says what."""
+
+
+class AdminUnsupported(AdminError, StoreUnsupported):
+    """The server lacks what was asked for."""
+
+
+class AdminProtocolError(AdminError, StoreProtocolError):
+    """The request was refused for another reason, or the answer has another form than it should have."""
+
+
+_BY_STATUS: dict[int, type[AdminError]] = {
+    401: AdminDenied,
+    403: AdminDenied,
+    404: AdminNotFound,
+    405: AdminUnsupported,
+    409: AdminConflict,
+    412: AdminPreconditionFailed,
+}
+
+
+def refusal(answer: httpx.Response) -> AdminError:
+    """The error of an answer that is no success."""
+    kind = _BY_STATUS.get(answer.status_code, AdminServerError if answer.is_server_error else AdminProtocolError)
+    reason = reason_of(answer)
+    if kind is AdminNotFound and reason == _UNKNOWN_PATH:
+        kind = AdminUnsupported
+    return kind(reason, **where(answer.request), status=answer.status_code)
+
+
+def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
+    """The error of a request to which no whole answer came."""
+    reason = str(error) or type(error).__name__
+    if (trouble := _certificate_trouble(error)) is not None:
+        return AdminUntrusted(f"the certificate was not accepted ({trouble})", **where(request))
+    return AdminUnreachable(reason, **where(request), sent=not isinstance(error, _NOT_SENT))
+
+
+def misfit(answer: httpx.Response, reason: str) -> AdminProtocolError:
+    """The error of an answer that has another form than it should have."""
+    return AdminProtocolError(reason, **where(answer.request), status=answer.status_code)
+
+
+def where(request: httpx.Request) -> dict[str, Any]:
+    """Method and address of a request, as errors take them; a query's values stay out of messages."""
+    return {"method": request.method, "url": str(request.url.copy_with(query=None, userinfo=b""))}
+
+
+def reason_of(answer: httpx.Response) -> str:
+    """Why the server refused: Pulsar's `reason`, OAuth2's `error_description` or `error`, else its first line."""
+    text = answer.text.strip()
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        fields = cast("dict[str, Any]", found)
+        text = next((str(fields[name]) for name in ("reason", "error_description", "error") if fields.get(name)), text)
+    elif text.startswith("<"):
+        # Jetty's pages repeat the status.
+        text = answer.reason_phrase
+    # For what it did not foresee Pulsar gives a stack trace beneath a line `Message: …`.
+    unforeseen = _UNFORESEEN.search(text)
+    return (unforeseen[1] if unforeseen else text.strip().partition("\n")[0]).strip()[:_REASON_LIMIT]
+
+
+def _certificate_trouble(error: BaseException | None) -> str | None:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message or str(error)
+        # The server's alerts about our own certificate, or about the lack of one.
+        reason = (error.reason or "") if isinstance(error, ssl.SSLError) else ""
+        if "CERTIFICATE" in reason or "UNKNOWN_CA" in reason:
+            return reason
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,277 @@
+"""How all requests go over HTTP: with timeouts, TLS, credentials, redirects that lose nothing, and typed errors.
+
+with HttpSession(access) as session:
+    endpoint = Endpoint(session, ["https://broker-1:8443", "https://broker-2:8443"])
+    endpoint.put("/tenants/acme", {"adminRoles": [], "allowedClusters": ["green"]})
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.errors import (
+    AdminDenied,
+    AdminError,
+    AdminNotFound,
+    AdminProtocolError,
+    AdminUnreachable,
+    AdminUntrusted,
+    misfit,
+    no_answer,
+    refusal,
+    where,
+)
+
+BASE = "/admin/v2"
+"""Where the admin interface begins; `/lookup/v2` stands beside it."""
+
+Params = Mapping[str, str | int | bool]
+AnswerT = TypeVar("AnswerT")
+
+_HOPS = 5
+# The method and the body stay as they are with these alone; 301 and 302 are safe where there is no body.
+_REDIRECTS = frozenset((307, 308))
+_REDIRECTS_OF_GET = frozenset((301, 302))
+_LOG = logging.getLogger(__name__)
+
+
+class HttpSession:
+    """Connections to any number of servers, all with the same credentials; for many threads. A context manager.
+
+    The environment's proxies are not used: brokers are reached directly, as clients reach them.
+
+    Args:
+        access: timeout, TLS and credentials.
+        connections: how many requests may run at once.
+        transport: stands for the network.
+
+    Raises:
+        AdminDenied: a file of the TLS settings cannot be used.
+    """
+
+    def __init__(
+        self, access: AdminAccess, connections: int = 1, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        try:
+            context = access.tls.context()
+        except OSError as error:
+            reason = f"the files of the TLS settings cannot be used: {error}"
+            raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        self.access = access
+        self._http = httpx.Client(
+            timeout=access.timeout,
+            verify=context,
+            auth=access.auth,
+            limits=limits,
+            transport=transport,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        self._http.close()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        params: Params | None = None,
+        json: Any = None,
+        timeout: float | None = None,
+    ) -> httpx.Response:
+        """Send a request, follow redirects with method, body and credentials, and return the answer of success.
+
+        Args:
+            method: for example `PUT`.
+            url: the whole address.
+            params: of the query.
+            json: the body; None for none.
+            timeout: seconds, where the session's own does not fit.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success; its `url` says who was asked at last.
+        """
+        limit = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        try:
+            request = self._http.build_request(method, url, params=params, json=json, timeout=limit)
+        except httpx.InvalidURL as error:
+            raise AdminProtocolError(f"this is no address ({error})", method=method, url=url) from error
+        for _ in range(_HOPS):
+            answer = self._send(request)
+            if answer.is_success:
+                return answer
+            if not answer.has_redirect_location:
+                raise refusal(answer)
+            request = self._redirected(request, answer)
+        raise AdminProtocolError(f"redirected {_HOPS} times, at last to {request.url.host}", **where(request))
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            return self._http.send(request)
+        except httpx.UnsupportedProtocol as error:
+            raise AdminProtocolError(str(error), **where(request)) from error
+        except httpx.HTTPError as error:
+            raise no_answer(request, error) from error
+
+    def _redirected(self, request: httpx.Request, answer: httpx.Response) -> httpx.Request:
+        """The same request to another address; httpx itself would leave out the credentials, and some bodies."""
+        to = answer.headers["location"]
+        allowed = _REDIRECTS | _REDIRECTS_OF_GET if request.method == "GET" else _REDIRECTS
+        if answer.status_code not in allowed:
+            raise misfit(answer, f"a redirect to {to} that does not keep the request; ask there")
+        try:
+            url = request.url.join(to)
+        except httpx.InvalidURL as error:
+            raise misfit(answer, f"a redirect to {to!r}, which is no address") from error
+        if request.url.scheme == "https" and url.scheme != "https":
+            raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
+        kept = {name: value for name in ("content-type",) if (value := request.headers.get(name))}
+        again = self._http.build_request(request.method, url, headers=kept, content=request.content or None)
+        again.extensions["timeout"] = request.extensions["timeout"]
+        return again
+
+
+class ReadEndpoint:
+    """The admin interface of a cluster, for reading.
+
+    Args:
+        session: sends the requests.
+        urls: addresses of brokers that can all be asked, the preferred one first: the next is asked when one cannot
+            be reached. With an `https` one, a plain one may follow only if nothing secret is sent.
+    """
+
+    def __init__(self, session: HttpSession, urls: Sequence[str]) -> None:
+        if not urls:
+            raise AdminUnreachable("no address is known, so nobody can be asked", method="GET", url="", sent=False)
+        self._session = session
+        self._urls = tuple(url.rstrip("/") for url in urls)
+        self._first = 0
+
+    @property
+    def access(self) -> AdminAccess:
+        """How the session talks to servers."""
+        return self._session.access
+
+    def get(self, path: str, params: Params | None = None, *, timeout: float | None = None) -> httpx.Response:
+        """GET a path beneath `/admin/v2`, or beneath `/lookup`.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        return self._request("GET", path, params=params, timeout=timeout)
+
+    def get_as(
+        self,
+        kind: TypeAdapter[AnswerT],
+        path: str,
+        params: Params | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> AnswerT:
+        """GET a path, and read its JSON.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success or has another form.
+        """
+        return parsed(kind, self.get(path, params, timeout=timeout))
+
+    def find_as(self, kind: TypeAdapter[AnswerT], path: str, params: Params | None = None) -> AnswerT | None:
+        """GET a path, and read its JSON; None where it is not there.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success or has another form.
+        """
+        try:
+            return self.get_as(kind, path, params)
+        except AdminNotFound:
+            return None
+
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        full = path if path.startswith("/lookup/") else f"{BASE}{path}"
+        untold: AdminError | None = None
+        for number in self._in_turn():
+            try:
+                answer = self._session.request(method, f"{self._urls[number]}{full}", **more)
+            except (AdminUnreachable, AdminUntrusted) as error:
+                if not _may_go_on(method, error):
+                    raise
+                untold = untold or error
+                continue
+            if number != self._first:
+                _LOG.warning("%s; asking %s instead", untold, self._urls[number])
+                self._first = number
+            return answer
+        assert untold is not None
+        raise untold
+
+    def _in_turn(self) -> Iterator[int]:
+        """The addresses, beginning with the one that answered last."""
+        begin = self._first
+        return ((begin + step) % len(self._urls) for step in range(len(self._urls)))
+
+
+class Endpoint(ReadEndpoint):
+    """The admin interface of a cluster, for reading and for changes."""
+
+    def put(self, path: str, json: Any = None, params: Params | None = None, *, timeout: float | None = None) -> None:
+        """PUT to a path.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        self._request("PUT", path, params=params, json=json, timeout=timeout)
+
+    def post(
+        self, path: str, json: Any = None, params: Params | None = None, *, timeout: float | None = None
+    ) -> httpx.Response:
+        """POST to a path.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        return self._request("POST", path, params=params, json=json, timeout=timeout)
+
+    def delete(self, path: str, params: Params | None = None, *, timeout: float | None = None) -> None:
+        """DELETE a path.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        self._request("DELETE", path, params=params, timeout=timeout)
+
+
+def parsed(kind: TypeAdapter[AnswerT], answer: httpx.Response) -> AnswerT:
+    """The JSON of an answer.
+
+    Raises:
+        AdminProtocolError: it is none, or has another form.
+    """
+    try:
+        return kind.validate_json(answer.content)
+    except ValidationError as error:
+        wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in error.errors()[:3])
+        raise misfit(answer, f"it has another form than expected ({wrong})") from error
+
+
+def _may_go_on(method: str, error: AdminUnreachable | AdminUntrusted) -> bool:
+    """Whether another broker may be asked the same: not where a change may have been made already."""
+    if isinstance(error, AdminUntrusted):
+        return True
+    return error.status is None and (method == "GET" or not error.sent)

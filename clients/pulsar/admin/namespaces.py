@@ -1,0 +1,221 @@
+"""Namespaces: their policies, permissions and publish rates, and the flag that moves their clients (PIP-188)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
+from clients.pulsar.names import encoded
+
+
+class Policies(Answer):
+    """A namespace's policies: all of them as the broker gives them, and those by name that migrations look at.
+
+    Attributes:
+        raw: the whole object, to be written elsewhere as it is.
+        replication_clusters: clusters that have the namespace's messages.
+        deleted: whether the namespace is being deleted.
+        migrated: whether its clients are sent to another cluster.
+    """
+
+    raw: dict[str, Any]
+    replication_clusters: tuple[str, ...] = ()
+    deleted: bool = False
+    migrated: bool = False
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any]) -> Policies:
+        """Policies from the broker's JSON, whose names are partly not those of Java."""
+        return cls(
+            raw=dict(raw),
+            replication_clusters=tuple(raw.get("replication_clusters") or ()),
+            deleted=bool(raw.get("deleted")),
+            migrated=bool(raw.get("migrated")),
+        )
+
+
+class PublishRate(Answer):
+    """How much may be sent to each topic; -1 for no limit.
+
+    Attributes:
+        publish_throttling_rate_in_msg: messages per second.
+        publish_throttling_rate_in_byte: bytes per second.
+    """
+
+    publish_throttling_rate_in_msg: int = -1
+    publish_throttling_rate_in_byte: int = -1
+
+
+class Retention(Answer):
+    """How long acknowledged messages are kept; -1 for ever, 0 not at all.
+
+    Attributes:
+        retention_time_in_minutes: at least so long,
+        retention_size_in_m_b: while they are not larger than this (MB).
+    """
+
+    retention_time_in_minutes: int
+    retention_size_in_m_b: int
+
+
+class NamespaceAction(StrEnum):
+    """What a role may do in a namespace."""
+
+    PRODUCE = "produce"
+    CONSUME = "consume"
+    FUNCTIONS = "functions"
+    SOURCES = "sources"
+    SINKS = "sinks"
+    PACKAGES = "packages"
+
+
+_PERMISSIONS = TypeAdapter(dict[str, tuple[str, ...]])
+_RATE = TypeAdapter(PublishRate | None)
+_RETENTION = TypeAdapter(Retention | None)
+
+
+class NamespacesReader:
+    """Namespaces; each is named `tenant/namespace`."""
+
+    def __init__(self, endpoint: ReadEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def names(self, tenant: str) -> list[str]:
+        """`tenant/namespace` of each namespace of a tenant.
+
+        Raises:
+            AdminNotFound: there is no such tenant.
+        """
+        return self._endpoint.get_as(NAMES, f"/namespaces/{encoded(tenant)}")
+
+    def policies(self, name: str) -> Policies:
+        """All policies of a namespace.
+
+        Raises:
+            AdminNotFound: there is no such namespace.
+        """
+        return Policies.of(self._endpoint.get_as(OBJECT, _path(name)))
+
+    def permissions(self, name: str) -> dict[str, tuple[str, ...]]:
+        """What each role may do."""
+        return self._endpoint.get_as(_PERMISSIONS, f"{_path(name)}/permissions")
+
+    def publish_rate(self, name: str) -> PublishRate | None:
+        """How much may be sent; None if the namespace does not say."""
+        return self._optional(_RATE, f"{_path(name)}/publishRate")
+
+    def retention(self, name: str) -> Retention | None:
+        """How long acknowledged messages are kept; None if the namespace does not say."""
+        return self._optional(_RETENTION, f"{_path(name)}/retention")
+
+    def properties(self, name: str) -> dict[str, str]:
+        """What users have noted."""
+        return self._endpoint.get_as(STRINGS, f"{_path(name)}/properties")
+
+    def _optional(self, kind: TypeAdapter[Any], path: str) -> Any:
+        answer = self._endpoint.get(path)
+        # Without the policy the answer is 204, or 200 without a body.
+        return parsed(kind, answer) if answer.content else None
+
+
+class Namespaces(NamespacesReader):
+    """Namespaces, and what changes them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._calls = endpoint
+
+    def create(self, name: str, policies: Mapping[str, Any] | None = None) -> None:
+        """Create a namespace, with all its policies in one call.
+
+        Args:
+            name: `tenant/namespace`.
+            policies: the broker's JSON, for example another cluster's `Policies.raw`; None for the defaults.
+
+        Raises:
+            AdminConflict: it exists.
+            AdminDenied: the tenant may not use one of the clusters.
+        """
+        self._calls.put(_path(name), dict(policies) if policies is not None else None)
+
+    def delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a namespace; with `force` its topics too.
+
+        Raises:
+            AdminConflict: it has topics.
+        """
+        self._calls.delete(_path(name), {"force": force})
+
+    def unload(self, name: str) -> None:
+        """Let brokers give up all topics of a namespace; who asks for one loads it again."""
+        self._calls.put(f"{_path(name)}/unload")
+
+    def set_migrated(self, name: str, *, migrated: bool) -> None:
+        """Send a namespace's clients to the cluster whose addresses are stored (`Clusters.set_migration`), or not.
+
+        The flag is read in `policies`.
+        """
+        self._calls.post(f"{_path(name)}/migration", migrated)
+
+    def grant(self, name: str, role: str, actions: Sequence[NamespaceAction]) -> None:
+        """Let a role do these things, and no others."""
+        self._calls.post(f"{_path(name)}/permissions/{encoded(role)}", [action.value for action in actions])
+
+    def revoke(self, name: str, role: str) -> None:
+        """Let a role do nothing."""
+        self._calls.delete(f"{_path(name)}/permissions/{encoded(role)}")
+
+    def set_publish_rate(self, name: str, rate: PublishRate) -> None:
+        """Limit how much may be sent to each topic."""
+        self._calls.post(f"{_path(name)}/publishRate", rate.body())
+
+    def remove_publish_rate(self, name: str) -> None:
+        """Take the namespace's own limit away; the broker's holds then."""
+        self._calls.delete(f"{_path(name)}/publishRate")
+
+    def set_retention(self, name: str, retention: Retention) -> None:
+        """Say how long acknowledged messages are kept.
+
+        Raises:
+            AdminPreconditionFailed: a backlog quota is larger.
+        """
+        self._calls.post(f"{_path(name)}/retention", retention.body())
+
+    def remove_retention(self, name: str) -> None:
+        """Take the namespace's own retention away; the broker's holds then."""
+        self._calls.delete(f"{_path(name)}/retention")
+
+    def set_backlog_quota(self, name: str, kind: str, quota: Mapping[str, Any]) -> None:
+        """Limit what may be left unacknowledged.
+
+        Args:
+            name: `tenant/namespace`.
+            kind: `destination_storage` or `message_age`.
+            quota: one entry of `backlog_quota_map` in the broker's JSON.
+        """
+        self._calls.post(f"{_path(name)}/backlogQuota", dict(quota), {"backlogQuotaType": kind})
+
+    def set_message_ttl(self, name: str, seconds: int) -> None:
+        """Acknowledge messages that are older than this."""
+        self._calls.post(f"{_path(name)}/messageTTL", seconds)
+
+    def set_deduplication(self, name: str, *, enabled: bool) -> None:
+        """Drop messages that a producer sends again."""
+        self._calls.post(f"{_path(name)}/deduplication", enabled)
+
+    def set_schema_compatibility(self, name: str, strategy: str) -> None:
+        """Say which schemas may follow each other, for example `FULL` or `BACKWARD`."""
+        self._calls.put(f"{_path(name)}/schemaCompatibilityStrategy", strategy)
+
+    def set_properties(self, name: str, properties: Mapping[str, str]) -> None:
+        """Add or change what users have noted."""
+        self._calls.put(f"{_path(name)}/properties", dict(properties))
+
+
+def _path(name: str) -> str:
+    return "/namespaces/" + "/".join(map(encoded, name.split("/")))

@@ -1,0 +1,346 @@
+"""Topics: which there are, how they are, where they lie, who owns them, and what ends or moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import Field, TypeAdapter
+
+from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
+from clients.pulsar.names import TopicName, encoded
+
+_MIGRATED = "migrated"
+
+
+class Position(Answer):
+    """A place in a topic: after it comes what is not yet acknowledged.
+
+    Attributes:
+        ledger_id: of the ledger.
+        entry_id: of the entry in it.
+    """
+
+    ledger_id: int
+    entry_id: int
+
+
+EARLIEST = Position(ledger_id=-1, entry_id=-1)
+"""Before the first message that is there."""
+LATEST = Position(ledger_id=2**63 - 1, entry_id=2**63 - 1)
+"""After the last message."""
+
+
+class Client(Answer):
+    """A producer or a consumer that is connected.
+
+    Attributes:
+        address: `/host:port` of the client.
+        client_version: of its library; empty if it does not say.
+        metadata: what it says of itself.
+    """
+
+    address: str | None = None
+    client_version: str | None = None
+    metadata: dict[str, str] | None = None
+
+
+class SubscriptionStats(Answer):
+    """How a subscription is.
+
+    Attributes:
+        type: `Exclusive`, `Shared`, `Failover`, `Key_Shared` or, before the first consumer, none.
+        msg_backlog: messages that are not acknowledged.
+        msg_delayed: messages held back until they are due.
+        is_durable: False for a reader's.
+        is_replicated: whether its position is carried to other clusters.
+        consumers: that are connected.
+    """
+
+    type: str | None = None
+    msg_backlog: int = 0
+    msg_delayed: int = 0
+    is_durable: bool = Field(default=True, alias="isDurable")
+    is_replicated: bool = Field(default=False, alias="isReplicated")
+    consumers: tuple[Client, ...] = ()
+
+
+class ReplicationStats(Answer):
+    """How the replication to one cluster is.
+
+    Attributes:
+        replication_backlog: messages that are not yet there.
+        connected: whether it runs.
+    """
+
+    replication_backlog: int = 0
+    connected: bool = False
+
+
+class TopicStats(Answer):
+    """How a topic is that a broker has loaded.
+
+    Attributes:
+        msg_in_counter: messages since it was loaded.
+        msg_rate_in: messages per second.
+        storage_size: bytes.
+        backlog_size: bytes that are not acknowledged.
+        publishers: that are connected.
+        subscriptions: by name.
+        replication: by cluster.
+    """
+
+    msg_in_counter: int = 0
+    msg_rate_in: float = 0.0
+    storage_size: int = 0
+    backlog_size: int = 0
+    publishers: tuple[Client, ...] = ()
+    subscriptions: dict[str, SubscriptionStats] = Field(default_factory=dict[str, SubscriptionStats])
+    replication: dict[str, ReplicationStats] = Field(default_factory=dict[str, ReplicationStats])
+
+
+class PartitionedStats(TopicStats):
+    """How a partitioned topic is; sums leave out what clients say of themselves, so look at each partition.
+
+    Attributes:
+        partitions: by the partition's full name.
+    """
+
+    partitions: dict[str, TopicStats] = Field(default_factory=dict[str, TopicStats])
+
+
+class LedgerStats(Answer):
+    """A ledger of a topic.
+
+    Attributes:
+        ledger_id: its id.
+        entries: how many; 0 while it is written to.
+        size: in bytes.
+        offloaded: whether it is in tiered storage.
+    """
+
+    ledger_id: int
+    entries: int = 0
+    size: int = 0
+    offloaded: bool = False
+
+
+class CursorStats(Answer):
+    """A cursor of a topic.
+
+    Attributes:
+        mark_delete_position: `ledger:entry`, up to which all is acknowledged.
+        individually_deleted_messages: ranges behind it that are acknowledged, as text.
+        cursor_ledger: the ledger of its positions; -1 for none.
+        properties: numbers that it carries.
+    """
+
+    mark_delete_position: str
+    individually_deleted_messages: str = ""
+    cursor_ledger: int = -1
+    properties: dict[str, int] | None = None
+
+
+class InternalStats(Answer):
+    """How a topic's managed ledger is, as the broker that owns it has it in memory.
+
+    Attributes:
+        state: `LedgerOpened`, `Terminated`, …
+        last_confirmed_entry: `ledger:entry` of the last message.
+        ledgers: oldest first.
+        cursors: by name.
+        compacted_ledger: what compaction wrote; None if it has not.
+    """
+
+    state: str = ""
+    last_confirmed_entry: str = ""
+    ledgers: tuple[LedgerStats, ...] = ()
+    cursors: dict[str, CursorStats] = Field(default_factory=dict[str, CursorStats])
+    compacted_ledger: LedgerStats | None = None
+
+
+class InternalInfo(Answer):
+    """A topic's managed ledger in the metadata store; also of a topic that cannot be loaded.
+
+    Attributes:
+        ledgers: oldest first.
+        terminated_position: where the topic was ended; None if it was not.
+        properties: of the managed ledger.
+    """
+
+    ledgers: tuple[LedgerStats, ...] = ()
+    terminated_position: Position | None = None
+    properties: dict[str, str] = Field(default_factory=dict[str, str])
+
+    @property
+    def migrated(self) -> bool:
+        """Whether the topic was ended because its clients were sent to another cluster (PIP-188)."""
+        return self.terminated_position is not None and self.properties.get(_MIGRATED) == "true"
+
+
+class Compaction(Answer):
+    """How the last compaction stands.
+
+    Attributes:
+        status: `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`.
+        last_error: of the last that failed.
+    """
+
+    status: str
+    last_error: str = ""
+
+
+class _Partitions(Answer):
+    partitions: int
+
+
+_STATS = TypeAdapter(TopicStats)
+_PARTITIONED_STATS = TypeAdapter(PartitionedStats)
+_INTERNAL_STATS = TypeAdapter(InternalStats)
+_INTERNAL_INFO = TypeAdapter(InternalInfo)
+_PARTITIONS = TypeAdapter(_Partitions)
+_COMPACTION = TypeAdapter(Compaction)
+_POSITION = TypeAdapter(Position)
+_POSITIONS = TypeAdapter(dict[int, Position])
+
+
+class TopicsReader:
+    """Topics."""
+
+    def __init__(self, endpoint: ReadEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def names(self, namespace: str) -> list[str]:
+        """Full names of the persistent topics of `tenant/namespace`; of partitioned ones each partition."""
+        return self._endpoint.get_as(NAMES, f"/persistent/{_namespace(namespace)}")
+
+    def partitioned_names(self, namespace: str) -> list[str]:
+        """Full names of the persistent partitioned topics of `tenant/namespace`."""
+        return self._endpoint.get_as(NAMES, f"/persistent/{_namespace(namespace)}/partitioned")
+
+    def partitions(self, topic: TopicName) -> int:
+        """How many partitions a topic has; 0 where it is none of partitions, or where there is no such topic."""
+        return self._endpoint.get_as(_PARTITIONS, f"/{topic.rest_path}/partitions").partitions
+
+    def stats(self, topic: TopicName) -> TopicStats:
+        """How a topic is, its backlogs counted exactly; loads it.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+            AdminServerError: it cannot be loaded; while its clients are sent elsewhere, the reason says so.
+        """
+        return self._endpoint.get_as(_STATS, f"/{topic.rest_path}/stats", {"getPreciseBacklog": True})
+
+    def partitioned_stats(self, topic: TopicName) -> PartitionedStats:
+        """How a partitioned topic is, and each partition.
+
+        Raises:
+            AdminNotFound: there is no such partitioned topic.
+        """
+        params = {"getPreciseBacklog": True, "perPartition": True}
+        return self._endpoint.get_as(_PARTITIONED_STATS, f"/{topic.rest_path}/partitioned-stats", params)
+
+    def internal_stats(self, topic: TopicName) -> InternalStats:
+        """How a topic's managed ledger is; loads the topic.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+        """
+        return self._endpoint.get_as(_INTERNAL_STATS, f"/{topic.rest_path}/internalStats")
+
+    def internal_info(self, topic: TopicName) -> InternalInfo:
+        """A topic's managed ledger as it is stored; does not load the topic.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+        """
+        return self._endpoint.get_as(_INTERNAL_INFO, f"/{topic.rest_path}/internal-info")
+
+    def properties(self, topic: TopicName) -> dict[str, str]:
+        """What users have noted of a topic; the broker hides its own marks."""
+        return self._endpoint.get_as(STRINGS, f"/{topic.rest_path}/properties")
+
+    def compaction(self, topic: TopicName) -> Compaction:
+        """How the last compaction stands."""
+        return self._endpoint.get_as(_COMPACTION, f"/{topic.rest_path}/compaction")
+
+    def owner_urls(self, topic: TopicName) -> list[str]:
+        """Addresses of the admin interface of the broker that owns a topic; one without an owner gets one."""
+        answer = self._endpoint.get(f"/lookup/v2/topic/{topic.rest_path}")
+        return registered_urls(answer.content, self._endpoint.access)
+
+
+class Topics(TopicsReader):
+    """Topics, and what changes them."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._calls = endpoint
+
+    def create(
+        self, topic: TopicName, properties: Mapping[str, str] | None = None, *, timeout: float | None = None
+    ) -> None:
+        """Create a topic without partitions, in a namespace that exists.
+
+        Raises:
+            AdminConflict: it exists.
+        """
+        self._calls.put(f"/{topic.rest_path}", dict(properties) if properties else None, timeout=timeout)
+
+    def create_partitioned(self, topic: TopicName, partitions: int) -> None:
+        """Create a topic with so many partitions.
+
+        Raises:
+            AdminConflict: it exists.
+        """
+        self._calls.put(f"/{topic.rest_path}/partitions", partitions)
+
+    def grow(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions, so many in all."""
+        self._calls.post(f"/{topic.rest_path}/partitions", partitions)
+
+    def delete(self, topic: TopicName, *, force: bool = False) -> None:
+        """Delete a topic with its ledgers; with `force` its subscriptions and connections too.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+            AdminPreconditionFailed: it has subscriptions or clients.
+        """
+        self._calls.delete(f"/{topic.rest_path}", {"force": force})
+
+    def delete_partitioned(self, topic: TopicName, *, force: bool = False) -> None:
+        """Delete a partitioned topic with all partitions.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+        """
+        self._calls.delete(f"/{topic.rest_path}/partitions", {"force": force})
+
+    def unload(self, topic: TopicName) -> None:
+        """Let its broker give up a topic; who asks for it loads it again."""
+        self._calls.put(f"/{topic.rest_path}/unload")
+
+    def terminate(self, topic: TopicName) -> Position:
+        """End a topic: nothing more can be sent, all can be read. Returns where; harmless when done twice."""
+        return parsed(_POSITION, self._calls.post(f"/{topic.rest_path}/terminate"))
+
+    def terminate_partitions(self, topic: TopicName) -> dict[int, Position]:
+        """End all partitions of a topic. Returns where each ended; harmless when done twice."""
+        return parsed(_POSITIONS, self._calls.post(f"/{topic.rest_path}/terminate/partitions"))
+
+    def set_properties(self, topic: TopicName, properties: Mapping[str, str]) -> None:
+        """Add or change what users have noted."""
+        self._calls.put(f"/{topic.rest_path}/properties", dict(properties))
+
+    def remove_property(self, topic: TopicName, key: str) -> None:
+        """Remove one note, or one of the broker's own marks."""
+        self._calls.delete(f"/{topic.rest_path}/properties", {"key": key})
+
+    def compact(self, topic: TopicName) -> None:
+        """Start a compaction; it runs on its own."""
+        self._calls.put(f"/{topic.rest_path}/compaction")
+
+
+def _namespace(name: str) -> str:
+    return "/".join(map(encoded, name.split("/")))

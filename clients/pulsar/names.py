@@ -1,0 +1,105 @@
+"""Names of topics and cursors: as people write them, in paths of the admin interface, and in nodes' paths."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Self
+from urllib.parse import quote, unquote_plus
+
+_MANAGED_LEDGERS = "/managed-ledgers/"
+_NAMESPACE = "public/default"
+_DOMAIN = re.compile(r"(persistent|non-persistent)://")
+_PARTITION = re.compile(r"-partition-(\d+)$")
+
+
+class TopicName(NamedTuple):
+    """A topic, or one partition of it.
+
+    Attributes:
+        tenant: to whom it belongs.
+        namespace: its namespace within the tenant, without the tenant.
+        topic: its name within the namespace.
+        domain: `persistent` or `non-persistent`.
+    """
+
+    tenant: str
+    namespace: str
+    topic: str
+    domain: str = "persistent"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a name as Pulsar's clients do: in full, as tenant/namespace/topic, or short (of `public/default`).
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        domain = _DOMAIN.match(text)
+        path = text[domain.end() :] if domain else text
+        if "/" not in path and not domain:
+            path = f"{_NAMESPACE}/{path}"
+        parts = path.split("/", 2)
+        if len(parts) != 3 or not all(parts):
+            raise ValueError(f"{text!r} is no name of a topic; write persistent://tenant/namespace/topic")
+        tenant, namespace, topic = parts
+        return cls(tenant, namespace, topic, domain[1] if domain else "persistent")
+
+    @property
+    def namespace_path(self) -> str:
+        """`tenant/namespace`."""
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def rest_path(self) -> str:
+        """`persistent/tenant/namespace/topic`, encoded for a path of the admin interface."""
+        return "/".join(map(encoded, (self.domain, self.tenant, self.namespace, self.topic)))
+
+    @property
+    def schema_path(self) -> str:
+        """The same without the domain: schemas have none."""
+        return "/".join(map(encoded, (self.tenant, self.namespace, self.topic)))
+
+    @property
+    def partition(self) -> int | None:
+        """Which partition of a partitioned topic this is; None for a whole topic."""
+        found = _PARTITION.search(self.topic)
+        return int(found[1]) if found else None
+
+    def of_partition(self, number: int) -> Self:
+        """The name of one of its partitions."""
+        return self._replace(topic=f"{self.topic}-partition-{number}")
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"
+
+
+class CursorName(NamedTuple):
+    """A cursor, as clients name it.
+
+    Attributes:
+        topic: whose cursor it is.
+        cursor: the subscription, or another of the topic's cursors.
+    """
+
+    topic: TopicName
+    cursor: str
+
+    def __str__(self) -> str:
+        return f"cursor {self.cursor} of {self.topic}"
+
+
+def cursor_name(path: str) -> CursorName | None:
+    """The cursor whose node this is, None if it is none of a persistent topic.
+
+    Brokers encode the names of topics and cursors as `java.net.URLEncoder` does, a space as a plus.
+    """
+    parts = path.removeprefix(_MANAGED_LEDGERS).split("/")
+    if len(parts) != 5 or parts[2] != "persistent":
+        return None
+    tenant, namespace, _, topic, cursor = parts
+    return CursorName(TopicName(tenant, namespace, unquote_plus(topic)), unquote_plus(cursor))
+
+
+def encoded(part: str) -> str:
+    """One part of a path of the admin interface; brokers decode it once more, so nothing may stand for itself."""
+    return quote(part, safe="")

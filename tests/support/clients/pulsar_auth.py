@@ -1,0 +1,154 @@
+"""Brokers that ask for tokens and speak TLS, and a token endpoint whose tokens they accept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import secrets
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs
+
+from tests.support.clients.certificates import PASSWORD, Authority, Identity
+
+SUPERUSER = "admin"
+_ANYBODY = "anybody"
+
+
+class TokenKey:
+    """Signs tokens (JWT, HS256).
+
+    Attributes:
+        secret: what brokers verify tokens with.
+    """
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_bytes(32)
+
+    def token(self, subject: str, *, life: float = 3600.0) -> str:
+        """A token for a role; with a negative life it has expired."""
+        head = _base64({"alg": "HS256", "typ": "JWT"})
+        claims = _base64({"sub": subject, "exp": int(time.time() + life)})
+        signature = hmac.digest(self.secret, f"{head}.{claims}".encode(), hashlib.sha256)
+        return f"{head}.{claims}.{_encode(signature)}"
+
+    def broker_settings(self) -> dict[str, str]:
+        """Lines of `broker.conf`: who has no token is a role without rights, and the superuser may do all."""
+        return {
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+            "tokenSecretKey": f"data:;base64,{base64.b64encode(self.secret).decode()}",
+            "superUserRoles": SUPERUSER,
+            # The stack looks without a token whether a broker is ready.
+            "anonymousUserRole": _ANYBODY,
+            "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "brokerClientAuthenticationParameters": f"token:{self.token(SUPERUSER)}",
+        }
+
+
+def tls_settings(authority: Authority, identity: Identity, *, ask_for_certificate: bool = False) -> dict[str, str]:
+    """Lines of `broker.conf` for HTTPS beside HTTP, on a port that the system chooses."""
+    return {
+        "webServicePortTls": "0",
+        "tlsEnabledWithKeyStore": "true",
+        "tlsKeyStoreType": "PKCS12",
+        "tlsKeyStore": str(identity.keystore),
+        "tlsKeyStorePassword": PASSWORD,
+        "tlsTrustStoreType": "PKCS12",
+        "tlsTrustStore": str(authority.truststore),
+        "tlsTrustStorePassword": PASSWORD,
+        "tlsRequireTrustedClientCertOnConnect": str(ask_for_certificate).lower(),
+    }
+
+
+class TokenEndpoint:
+    """An OAuth2 server for client credentials on 127.0.0.1; a context manager.
+
+    Args:
+        key: signs the tokens.
+        folder: where the key file lies.
+
+    Attributes:
+        issuer_url: has the metadata.
+        token_url: gives tokens.
+        key_file: the credentials that it accepts.
+        asked: forms of the requests for tokens that came with the right secret.
+        life: seconds that its tokens live.
+        promised: seconds that it says they live.
+    """
+
+    def __init__(self, key: TokenKey, folder: Path) -> None:
+        self._key = key
+        self._secret = secrets.token_hex(16)
+        self.asked: list[dict[str, str]] = []
+        self.life = self.promised = 3600.0
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self.issuer_url = f"http://127.0.0.1:{self._server.server_address[1]}/realm"
+        self.token_url = f"{self.issuer_url}/token"
+        self.key_file = folder / "credentials.json"
+        key_file = {"type": "client_credentials", "client_id": "migrate", "client_secret": self._secret}
+        self.key_file.write_text(json.dumps({**key_file, "issuer_url": self.issuer_url}))
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="tokens", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def grant(self, form: dict[str, str]) -> tuple[HTTPStatus, dict[str, Any]]:
+        """Status and JSON of the answer to a request for a token."""
+        if (form.get("client_id"), form.get("client_secret")) != ("migrate", self._secret):
+            return HTTPStatus.UNAUTHORIZED, {"error": "invalid_client", "error_description": "no such client"}
+        self.asked.append(form)
+        token = self._key.token(SUPERUSER, life=self.life)
+        return HTTPStatus.OK, {"access_token": token, "token_type": "Bearer", "expires_in": self.promised}
+
+
+def _handler(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        """One connection to the endpoint."""
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            """The metadata."""
+            if self.path == "/realm/.well-known/openid-configuration":
+                self._answer(HTTPStatus.OK, {"issuer": endpoint.issuer_url, "token_endpoint": endpoint.token_url})
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
+
+        def do_POST(self) -> None:
+            """A token."""
+            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self._answer(*endpoint.grant({name: values[0] for name, values in form.items()}))
+
+        def _answer(self, status: HTTPStatus, body: dict[str, Any]) -> None:
+            text = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    return Handler
+
+
+def _base64(fields: dict[str, Any]) -> str:
+    return _encode(json.dumps(fields).encode())
+
+
+def _encode(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
