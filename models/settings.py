@@ -54,7 +54,9 @@ class Settings(BaseSettings):
         broker_webhook_token_file: file that holds it instead; read again when it changes.
     """
 
-    model_config = SettingsConfigDict(env_prefix="PULSAR_MIGRATE_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="PULSAR_MIGRATE_", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     task_queue: str = TASK_QUEUE
     spark_master: str = "local[*]"

@@ -80,7 +80,7 @@ class Clusters(ClustersReader):
         self._calls.put(f"/clusters/{encoded(name)}", urls.body())
 
     def update(self, name: str, urls: ClusterUrls) -> None:
-        """Change where a cluster is reached; what is not given here is kept."""
+        """Replace where a cluster is reached; an address that is not given here is lost."""
         self._calls.post(f"/clusters/{encoded(name)}", urls.body())
 
     def delete(self, name: str) -> None:

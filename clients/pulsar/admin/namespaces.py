@@ -148,6 +148,7 @@ class Namespaces(NamespacesReader):
 
         Raises:
             AdminConflict: it has topics.
+            AdminUnsupported: brokers do not allow `force` (`forceDeleteNamespaceAllowed`).
         """
         self._calls.delete(_path(name), {"force": force})
 

@@ -150,7 +150,7 @@ class InternalStats(Answer):
         last_confirmed_entry: `ledger:entry` of the last message.
         ledgers: oldest first.
         cursors: by name.
-        compacted_ledger: what compaction wrote; None if it has not.
+        compacted_ledger: what compaction wrote; its id is -1 before that.
     """
 
     state: str = ""
@@ -220,7 +220,11 @@ class TopicsReader:
         return self._endpoint.get_as(NAMES, f"/persistent/{_namespace(namespace)}/partitioned")
 
     def partitions(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 where it is none of partitions, or where there is no such topic."""
+        """How many partitions a topic has; 0 where it is none of partitions.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+        """
         return self._endpoint.get_as(_PARTITIONS, f"/{topic.rest_path}/partitions").partitions
 
     def stats(self, topic: TopicName) -> TopicStats:
@@ -253,7 +257,7 @@ class TopicsReader:
         """A topic's managed ledger as it is stored; does not load the topic.
 
         Raises:
-            AdminNotFound: there is no such topic.
+            AdminServerError: among others where there is no such topic.
         """
         return self._endpoint.get_as(_INTERNAL_INFO, f"/{topic.rest_path}/internal-info")
 
@@ -305,7 +309,7 @@ class Topics(TopicsReader):
 
         Raises:
             AdminNotFound: there is no such topic.
-            AdminPreconditionFailed: it has subscriptions or clients.
+            AdminPreconditionFailed: it has clients.
         """
         self._calls.delete(f"/{topic.rest_path}", {"force": force})
 

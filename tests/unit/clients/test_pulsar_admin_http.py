@@ -1,0 +1,393 @@
+"""HTTP to admin interfaces, as far as no real server gives the answers: loops, downgrades, lost answers, renewals.
+
+What a real broker does give is tested on one: tests/integration/clients/test_pulsar_admin.py.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import SecretStr, TypeAdapter
+
+from clients.errors import StoreConflict, StoreDenied, StoreNotFound, StoreProtocolError, StoreUnreachable
+from clients.pulsar.admin.access import AdminAccess, AdminTls
+from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.errors import (
+    AdminConflict,
+    AdminDenied,
+    AdminError,
+    AdminNotFound,
+    AdminPreconditionFailed,
+    AdminProtocolError,
+    AdminServerError,
+    AdminUnreachable,
+    AdminUnsupported,
+)
+from clients.pulsar.admin.http import Endpoint, HttpSession
+
+Answering = Callable[[httpx.Request], httpx.Response]
+TOKEN = AdminAccess(auth=Token(SecretStr("secret")))
+KEY_FILE = {"type": "client_credentials", "client_id": "me", "client_secret": "hidden"}
+ISSUER = "https://issuer.example/realm"
+
+
+class Servers(httpx.MockTransport):
+    """Answers by host and remembers what was asked, and with which token."""
+
+    def __init__(self, **hosts: Answering) -> None:
+        self.asked: list[httpx.Request] = []
+        self.tokens: list[str] = []
+        self._hosts = hosts
+        super().__init__(self._answer)
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        # A request that is sent again is the same object.
+        self.tokens.append(request.headers.get("authorization", "").removeprefix("Bearer "))
+        return self._hosts[request.url.host.partition(".")[0]](request)
+
+    def session(self, access: AdminAccess = TOKEN) -> HttpSession:
+        """A session that reaches these servers only."""
+        return HttpSession(access, 8, transport=self)
+
+    def endpoint(self, *urls: str, access: AdminAccess = TOKEN) -> Endpoint:
+        """Both kinds of requests to some of them."""
+        return Endpoint(self.session(access), urls)
+
+
+def ok(_: httpx.Request) -> httpx.Response:
+    """Success, with JSON."""
+    return httpx.Response(200, json={"fine": True})
+
+
+def status(code: int, text: str = "") -> Answering:
+    """Another answer."""
+    return lambda _: httpx.Response(code, text=text)
+
+
+def to(address: str, code: int = 307) -> Answering:
+    """A redirect."""
+    return lambda _: httpx.Response(code, headers={"location": address})
+
+
+def broken(error: type[httpx.TransportError]) -> Answering:
+    """No answer."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise error("on order of the test", request=request)
+
+    return answer
+
+
+@pytest.mark.parametrize("code", [307, 308])
+def test_a_redirect_keeps_method_body_and_credentials(code: int) -> None:
+    """Another host gets the same request, with the query that the redirect names."""
+    servers = Servers(one=to("https://two/admin/v2/x?authoritative=true", code), two=ok)
+    servers.endpoint("https://one").post("/x", {"a": 1}, {"force": True})
+    first, second = servers.asked
+    assert (first.method, first.url.query) == ("POST", b"force=true")
+    assert (second.method, second.url.host, second.url.query) == ("POST", "two", b"authoritative=true")
+    assert (second.content, second.headers["content-type"]) == (b'{"a":1}', "application/json")
+    assert second.headers["authorization"] == "Bearer secret"
+    assert second.headers["host"] == "two"
+
+
+def test_redirects_in_a_circle_end() -> None:
+    """Five hops are too many, and the error names the last host."""
+    servers = Servers(one=to("http://two/admin/v2/x"), two=to("http://one/admin/v2/x"))
+    with pytest.raises(AdminProtocolError, match="redirected 5 times, at last to two"):
+        servers.endpoint("http://one").put("/x")
+    assert len(servers.asked) == 5
+
+
+def test_a_redirect_never_gives_up_tls() -> None:
+    """The token is not sent in the clear, even if a server asks for it."""
+    servers = Servers(one=to("http://two/admin/v2/x"), two=ok)
+    with pytest.raises(AdminProtocolError, match="redirect to two by http, which would give up TLS"):
+        servers.endpoint("https://one").get("/x")
+    assert [request.url.host for request in servers.asked] == ["one"]
+
+
+@pytest.mark.parametrize("code", [301, 302, 303])
+def test_redirects_that_may_change_the_method_are_for_reading_only(code: int) -> None:
+    """A POST does not become a GET, and a 303 is none of the interface."""
+    servers = Servers(one=to("https://two/admin/v2/x", code), two=ok)
+    with pytest.raises(AdminProtocolError, match="a redirect to https://two/admin/v2/x that does not keep the request"):
+        servers.endpoint("https://one").post("/x", {})
+    if code != 303:
+        assert servers.endpoint("https://one").get("/x").json() == {"fine": True}
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "base"),
+    [
+        (401, "", AdminDenied, StoreDenied),
+        (403, "", AdminDenied, StoreDenied),
+        (404, '{"reason": "Topic not found"}', AdminNotFound, StoreNotFound),
+        (405, "", AdminUnsupported, None),
+        (409, "", AdminConflict, StoreConflict),
+        (412, "", AdminPreconditionFailed, StoreConflict),
+        (400, "", AdminProtocolError, StoreProtocolError),
+        (302, "", AdminProtocolError, StoreProtocolError),
+        (503, "", AdminServerError, StoreUnreachable),
+    ],
+)
+def test_refusals_are_typed(code: int, text: str, kind: type[AdminError], base: type[Exception] | None) -> None:
+    """Each status has its type, which fits into the tree of all clients, and the fields say what was asked."""
+    with pytest.raises(kind) as caught:
+        Servers(one=status(code, text)).endpoint("https://one").post("/x/y", {}, {"password": "hidden"})
+    error = caught.value
+    assert type(error) is kind
+    assert base is None or isinstance(error, base)
+    assert (error.method, error.url, error.status) == ("POST", "https://one/admin/v2/x/y", code)
+    assert "hidden" not in str(error)
+
+
+def test_reasons_are_the_servers_own() -> None:
+    """Pulsar's reason, the message above a stack trace, or the phrase of a page; never more than a line."""
+    trace = "--- An unexpected error occurred in the server ---\n\nMessage: it broke\n\nStacktrace:\n\nat x.y"
+    texts = {
+        '{"reason": "it is there"}': "it is there",
+        trace: "it broke",
+        "<html>no</html>": "Internal Server Error",
+        "first\nsecond": "first",
+    }
+    for text, reason in texts.items():
+        with pytest.raises(AdminServerError) as caught:
+            Servers(one=status(500, text)).endpoint("https://one").get("/x")
+        assert caught.value.reason == reason
+
+
+def test_another_broker_is_asked_when_one_cannot_be_reached() -> None:
+    """The next address answers, and stays the first choice from then on."""
+    servers = Servers(one=broken(httpx.ConnectError), two=ok)
+    endpoint = servers.endpoint("https://one", "https://two")
+    endpoint.post("/x", {})
+    endpoint.get("/x")
+    assert [request.url.host for request in servers.asked] == ["one", "two", "two"]
+
+
+def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
+    """Reading goes on elsewhere; whoever changes something has to look first what has become of it."""
+    servers = Servers(one=broken(httpx.ReadTimeout), two=ok)
+    endpoint = servers.endpoint("https://one", "https://two")
+    with pytest.raises(AdminUnreachable) as caught:
+        endpoint.put("/x")
+    assert (caught.value.sent, caught.value.status) == (True, None)
+    assert [request.url.host for request in servers.asked] == ["one"]
+    endpoint.get("/x")
+    assert [request.url.host for request in servers.asked] == ["one", "one", "two"]
+
+
+def test_a_server_that_answers_is_not_passed_over() -> None:
+    """A 500 is an answer: another broker is not asked, and the first failure counts where none can be reached."""
+    servers = Servers(one=status(500), two=ok, gone=broken(httpx.ConnectError))
+    with pytest.raises(AdminServerError):
+        servers.endpoint("https://one", "https://two").get("/x")
+    with pytest.raises(AdminUnreachable, match="https://gone/") as caught:
+        servers.endpoint("https://gone", "https://gone.too").get("/x")
+    assert not caught.value.sent
+
+
+def test_answers_of_another_form_are_named() -> None:
+    """What is no JSON, or other JSON than expected, is an error that names the field."""
+    endpoint = Servers(one=status(200, "<html>"), two=ok).endpoint("https://one")
+    with pytest.raises(AdminProtocolError, match="answered 200: it has another form than expected"):
+        endpoint.get_as(TypeAdapter(dict[str, str]), "/x")
+    with pytest.raises(AdminProtocolError, match="fine: Input should be a valid string"):
+        Servers(one=ok).endpoint("https://one").get_as(TypeAdapter(dict[str, str]), "/x")
+
+
+def test_no_address_is_an_error_of_its_own() -> None:
+    """Without a broker nobody can be asked."""
+    with pytest.raises(AdminUnreachable, match="no address is known"):
+        Servers().endpoint()
+    with pytest.raises(AdminProtocolError, match="this is no address"):
+        Servers().session().request("GET", "http://[::1/")
+
+
+def test_https_comes_first_and_secrets_never_go_in_the_clear() -> None:
+    """A plain address is left out where HTTPS is offered and a secret or a trust setting is there."""
+    both = json.dumps({"webServiceUrl": "http://b:80", "webServiceUrlTls": "https://b:443"})
+    assert registered_urls(both, AdminAccess()) == ["https://b:443", "http://b:80"]
+    assert registered_urls(both, TOKEN) == ["https://b:443"]
+    assert registered_urls(both, AdminAccess(tls=AdminTls(ca_file="ca.pem"))) == ["https://b:443"]
+    assert registered_urls('{"httpUrl": "http://b:80", "httpUrlTls": null}', TOKEN) == ["http://b:80"]
+    for wrong in ("{}", "", "[]"):
+        with pytest.raises(AdminProtocolError, match="no web address"):
+            registered_urls(wrong, TOKEN)
+
+
+def test_a_token_file_is_read_again_when_the_server_refuses_the_token(tmp_path: Path) -> None:
+    """A token that was renewed within the file's time stamp is found too, and a refusal of the same one is final."""
+    file = tmp_path / "token"
+    file.write_text("old\n")
+    access = AdminAccess(auth=TokenFile(file))
+    seen: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request.headers["authorization"])
+        file.write_text("new\n")
+        return httpx.Response(200 if seen[-1] == "Bearer new" else 401)
+
+    Servers(one=answer).endpoint("https://one", access=access).get("/x")
+    assert seen == ["Bearer old", "Bearer new"]
+    with pytest.raises(AdminDenied):
+        Servers(one=status(401)).endpoint("https://one", access=access).get("/x")
+    file.write_text(" ")
+    with pytest.raises(AdminDenied, match="is empty"):
+        Servers(one=ok).endpoint("https://one", access=access).get("/x")
+    file.unlink()
+    with pytest.raises(AdminDenied, match="cannot be read"):
+        Servers(one=ok).endpoint("https://one", access=access).get("/x")
+
+
+class Issuer:
+    """A token endpoint whose tokens are numbered."""
+
+    def __init__(self, expires_in: float | None = 600.0) -> None:
+        self.expires_in = expires_in
+        self.forms: list[str] = []
+        self._numbers = count(1)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Metadata, or the next token."""
+        if request.method == "GET":
+            assert str(request.url) == f"{ISSUER}/.well-known/openid-configuration"
+            return httpx.Response(200, json={"token_endpoint": f"{ISSUER}/token"})
+        self.forms.append(request.content.decode())
+        body = {"access_token": f"t{next(self._numbers)}", "expires_in": self.expires_in}
+        return httpx.Response(200, json=body)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    """The key file of a client."""
+    file = tmp_path / "key.json"
+    file.write_text(json.dumps(KEY_FILE))
+    return file
+
+
+def test_a_token_is_renewed_shortly_before_it_expires(key_file: Path) -> None:
+    """It lives for 600 s, and the one that follows is got 60 s before that; what is asked is what RFC 6749 says."""
+    now, issuer, servers = [0.0], Issuer(), Servers(one=ok)
+    options = OAuth2(key_file, issuer_url=f"{ISSUER}/", audience="urn:pulsar", scope="a b")
+    auth = ClientCredentials(options, clock=lambda: now[0], transport=Servers(issuer=issuer))
+    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth))
+    for now[0] in (0.0, 539.0, 541.0):
+        endpoint.get("/x")
+    assert servers.tokens == ["t1", "t1", "t2"]
+    assert issuer.forms[0] == (
+        "grant_type=client_credentials&client_id=me&client_secret=hidden&audience=urn%3Apulsar&scope=a+b"
+    )
+
+
+def test_a_refused_token_is_renewed_once(key_file: Path) -> None:
+    """With 401 another token is got, and a second 401 is final; a token without an end is kept until then."""
+    issuer, answers = Issuer(expires_in=None), iter((200, 401, 200, 401, 401))
+    servers = Servers(one=lambda _: httpx.Response(next(answers)))
+    auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=issuer))
+    endpoint = servers.endpoint("https://one", access=AdminAccess(auth=auth))
+    endpoint.get("/x")
+    endpoint.post("/x", {"a": 1})
+    assert servers.asked[-1].content == b'{"a":1}'
+    with pytest.raises(AdminDenied):
+        endpoint.get("/x")
+    assert servers.tokens == ["t1", "t1", "t2", "t2", "t3"]
+
+
+def test_threads_share_a_token(key_file: Path) -> None:
+    """Eight threads whose token is refused at once get one new token, not eight."""
+    issuer, together = Issuer(), threading.Barrier(8)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.headers["authorization"] == "Bearer t1":
+            together.wait(10)
+            return httpx.Response(401)
+        return httpx.Response(200)
+
+    auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=issuer))
+    endpoint = Servers(one=answer).endpoint("https://one", access=AdminAccess(auth=auth))
+    with ThreadPoolExecutor(8) as pool:
+        assert [one.status_code for one in pool.map(endpoint.get, ["/x"] * 8)] == [200] * 8
+    assert len(issuer.forms) == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (status(401, '{"error": "invalid_client", "error_description": "unknown"}'), AdminDenied, "401: unknown"),
+        (status(200, '{"access_token": ""}'), AdminProtocolError, "no answer of an OAuth2 server"),
+        (status(200, '{"access_token": "hidden", "expires_in": "soon"}'), AdminProtocolError, "no answer of an OAuth2"),
+        (status(503), AdminServerError, "answered 503"),
+        (broken(httpx.ConnectError), AdminUnreachable, "on order of the test"),
+        (to("https://elsewhere/token"), AdminProtocolError, "answered 307"),
+    ],
+)
+def test_a_token_endpoint_that_gives_none(key_file: Path, answer: Answering, kind: type[AdminError], said: str) -> None:
+    """The error names the endpoint and why, without a secret, and the broker is not asked."""
+    auth = ClientCredentials(OAuth2(key_file, token_url=f"{ISSUER}/token"), transport=Servers(issuer=answer))
+    servers = Servers(one=ok)
+    with pytest.raises(kind, match=said) as caught:
+        servers.endpoint("https://one", access=AdminAccess(auth=auth)).get("/x")
+    assert caught.value.url == f"{ISSUER}/token"
+    assert "hidden" not in str(caught.value)
+    assert servers.asked == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "No such file"), ("{", "it is no JSON"), ('{"client_id": "hidden"}', "lacks: client_secret")],
+)
+def test_a_key_file_that_cannot_be_used(tmp_path: Path, text: str | None, said: str) -> None:
+    """The error says what is wrong with the file, and shows nothing of it."""
+    file = tmp_path / "key.json"
+    if text is not None:
+        file.write_text(text)
+    auth = ClientCredentials(OAuth2(file, token_url=f"{ISSUER}/token"), transport=Servers())
+    with pytest.raises(AdminDenied, match=said) as caught:
+        Servers(one=ok).endpoint("https://one", access=AdminAccess(auth=auth)).get("/x")
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_reader_has_no_call_that_changes_anything() -> None:
+    """Whatever a reader can do is a GET, and what is said to change something is missing in it."""
+    session = Servers().session()
+    reader, admin = PulsarAdminReader(session, ["https://one"]), PulsarAdmin(session, ["https://one"])
+    parts = [name for name, value in vars(PulsarAdminReader).items() if isinstance(value, property)]
+    assert len(parts) == 8
+    for part in parts:
+        reading, whole = getattr(reader, part), getattr(admin, part)
+        assert not hasattr(reading, "_calls")
+        assert public(reading) < public(whole), part
+    assert not hasattr(vars(reader)["_reading"], "put")
+    verbs = (
+        "set_",
+        "create",
+        "update",
+        "delete",
+        "remove",
+        "add",
+        "grant",
+        "revoke",
+        "unload",
+        "skip",
+        "reset",
+        "term",
+    )
+    reading = {name for part in parts for name in public(getattr(reader, part))}
+    assert not [name for name in reading if name.startswith(verbs)]
+
+
+def public(part: object) -> set[str]:
+    """Names of what somebody may call."""
+    return {name for name in dir(part) if not name.startswith("_")}
