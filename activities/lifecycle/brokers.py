@@ -9,7 +9,7 @@ from activities.lifecycle.registrations import Service
 from clients.errors import StoreError, StoreProtocolError
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.store_url import StoreUrl, parse_store_url
@@ -69,19 +69,20 @@ class BrokerView:
         Raises:
             StoreError: the broker does not answer, or not with a configuration.
         """
-        return self._admin(broker).brokers.runtime_configuration()
+        return self._reader(broker).brokers.runtime_configuration()
 
     def version(self, broker: Service) -> str | None:
         """A broker's version; None if it could not be read."""
         try:
-            return self._admin(broker).brokers.version()
+            return self._reader(broker).brokers.version()
         except StoreError:
             return None
 
     def health(self, broker: Service) -> str:
         """Have a broker write a message to a topic of its own and read it back; empty if it could, else why not."""
         try:
-            self._admin(broker).brokers.check_health()
+            urls = registered_urls(broker.data, self._session.access)
+            PulsarAdmin(self._session, urls).brokers.check_health()
         except StoreError as error:
             return f"its health check failed ({error})"
         return ""
@@ -89,13 +90,13 @@ class BrokerView:
     def lacks_plugin(self, broker: Service) -> str:
         """Why a broker seems to lack the plugin of PIP-477 ("REST API"); empty if it has it."""
         try:
-            self._admin(broker).bookie_clusters.check()
+            self._reader(broker).bookie_clusters.check()
         except StoreError as error:
             return f"its plugin does not answer ({error})"
         return ""
 
-    def _admin(self, broker: Service) -> PulsarAdmin:
-        return PulsarAdmin(self._session, registered_urls(broker.data, self._session.access))
+    def _reader(self, broker: Service) -> PulsarAdminReader:
+        return PulsarAdminReader(self._session, registered_urls(broker.data, self._session.access))
 
 
 def _bookkeeper_uri(configuration: dict[str, str]) -> LedgerStoreUri:

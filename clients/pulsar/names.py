@@ -56,8 +56,8 @@ class TopicName(NamedTuple):
 
     @property
     def schema_path(self) -> str:
-        """The same without the domain: schemas have none."""
-        return "/".join(map(encoded, (self.tenant, self.namespace, self.topic)))
+        """The same without the domain, which schemas do not have."""
+        return "/".join((encoded(self.tenant), encoded(self.namespace), encoded_twice(self.topic)))
 
     @property
     def partition(self) -> int | None:
@@ -101,5 +101,10 @@ def cursor_name(path: str) -> CursorName | None:
 
 
 def encoded(part: str) -> str:
-    """One part of a path of the admin interface; brokers decode it once more, so nothing may stand for itself."""
+    """One part of a path of the admin interface."""
     return quote(part, safe="")
+
+
+def encoded_twice(part: str) -> str:
+    """A subscription, or the topic of a schema, in a path of the admin interface: brokers decode these twice."""
+    return encoded(encoded(part))

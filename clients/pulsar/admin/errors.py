@@ -34,6 +34,7 @@ from clients.errors import (
 _REASON_LIMIT = 300
 # What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
 _UNKNOWN_PATH = "Not Found"
+_PAGE = re.compile(r"<title>Error \d+ (.*?)</title>")
 _UNFORESEEN = re.compile(r"^Message: (.*)$", re.MULTILINE)
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
@@ -148,9 +149,8 @@ def reason_of(answer: httpx.Response) -> str:
     if isinstance(found, dict):
         fields = cast("dict[str, Any]", found)
         text = next((str(fields[name]) for name in ("reason", "error_description", "error") if fields.get(name)), text)
-    elif text.startswith("<"):
-        # Jetty's pages repeat the status.
-        text = answer.reason_phrase
+    elif page := _PAGE.search(text):
+        text = page[1]
     # For what it did not foresee Pulsar gives a stack trace beneath a line `Message: …`.
     unforeseen = _UNFORESEEN.search(text)
     return (unforeseen[1] if unforeseen else text.strip().partition("\n")[0]).strip()[:_REASON_LIMIT]

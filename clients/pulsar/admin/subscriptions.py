@@ -9,7 +9,7 @@ from typing import Any
 from clients.pulsar.admin.answers import NAMES, STRINGS
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.admin.topics import EARLIEST, CursorStats, Position, TopicsReader
-from clients.pulsar.names import TopicName, encoded
+from clients.pulsar.names import TopicName, encoded_twice
 
 
 class SubscriptionsReader:
@@ -28,7 +28,7 @@ class SubscriptionsReader:
 
     def cursor(self, topic: TopicName, name: str) -> CursorStats | None:
         """Where a subscription of a topic, or of one partition, stands; None where there is none. Loads the topic."""
-        return TopicsReader(self._endpoint).internal_stats(topic).cursors.get(encoded(name))
+        return TopicsReader(self._endpoint).internal_stats(topic).cursors.get(name)
 
     def properties(self, topic: TopicName, name: str) -> dict[str, str]:
         """What users have noted of a subscription."""
@@ -97,4 +97,4 @@ class Subscriptions(SubscriptionsReader):
 
 
 def _path(topic: TopicName, name: str) -> str:
-    return f"/{topic.rest_path}/subscription/{encoded(name)}"
+    return f"/{topic.rest_path}/subscription/{encoded_twice(name)}"

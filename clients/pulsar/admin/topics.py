@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote_plus
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, field_validator
 
 from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
 from clients.pulsar.admin.brokers import registered_urls
@@ -158,6 +160,12 @@ class InternalStats(Answer):
     ledgers: tuple[LedgerStats, ...] = ()
     cursors: dict[str, CursorStats] = Field(default_factory=dict[str, CursorStats])
     compacted_ledger: LedgerStats | None = None
+
+    @field_validator("cursors", mode="before")
+    @classmethod
+    def _decode_names(cls, cursors: dict[str, Any]) -> dict[str, Any]:
+        # Brokers give them as they store them.
+        return {unquote_plus(name): cursor for name, cursor in cursors.items()}
 
 
 class InternalInfo(Answer):

@@ -10,6 +10,8 @@ from deploy.devstack.jvm import JavaProgram
 from deploy.devstack.toolchain import Toolchain
 
 PASSWORD = "only-for-tests"
+# Each call is a JVM of its own, which lives for half a second.
+_LIGHT = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-J-Xshare:auto"]
 _PEM = Path(__file__).parent / "java" / "PrivateKeyPem.java"
 
 
@@ -67,5 +69,5 @@ class Authority:
     def _keytool(self, store: Path, *arguments: str, given: bytes = b"") -> bytes:
         keytool = str(self._tools.java.with_name("keytool"))
         options = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", PASSWORD, "-alias", "mykey"]
-        command = [keytool, *arguments, *options]
+        command = [keytool, *_LIGHT, *arguments, *options]
         return subprocess.run(command, input=given, check=True, capture_output=True, timeout=60).stdout

@@ -153,12 +153,12 @@ def test_refusals_are_typed(code: int, text: str, kind: type[AdminError], base: 
 
 
 def test_reasons_are_the_servers_own() -> None:
-    """Pulsar's reason, the message above a stack trace, or the phrase of a page; never more than a line."""
+    """Pulsar's reason, the message above a stack trace, or the title of a page; never more than a line."""
     trace = "--- An unexpected error occurred in the server ---\n\nMessage: it broke\n\nStacktrace:\n\nat x.y"
     texts = {
         '{"reason": "it is there"}': "it is there",
         trace: "it broke",
-        "<html>no</html>": "Internal Server Error",
+        "<html>\n<title>Error 500 Request failed.</title>\n</html>": "Request failed.",
         "first\nsecond": "first",
     }
     for text, reason in texts.items():

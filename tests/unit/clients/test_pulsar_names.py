@@ -1,0 +1,65 @@
+"""Names of topics and cursors, as people write them, in paths of the admin interface and in nodes' paths."""
+
+from __future__ import annotations
+
+from urllib.parse import quote_plus, unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.pulsar.names import CursorName, TopicName, cursor_name, encoded, encoded_twice
+
+ANY = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "full"),
+    [
+        ("orders", "persistent://public/default/orders"),
+        ("acme/eu/orders", "persistent://acme/eu/orders"),
+        ("persistent://acme/eu/orders", "persistent://acme/eu/orders"),
+        ("non-persistent://acme/eu/orders", "non-persistent://acme/eu/orders"),
+    ],
+)
+def test_topics_are_named_as_by_clients(text: str, full: str) -> None:
+    """Short names are of the namespace `public/default`, and a full name is read as it is written."""
+    assert str(TopicName.parse(text)) == full
+
+
+@pytest.mark.parametrize("text", ["", "acme/orders", "persistent://orders", "acme//orders", "topic://a/b/c", "/a/b"])
+def test_what_names_no_topic_is_refused(text: str) -> None:
+    """The error says how a name is written."""
+    with pytest.raises(ValueError, match="write persistent://tenant/namespace/topic"):
+        TopicName.parse(text)
+
+
+def test_partitions_have_names_of_their_own() -> None:
+    """A partition knows its number, and a whole topic none."""
+    whole = TopicName("acme", "eu", "orders")
+    assert whole.partition is None
+    assert str(whole.of_partition(12)) == "persistent://acme/eu/orders-partition-12"
+    assert whole.of_partition(12).partition == 12
+
+
+@given(topic=ANY)
+def test_paths_keep_every_name(topic: str) -> None:
+    """Nothing in a name ends a part of a path; what brokers decode once or twice is the name again."""
+    name = TopicName("acme", "eu", topic)
+    assert name.rest_path.split("/")[:3] == ["persistent", "acme", "eu"]
+    assert unquote(name.rest_path.split("/")[3]) == topic
+    assert unquote(unquote(encoded_twice(topic))) == topic
+    assert name.schema_path == f"acme/eu/{encoded(encoded(topic))}"
+
+
+@given(topic=ANY, cursor=st.text(st.characters(codec="utf-8"), min_size=1))
+def test_nodes_of_cursors_name_them(topic: str, cursor: str) -> None:
+    """The node of a cursor gives back topic and cursor, whatever their names."""
+    path = f"/managed-ledgers/acme/eu/persistent/{quote_plus(topic)}/{quote_plus(cursor)}"
+    assert cursor_name(path) == CursorName(TopicName("acme", "eu", topic), cursor)
+
+
+def test_other_nodes_name_no_cursor() -> None:
+    """Nodes of topics, and of anything that is not persistent, are none of a cursor."""
+    for path in ("acme/eu/persistent/topic", "acme/eu/segment/topic/cursor", "acme/eu/persistent/topic/cursor/more"):
+        assert cursor_name(f"/managed-ledgers/{path}") is None
