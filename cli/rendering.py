@@ -11,7 +11,6 @@ from rich.text import Text
 from cli.view import View
 from models.lifecycle.report import Report
 from models.lifecycle.status import PhaseEntry
-from workflows.lifecycle.details import describe
 
 _HEADER = ("phase", "outcome", "seconds", "undo", "note")
 
@@ -35,7 +34,7 @@ def headline(view: View) -> str:
     parts = [view.workflow_id, status.outcome if status and not view.ended else view.execution.lower()]
     parts.append(status.phase if status else view.phase)
     if status and status.progress:
-        parts.append(describe(status.progress))
+        parts.append(str(status.progress))
     if status and status.waiting:
         parts.append(f"waits for {status.waiting.why}")
     parts += [
@@ -91,11 +90,12 @@ def _rest(view: View) -> list[str]:
         found += [f"ALARM      {alarm}" for alarm in status.alarms]
     if status and not view.ended:
         if status.progress:
-            found.append(f"progress   {describe(status.progress)}")
+            found.append(f"progress   {status.progress}; as of {status.progress.as_of.astimezone(UTC):%H:%M:%S}Z")
         if wait := status.waiting:
             until = f", until {_time(wait.until)}" if wait.until else ""
             ends = f"; ends on: {', '.join(wait.ends_on)}" if wait.ends_on else ""
             found.append(f"waits for  {wait.why}, since {_time(wait.since)}{until}{ends}")
+            found += [f"please     {wait.action}"] if wait.action else []
         found += [f"deadline   {name}: {_time(at)}" for name, at in status.deadlines.items()]
         found.append(f"way back   {status.undo}: {status.undo_cost}")
         found.append(f"verbs now  {', '.join(status.legal_verbs) or 'none'}")

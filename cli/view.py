@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
 from worker.connection import ANSWER_LIMIT
 from worker.exit_codes import CommandFailed, ExitCode, code_of_failure
 
@@ -33,6 +34,8 @@ class Step(BaseModel):
         attempt: counts from 1.
         last_failure: why the attempt before ended; empty in the first.
         next_attempt: when it is tried again, if it waits for that.
+        progress: how far it is, by its last heartbeat, which is at most a second old while it runs.
+        waiting: what it waits for, by the same heartbeat.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Step(BaseModel):
     last_failure: str
     next_attempt: datetime | None
     worker: str
+    progress: Progress | None
+    waiting: WaitReason | None
 
 
 class Failure(BaseModel):
@@ -55,7 +60,8 @@ class View(BaseModel):
     Attributes:
         execution: Temporal's word for the workflow: RUNNING, COMPLETED, FAILED, …
         phase: as the search attribute has it, which needs no worker.
-        status: the migration's own answer; None where no worker gave it, and `silence` says why.
+        status: the migration's own answer, with the progress of the steps' heartbeats; None where no worker gave it,
+            and `silence` says why.
         steps: pending steps.
         report: of a migration that ended with one; otherwise `failure` says why not.
     """
@@ -108,6 +114,7 @@ async def look(client: Client, workflow_id: str, *, with_status: bool = True) ->
             raise not_found(client, workflow_id) from error
         raise
     status, silence = await _ask(handle, described) if with_status else (None, "")
+    steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
@@ -117,12 +124,19 @@ async def look(client: Client, workflow_id: str, *, with_status: bool = True) ->
         started=described.start_time,
         closed=described.close_time,
         phase=str(phases[0]) if phases else "",
-        status=status,
+        status=with_latest_progress(status, steps) if status else None,
         silence=silence,
-        steps=[_step(pending) for pending in described.raw_description.pending_activities],
+        steps=steps,
         report=report,
         failure=failure,
     )
+
+
+def with_latest_progress(status: Status, steps: Sequence[Step]) -> Status:
+    """A status with the newest progress that is known: its own is as old as the last signal of a step."""
+    known = [status.progress, *(step.progress for step in steps)]
+    newest = max((one for one in known if one), key=lambda one: one.as_of, default=None)
+    return status.model_copy(update={"progress": newest})
 
 
 def not_found(client: Client, workflow_id: str) -> CommandFailed:
@@ -154,7 +168,8 @@ async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple
         return None, Failure(kind=kind, message=str(cause))
 
 
-def _step(pending: PendingActivityInfo) -> Step:
+async def _step(client: Client, pending: PendingActivityInfo) -> Step:
+    told = await _heartbeat(client, pending)
     waits = pending.HasField("next_attempt_schedule_time")
     return Step(
         name=pending.activity_type.name,
@@ -162,4 +177,18 @@ def _step(pending: PendingActivityInfo) -> Step:
         last_failure=pending.last_failure.message,
         next_attempt=pending.next_attempt_schedule_time.ToDatetime(tzinfo=UTC) if waits else None,
         worker=pending.last_worker_identity,
+        progress=told.progress,
+        waiting=told.waiting,
     )
+
+
+async def _heartbeat(client: Client, pending: PendingActivityInfo) -> ProgressReport:
+    """What a step told by its last heartbeat; nothing where there was none, or one of another version."""
+    details = list(pending.heartbeat_details.payloads)
+    if not details:
+        return ProgressReport()
+    try:
+        (report,) = await client.data_converter.decode(details, [ProgressReport])
+    except (ValueError, RuntimeError):
+        return ProgressReport()
+    return report

@@ -19,6 +19,7 @@ import pydantic
 from temporalio.client import Client
 from temporalio.worker import Worker
 
+from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.settings import Settings
 from worker import catalog as migrations
 from worker.connection import connect, worker_runtime
@@ -117,8 +118,10 @@ def _workers(client: Client, queue: str, own_queue: str, activities: Sequence[Ca
         "activities": activities,
         "max_concurrent_activities": ACTIVITIES,
         "graceful_shutdown_timeout": GRACE,
-        # A step learns with its heartbeat that it is to stop, and writes may be blocked until it does.
-        "max_heartbeat_throttle_interval": timedelta(seconds=1),
+        # People read progress in heartbeats; and an activity learns with them that it is to stop, while writes may be
+        # blocked.
+        "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+        "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     }
     shared = Worker(
         client,

@@ -12,7 +12,8 @@ from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
-from activities.lifecycle.runner import ActivityContext, run_activity
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runner import run_activity
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
 from models.bookie_cluster.results import (

@@ -18,8 +18,8 @@ from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_p
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_schema

@@ -7,12 +7,13 @@ import subprocess
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.http import HttpSession
 from models.bookie_cluster.input import BrokerControl
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import WaitKind
 from models.settings import Settings
 
 _TAIL = 500
@@ -52,13 +53,14 @@ class BrokerController:
         Raises:
             ApplicationError: the command failed or took too long, or the webhook refused; Temporal tries again.
         """
+        kind = WaitKind.BROKERS_STOP if action == "stop" else WaitKind.BROKERS_START
         if self._how is BrokerControl.COMMAND:
-            control.waiting_for(f"the command that {action}s brokers")
+            control.waiting_for(kind, f"the command that {action}s brokers")
             self._run(action, bookkeeper_uri)
         elif self._how is BrokerControl.WEBHOOK:
-            control.waiting_for(f"the webhook that {action}s brokers")
+            control.waiting_for(kind, f"the webhook that {action}s brokers")
             self._post(action, bookkeeper_uri)
-        control.waiting_for("")
+        control.waits_no_more()
 
     def _run(self, action: str, bookkeeper_uri: str) -> None:
         settings = self._settings

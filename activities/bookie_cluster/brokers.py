@@ -9,10 +9,11 @@ from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import scan
 from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import Service, brokers
-from activities.lifecycle.runner import ActivityContext
 from models.bookie_cluster.input import BookieCluster, BrokerControl
 from models.bookie_cluster.results import BrokersOn, BrokersStopped
+from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
 _LEDGER_POLL = 1.0
@@ -31,9 +32,10 @@ def stop(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
             controller.ask("stop", task.ends.source.metadataServiceUri, context)
         while running := brokers(store):
             seen |= {broker.name for broker in running}
-            context.waiting_for(f"{_by_hand(task)}{_names(running)} to stop")
+            action = _by_hand(task, "stop all brokers")
+            context.waiting_for(WaitKind.BROKERS_STOP, f"{_names(running)} to stop", action=action)
             context.pause(_POLL)
-    context.waiting_for("")
+    context.waits_no_more()
     return BrokersStopped(since=datetime.now(UTC), brokers=tuple(sorted(seen)))
 
 
@@ -51,31 +53,30 @@ def start(task: BookieClusterTask, context: ActivityContext) -> BrokersOn:
             if running and since and not proof.doubts:
                 created = _created_since(task)
                 if created:
-                    context.waiting_for("")
+                    context.waits_no_more()
                     return BrokersOn(brokers=tuple(sorted(proof.evidence)), new_ledgers=created, since=since)
                 proof = proof._replace(doubts=["no ledger was created in it since the switch"])
-            context.waiting_for(_what_is_missing(task, running, proof))
+            _tell_what_is_missing(task, context, running, proof)
             context.pause(_LEDGER_POLL if running else _POLL)
 
 
 class _Proof(NamedTuple):
-    """What each broker showed, and what is still in doubt."""
+    """What each broker showed, what is still in doubt, and who runs on another cluster."""
 
     evidence: list[str]
     doubts: list[str]
+    misplaced: list[str]
 
 
 def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _Proof:
-    proof = _Proof([], [])
+    proof = _Proof([], [], [])
     for broker in running:
         seen = view.bookie_cluster(broker)
         if seen.url is None:
             proof.doubts.append(f"{broker.name}: {seen.why}")
         elif not seen.url.overlaps(target.root):
-            proof.doubts.append(
-                f"{broker.name} runs on {seen.text}; stop it at once and start it with "
-                f"bookkeeperMetadataServiceUri={target.metadataServiceUri}"
-            )
+            proof.doubts.append(f"{broker.name} runs on {seen.text}")
+            proof.misplaced.append(broker.name)
         elif unhealthy := view.health(broker):
             proof.doubts.append(f"{broker.name}: {unhealthy}")
         else:
@@ -93,16 +94,23 @@ def _created_since(task: BookieClusterTask) -> int:
     return sum(ledger_id > highest for ledger_id in ids)
 
 
-def _what_is_missing(task: BookieClusterTask, running: list[Service], proof: _Proof) -> str:
+def _tell_what_is_missing(
+    task: BookieClusterTask, context: ActivityContext, running: list[Service], proof: _Proof
+) -> None:
+    target = task.ends.target
+    setting = f"bookkeeperMetadataServiceUri={target.metadataServiceUri}"
     if not running:
-        return (
-            f"{_by_hand(task)}brokers to start with bookkeeperMetadataServiceUri={task.ends.target.metadataServiceUri}"
-        )
-    return f"proof that brokers write to {task.ends.target.name}: {'; '.join(proof.doubts)}"
+        action = _by_hand(task, f"start the brokers with {setting}")
+        context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
+        return
+    # Whoever started them, nobody but the operator can put this right.
+    action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}" if proof.misplaced else ""
+    why = f"proof that brokers write to {target.name}: {'; '.join(proof.doubts)}"
+    context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)
 
 
-def _by_hand(task: BookieClusterTask) -> str:
-    return "you: " if task.input.broker_control is BrokerControl.MANUAL else ""
+def _by_hand(task: BookieClusterTask, action: str) -> str:
+    return action if task.input.broker_control is BrokerControl.MANUAL else ""
 
 
 def _names(running: list[Service]) -> str:

@@ -7,7 +7,7 @@ from activities.bookie_cluster.ledger_copier import LedgerCopying
 from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_line
 from activities.bookie_cluster.tail import TailRun
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import CopySummary, IdCheck, TailCopy

@@ -18,13 +18,14 @@ from activities.bookie_cluster.ledger_copier import NAMED, name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
 from activities.lifecycle.brokers import BrokerView, SeenCluster
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, StoreUnreachable
 from models.bookie_cluster.input import BookieCluster, Direction, Routing
 from models.bookie_cluster.results import CleanupTargets, LedgersDeleted, SwitchCensus
 from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _CHUNK = 500
 # Half a minute of work or less, so that a step that is repeated has little to repeat.
@@ -178,7 +179,9 @@ class _Deleting:
                 chunk = chosen[start : start + _CHUNK]
                 progress.note_deleted(before + deleted + len(chunk))
                 deleted += _delete_some(directory, chunk)
-                self._control.progress(before + deleted, before + len(chosen), "ledgers deleted")
+                self._control.progress(
+                    ProgressTask.DELETE, ProgressUnit.LEDGERS, before + deleted, before + len(chosen)
+                )
         return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)
 
 

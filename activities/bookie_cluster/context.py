@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.errors import StoreConflict

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.plugin_admin import PluginAdmin
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreDenied, StoreUnreachable
 from clients.pulsar.admin.errors import AdminError, AdminUnreachable
 from clients.pulsar.attribution import attribution
@@ -18,6 +18,7 @@ from clients.pulsar.managed_ledgers import decode_cursor_info
 from clients.pulsar.names import CursorName
 from clients.store import StoreReader, Unreadable
 from clients.zookeeper.coordination import Coordination
+from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _ASKS, _PAUSE = 3, 0.5
 _PART = 512
@@ -75,7 +76,7 @@ def promote_cursors(
             part = moves[first : first + _PART]
             answers = list(pool.map(owners.ask, part))
             _settle(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
-            context.progress(first + len(part), len(moves), "cursors")
+            context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
     return moved
 
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Verified
 from activities.bookie_cluster.progress import SwitchProgress
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import CopySummary
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 
@@ -62,6 +63,7 @@ class LedgerCopying:
         self._copied = self._equal = self._recovered = self._gone = 0
         self._entries = self._entry_bytes = self._compared = 0
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
+        self._task = ProgressTask.COPY
         self._passing: set[int] = set()
         self.failed: dict[int, str] = {}
 
@@ -74,18 +76,20 @@ class LedgerCopying:
             StoreConflict: a newer attempt has taken over.
             StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
         """
-        self._expect(records)
+        self._expect(records, ProgressTask.COPY)
         self._copy(self._records.values())
         end = time.monotonic() + _PATIENCE
         while self._passing and time.monotonic() < end:
             self._control.waiting_for(
+                WaitKind.BOOKIES,
                 f"bookies of {self._source} that do not answer: {len(self._passing):,} ledgers are tried again, "
-                f"{name(first := min(self._passing))}: {self.failed[first]}"
+                f"{name(first := min(self._passing))}: {self.failed[first]}",
             )
             self._control.pause(_AGAIN)
             again = [self._records[number] for number in self._passing]
             self._forget_passing()
             self._copy(again)
+        self._control.waits_no_more()
         self._progress.add_failed({number: self.failed[number] for number in self._passing})
         self._passing.clear()
 
@@ -95,7 +99,7 @@ class LedgerCopying:
         Raises:
             StoreError: as `copy`.
         """
-        self._expect(records)
+        self._expect(records, ProgressTask.COMPARE)
         parts = batches(self._records.values(), recover=False)
         ledger_jobs.compare(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared)
 
@@ -132,7 +136,10 @@ class LedgerCopying:
         self._bytes -= sum(self._records[number].metadata.length for number in self._passing)
         self._passing.clear()
 
-    def _expect(self, records: Iterable[LedgerRecord]) -> None:
+    def _expect(self, records: Iterable[LedgerRecord], task: ProgressTask) -> None:
+        if task is not self._task:
+            self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
+        self._task = task
         self._records = {record.ledger_id: record for record in records}
         self._total_bytes += sum(record.metadata.length for record in self._records.values())
         self._total_ledgers += len(self._records)
@@ -185,7 +192,7 @@ class LedgerCopying:
 
     def _tell(self) -> None:
         detail = f"{self._ledgers:,} of {self._total_ledgers:,} ledgers"
-        self._control.progress(self._bytes, self._total_bytes, "bytes", detail=detail)
+        self._control.progress(self._task, ProgressUnit.BYTES, self._bytes, self._total_bytes, detail=detail)
 
 
 def name(ledger_id: int) -> str:

@@ -11,8 +11,8 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
 from activities.bookie_cluster.plan_preview import Estimate, estimate, outline
 from activities.bookie_cluster.precheck_brokers import check_brokers
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.idgen import high_path
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import origin_of
 from models.bookie_cluster.input import Direction

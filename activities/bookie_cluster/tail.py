@@ -8,12 +8,13 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import NAMED, LedgerCopying
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import BROKERS, Service, brokers
-from activities.lifecycle.runner import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.references import Reference
 from clients.store import Record, StoreReader
 from models.bookie_cluster.results import TailCopy
+from models.lifecycle.status import WaitKind
 from spark.bookie_cluster.spec import LedgerPair
 
 _POLL = 0.25
@@ -143,9 +144,13 @@ class _Alone:
             running = brokers(store)
             if not running:
                 break
-            context.waiting_for(f"{_names(running)} to stop: the copy begins anew when no broker is registered")
+            context.waiting_for(
+                WaitKind.BROKERS_RETURNED,
+                f"{_names(running)} to stop: the copy begins anew when no broker is registered",
+                action="stop all brokers",
+            )
             context.pause(_POLL)
-        context.waiting_for("")
+        context.waits_no_more()
 
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""

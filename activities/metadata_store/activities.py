@@ -9,8 +9,9 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import still_registered
-from activities.lifecycle.runner import ActivityContext, run_activity
+from activities.lifecycle.runner import run_activity
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import cutover
 from activities.metadata_store import pre_copy as copying

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
 
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime, SourceWatch
 from activities.metadata_store.claims import TargetClaim
 from activities.metadata_store.flag import FlagKeeper

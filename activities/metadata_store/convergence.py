@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.replica import Replica
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
 
 _MOST_ROUNDS = 20
@@ -41,9 +42,8 @@ def whole_watch(task: MetadataStoreTask, context: ActivityContext, since_zxid: i
     gap = watch.gap()
     if gap:
         watch.restart(task.new_feed(), missed=gap)
-        context.waiting_for(f"a scan of the source by transaction ids ({gap})")
-        watch.dirty_paths |= jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context))
-        context.waiting_for("")
+        with context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
+            watch.dirty_paths |= jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context))
         watch.missed = ""
     watch.collect(task.runtime.access.timeout)
     return watch, gap
@@ -68,7 +68,7 @@ def converge(
     tries = 0
     for rounds in range(1, _MOST_ROUNDS + 1):
         context.check()
-        context.progress(0, len(todo), f"changed records in catch-up round {rounds}")
+        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
         watch.ephemerals |= replica.apply(todo).ephemerals
         remaining = set(replica.differences(todo))
         watch.dirty_paths -= todo - remaining

@@ -6,8 +6,8 @@ import time
 
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
-from activities.lifecycle.runner import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import converge, follow_late_writes, whole_watch
@@ -18,6 +18,7 @@ from clients.store import StoreReader
 from clients.stores import open_reader
 from clients.zookeeper.coordination import Coordination
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import WaitKind
 from models.metadata_store.flag import FLAG, FlagPhase
 from models.metadata_store.input import Mode
 from models.metadata_store.results import ChangeCopy, Completion, PreCopy, Preparation, Restoration, Verification
@@ -57,7 +58,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                         type=FailureKind.NOT_READY,
                         non_retryable=True,
                     )
-                context.waiting_for(missing)
+                context.waiting_for(WaitKind.PARTICIPANTS, missing)
                 if time.monotonic() - said > _SAY_AGAIN:
                     said = time.monotonic()
                     with task.flag() as flag:
@@ -66,7 +67,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                 pause = min(2 * pause, _LONGEST_POLL)
     finally:
         source.close()
-    context.waiting_for("")
+    context.waits_no_more()
     return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
 
 
@@ -253,8 +254,8 @@ def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceW
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
     watch = task.watch or task.new_watch()
     if watch.gap():
-        context.waiting_for("a scan of the source for ephemerals, because the watch was lost")
-        watch.ephemerals |= jobs.ephemerals(task.engine, task.pair, tag=task.tag(context))
+        with context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
+            watch.ephemerals |= jobs.ephemerals(task.engine, task.pair, tag=task.tag(context))
     return watch
 
 

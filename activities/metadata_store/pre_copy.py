@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import NamedTuple
 
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
 from activities.metadata_store.flag import OPEN
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.metadata_store.results import PreCopy
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Copied
@@ -108,15 +110,16 @@ def _take_target(task: MetadataStoreTask) -> int:
 def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, attempt: int, records: int) -> _Bulk:
     pair, tag = task.attempt(attempt), task.tag(context)
     if task.input.replace_target and attempt == 1:
-        context.waiting_for("the target to be emptied, as replace_target asks")
-        jobs.clear(task.engine, pair, "target", tag=tag)
-        context.waiting_for("")
+        with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
+            jobs.clear(task.engine, pair, "target", tag=tag)
     begun = time.monotonic()
-    context.measure("records copied", records, lambda: task.engine.counted(tag))
+    counted = partial(task.engine.counted, tag)
+    context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, records, counted)
     copied = jobs.copy(task.engine, pair, tag=tag)
     copied_at = time.monotonic()
     context.check()
-    context.measure("records of both sides compared", 2 * copied.records, lambda: task.engine.counted(tag))
+    # Each record is read on both sides.
+    context.measure(ProgressTask.COMPARE, ProgressUnit.RECORDS, 2 * copied.records, counted)
     comparison = jobs.compare(task.engine, pair, records=copied.records, tag=tag)
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
@@ -125,10 +128,9 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
     """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
     if task.input.target_url.scheme != "oxia":
         return 0
-    context.waiting_for("Oxia to number new versions above the copied ones")
     floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
-    raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
-    context.waiting_for("")
+    with context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
+        raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
     return floor
 
 

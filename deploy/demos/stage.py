@@ -29,7 +29,6 @@ from deploy.devstack.supervise import ProcessId, ProcessRecord
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, PhaseEntry, Status
 from worker.exit_codes import CommandFailed
-from workflows.lifecycle.details import describe
 
 _ANSWER_LIMIT = 60.0
 _WORKER_LIMIT = 90.0
@@ -243,7 +242,7 @@ def _phase_line(entry: PhaseEntry, beside: str) -> str:
 
 
 def _running_line(status: Status) -> str:
-    parts = [describe(status.progress)] if status.progress else []
+    parts = [str(status.progress)] if status.progress else []
     parts += [f"waits for {status.waiting.why}"] if status.waiting else []
     return f"{status.phase}: {'; '.join(parts)}" if parts else ""
 

@@ -33,22 +33,6 @@ class Outcome(StrEnum):
     ROLLED_BACK = "rolled back"
 
 
-class WaitKind(StrEnum):
-    """What a migration waits for, for whoever watches many of them."""
-
-    WINDOW = "window"
-    DECISION = "decision"
-    PAUSE = "pause"
-    RETRY = "retry"
-    BROKERS = "brokers"
-    PARTICIPANTS = "participants"
-    CLIENTS = "clients"
-    STORE = "store"
-    THROTTLE = "throttle"
-    SCAN = "scan"
-    CHANGE_WINDOW = "change window"
-
-
 class PhaseEntry(BaseModel):
     """One line of a migration's history."""
 
@@ -64,55 +48,135 @@ class PhaseEntry(BaseModel):
         return ((self.ended or now) - self.started).total_seconds()
 
 
+class ProgressUnit(StrEnum):
+    """What a running activity counts; each has a gauge of its own."""
+
+    RECORDS = "records"
+    LEDGERS = "ledgers"
+    CURSORS = "cursors"
+    BYTES = "bytes"
+
+
+class ProgressTask(StrEnum):
+    """What a running activity does with what it counts."""
+
+    COPY = "copied"
+    COMPARE = "compared"
+    CATCH_UP = "caught up"
+    PROMOTE = "promoted"
+    DELETE = "deleted"
+
+
 class Progress(Result):
-    """How far the running phase is.
+    """How far a running activity is.
 
     Attributes:
+        task: what is done.
+        unit: what is counted.
         done: units done.
         total: units in all, where known.
-        unit: what is counted, in the plural.
         detail: the same in other units, where one is not enough.
-        rate: units per second over the life of the step.
+        rate: units per second since the task began.
         eta_seconds: time to the end; absent until there is a basis.
         basis: what the estimate rests on.
-        as_of: when it was so, at most a second before the activity told it.
+        as_of: when all this was true; at most a second ago in the heartbeat of an activity that runs.
     """
 
+    task: ProgressTask
+    unit: ProgressUnit
     done: int
     total: int | None = None
-    unit: str
     detail: str = ""
     rate: float = 0.0
     eta_seconds: float | None = None
     basis: str = ""
-    as_of: datetime | None = None
+    as_of: datetime
+
+    def __str__(self) -> str:
+        """In one line: done, total, rate, and the estimate with its basis."""
+        total = f" of {self.total:,}" if self.total else ""
+        share = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
+        rate = f", {self.rate:,.0f}/s" if self.rate else ""
+        eta = f", {self.eta_seconds:.0f} s left ({self.basis})" if self.eta_seconds is not None else ""
+        detail = f"; {self.detail}" if self.detail else ""
+        return f"{self.done:,}{total} {self.unit} {self.task}{share}{rate}{eta}{detail}"
 
 
-class Waiting(Result):
+class WaitKind(StrEnum):
+    """What a migration waits for; programs decide by this."""
+
+    PAUSE = "pause"
+    """An operator's `resume`."""
+    DECISION = "decision"
+    """An operator's word on what was found."""
+    WINDOW = "window"
+    """The end of a window, or a verb that ends it."""
+    RETRY = "retry"
+    """The next attempt of what failed."""
+    BROKERS_STOP = "brokers stop"
+    """All brokers to be gone."""
+    BROKERS_START = "brokers start"
+    """The first broker to register."""
+    BROKERS_PROOF = "brokers proof"
+    """Proof that brokers write where they shall."""
+    BROKERS_RETURNED = "brokers returned"
+    """Brokers to go again that came while none may run."""
+    PARTICIPANTS = "participants"
+    """Brokers and bookies to recreate their registrations in the target."""
+    BOOKIES = "bookies"
+    """Bookies that do not answer."""
+    STORE = "store"
+    """Work of a store's own."""
+    SCAN = "scan"
+    """A scan of the whole source."""
+    CLIENTS = "clients"
+    """Clients to leave, or to follow."""
+    THROTTLE = "throttle"
+    """The limit on speed that the operator set."""
+    CHANGE_WINDOW = "change window"
+    """The time in which changes are allowed."""
+
+
+class WaitReason(Result):
     """Why nothing seems to happen.
 
     Attributes:
-        kind: what is waited for.
-        why: one sentence.
-        action: what the operator is asked to do; empty where nothing is.
-        since: when the wait began.
+        kind: what is waited for; programs decide by this.
+        why: the same in one sentence, with names.
+        action: what the operator is asked to do, as an order; empty where nothing is.
+    """
+
+    kind: WaitKind
+    why: str
+    action: str = ""
+
+
+class Waiting(WaitReason):
+    """A reason to wait, with its time.
+
+    Attributes:
+        since: when the wait for this kind of thing began.
         until: when it ends by itself, if it does.
         ends_on: the verbs or events that end it earlier.
     """
 
-    kind: WaitKind = WaitKind.STORE
-    why: str
-    action: str = ""
     since: datetime
     until: datetime | None = None
     ends_on: tuple[str, ...] = ()
 
 
 class ProgressReport(Result):
-    """What a running activity tells its workflow: progress, and what it waits for."""
+    """What a running activity tells: by heartbeat to whoever asks Temporal, by signal to its workflow.
 
+    Attributes:
+        summary: both in a sentence, for people who look at heartbeats.
+        progress: how far it is; None where it counts nothing.
+        waiting: what it waits for; None while it works.
+    """
+
+    summary: str = ""
     progress: Progress | None = None
-    waiting_for: str = ""
+    waiting: WaitReason | None = None
 
 
 FactsT = TypeVar("FactsT", default=dict[str, Any])
@@ -123,6 +187,8 @@ class Status(BaseModel, Generic[FactsT]):
     """The answer of the query `status`.
 
     Attributes:
+        progress: of the running activity, `as_of` the last time that its reason to wait changed; the command line and
+            the pending activity's heartbeat know it to the second.
         legal_verbs: what would be accepted now.
         undo: how the running phase is undone, with `undo_cost` in a sentence.
         failed_items: what could not be migrated so far, with the reason.

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.results import CopySummary, SwitchPrecheck, TailCopy
     from models.bookie_cluster.updates import CleanupOrder
     from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.names import BLOCKED_GAUGE
+    from models.lifecycle.names import BROKERS_AWAY_GAUGE
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from workflows.bookie_cluster.policy import with_gain
@@ -132,7 +132,7 @@ class BookieClusterSwitch(ReversibleSwitch):
             self.reached = CutoverStage.DIRECTED
             directive = await self.set_target(FORWARD)
         self.figures["pause_seconds"] = pause = (directive.at - stopped.since).total_seconds()
-        gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time without any broker", "s")
+        gauge = workflow.metric_meter().create_gauge_float(BROKERS_AWAY_GAUGE, "Time without any broker", "s")
         gauge.with_additional_attributes(self._labels()).set(pause)
 
     async def _open_for_brokers(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from html import escape
 
-from models.lifecycle.status import Outcome, Progress, Status
+from models.lifecycle.status import Outcome, Status
 
 _MARKS = {
     Outcome.DONE: "✅",
@@ -21,7 +21,7 @@ _SHOWN = 8
 
 
 def render(status: Status, now: datetime) -> str:
-    """One screen: headline, phases, progress, what is waited for, the way back and the last notes."""
+    """One screen: headline, phases, what is waited for, the way back and the last notes."""
     lines = [f"**{status.phase}** · {status.cluster} → `{status.target}` · {status.outcome}", ""]
     for alarm in status.alarms:
         lines += [f'🔴 <span style="color:red">**{escape(alarm)}**</span>', ""]
@@ -30,12 +30,12 @@ def render(status: Status, now: datetime) -> str:
         f"| {_MARKS[entry.outcome]} | {entry.phase} | {entry.seconds(now):.1f} | {entry.undo} | {_cell(entry.note)} |"
         for entry in status.history
     ]
-    if status.progress:
-        lines += ["", f"**Progress**: {describe(status.progress)}"]
     if status.waiting:
         until = f", until {status.waiting.until:%Y-%m-%d %H:%M:%S}Z" if status.waiting.until else ""
         ends = f"; ends on: {', '.join(status.waiting.ends_on)}" if status.waiting.ends_on else ""
         lines += ["", f"**Waits for** {status.waiting.why}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
+        if status.waiting.action:
+            lines += ["", f"**Please** {status.waiting.action}"]
     lines += ["", f"**Way back** ({status.undo}): {status.undo_cost}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
     if failed := status.failed_items:
@@ -49,13 +49,3 @@ def render(status: Status, now: datetime) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def describe(progress: Progress) -> str:
-    """Progress in one line: done, total, rate, and the estimate with its basis."""
-    total = f" of {progress.total:,}" if progress.total else ""
-    share = f" ({100 * progress.done / progress.total:.0f} %)" if progress.total else ""
-    rate = f", {progress.rate:,.0f}/s" if progress.rate else ""
-    eta = f", {progress.eta_seconds:.0f} s left ({progress.basis})" if progress.eta_seconds is not None else ""
-    detail = f"; {progress.detail}" if progress.detail else ""
-    return f"{progress.done:,}{total} {progress.unit}{share}{rate}{eta}{detail}"

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome, PhaseEntry
+    from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
     from workflows.lifecycle.timers import Bounded, Interrupted
 
 ResultT = TypeVar("ResultT")
@@ -250,7 +250,7 @@ class Migration(Bounded[InputT]):
             except (ActivityError, ApplicationError) as error:
                 failure = _cause(error)
             self.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
-            self._wait_for("the next attempt of the way back", until=workflow.now() + patience)
+            self._wait_for(WaitKind.RETRY, "the next attempt of the way back", until=workflow.now() + patience)
             self.publish()
             await workflow.sleep(patience, summary="next attempt of the way back")
             self._waiting = None

@@ -12,6 +12,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.execution import InputT
+    from models.lifecycle.status import WaitKind
     from models.lifecycle.verbs import Verb
     from workflows.lifecycle.verbs import OperatorHandlers
 
@@ -43,7 +44,7 @@ class Bounded(OperatorHandlers[InputT]):
         opened = workflow.now()
         self.deadlines["window"] = opened + length
         enders = [verb for verb in _WINDOW_ENDERS if verb in self.lifecycle.legal()]
-        self._wait_for(f"the {name} window", until=self.deadlines["window"], ends_on=enders)
+        self._wait_for(WaitKind.WINDOW, f"the {name} window", until=self.deadlines["window"], ends_on=enders)
         self.publish()
         try:
             while not self._window_ended():
@@ -73,7 +74,8 @@ class Bounded(OperatorHandlers[InputT]):
         self.lifecycle.close_gate(effect)
         enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in self.lifecycle.legal()]
         bound = self._next_bound()
-        self._wait_for(why, until=bound[0] if bound else None, ends_on=enders)
+        action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
+        self._wait_for(WaitKind.DECISION, why, action=action, until=bound[0] if bound else None, ends_on=enders)
         self.publish()
         try:
             await workflow.wait_condition(lambda: self.lifecycle.proceed_wanted)
@@ -102,7 +104,12 @@ class Bounded(OperatorHandlers[InputT]):
             Interrupted: a rollback was asked for.
         """
         if self.lifecycle.paused:
-            self._wait_for("paused by the operator", ends_on=("resume", "rollback"))
+            self._wait_for(
+                WaitKind.PAUSE,
+                "paused by the operator",
+                action="resume to go on",
+                ends_on=("resume", "rollback"),
+            )
             self.publish()
             await workflow.wait_condition(lambda: not self.lifecycle.paused)
             self._waiting = None

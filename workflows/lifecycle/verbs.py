@@ -13,7 +13,16 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.execution import InputT
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.policy import Lifecycle, PhasePolicy
-    from models.lifecycle.status import Outcome, PhaseEntry, Progress, ProgressReport, Status, Waiting
+    from models.lifecycle.status import (
+        Outcome,
+        PhaseEntry,
+        Progress,
+        ProgressReport,
+        Status,
+        Waiting,
+        WaitKind,
+        WaitReason,
+    )
     from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse, WindowChange
     from workflows.lifecycle.details import render
 
@@ -115,7 +124,7 @@ class OperatorHandlers(Generic[InputT]):
     def report_progress(self, note: ProgressReport) -> None:
         """Show what a running step reports."""
         self._progress = note.progress or self._progress
-        self._step_waiting = waiting(note.waiting_for, before=self._step_waiting) if note.waiting_for else None
+        self._step_waiting = waiting(note.waiting, before=self._step_waiting) if note.waiting else None
         self.publish()
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
@@ -152,17 +161,24 @@ class OperatorHandlers(Generic[InputT]):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _wait_for(self, why: str, *, until: datetime | None = None, ends_on: Sequence[str] = ()) -> None:
-        self._waiting = waiting(why, until=until, ends_on=ends_on, before=self._waiting)
+    def _wait_for(
+        self, kind: WaitKind, why: str, *, action: str = "", until: datetime | None = None, ends_on: Sequence[str] = ()
+    ) -> None:
+        reason = WaitReason(kind=kind, why=why, action=action)
+        self._waiting = waiting(reason, until=until, ends_on=ends_on, before=self._waiting)
 
     def _labels(self, **more: str) -> dict[str, str | int | float | bool]:
         return {"kind": self.kind, "cluster": self.input.cluster, **more}
 
 
-def waiting(why: str, *, until: datetime | None = None, ends_on: Sequence[str] = (), before: Waiting | None) -> Waiting:
-    """A reason to wait; one that was given before keeps its begin."""
-    since = before.since if before and before.why == why else workflow.now()
-    return Waiting(why=why, since=since, until=until, ends_on=tuple(ends_on))
+def waiting(
+    reason: WaitReason, *, until: datetime | None = None, ends_on: Sequence[str] = (), before: Waiting | None
+) -> Waiting:
+    """A wait for this reason; one of the same kind keeps its begin."""
+    since = before.since if before and before.kind is reason.kind else workflow.now()
+    return Waiting(
+        kind=reason.kind, why=reason.why, action=reason.action, since=since, until=until, ends_on=tuple(ends_on)
+    )
 
 
 def _refusal(verdict: VerbResponse) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Self
 
@@ -13,7 +12,7 @@ from temporalio.service import RPCError
 from deploy.devstack.server import Server
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
@@ -168,11 +167,11 @@ class FaultRound:
 
     def _until_told(self, fault: SwitchRound, run: Run) -> None:
         if fault.victim == Victim.RUDE_BROKER:
-            run.wait_until("the wait for the broker to go", _waits_for("begins anew"), _TOLD_LIMIT)
+            run.wait_until_it_waits_for(WaitKind.BROKERS_RETURNED, _TOLD_LIMIT)
             self._stack["broker-1"].stop()
         if not fault.victim.until_told:
             return
-        run.wait_until("a reason to wait that tells of bookies", _waits_for("bookie"), _TOLD_LIMIT)
+        run.wait_until("a reason to wait that tells of bookies", _tells_of_bookies, _TOLD_LIMIT)
         bookie = self._bookie(fault)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
@@ -258,11 +257,12 @@ class FaultRound:
             return read_registry(client)
 
 
-def _waits_for(part: str) -> Callable[[Status], bool]:
-    def holds(status: Status) -> bool:
-        return status.waiting is not None and part in status.waiting.why
-
-    return holds
+def _tells_of_bookies(status: Status) -> bool:
+    """Bookies that do not answer are waited for; one that takes nothing fails the step, whose next attempt is due."""
+    wait = status.waiting
+    return wait is not None and (
+        wait.kind is WaitKind.BOOKIES or (wait.kind is WaitKind.RETRY and "bookie" in wait.why)
+    )
 
 
 def line(fault: SwitchRound, fault_round: FaultRound, begun: float) -> str:

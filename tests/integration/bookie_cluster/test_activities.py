@@ -16,7 +16,7 @@ from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import registry
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import SwitchProgress, read_failed
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
 from clients.stores import Access
@@ -24,6 +24,7 @@ from clients.zookeeper.coordination import CoordinationReader
 from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.results import SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.status import WaitKind
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (
     BACK,
@@ -214,13 +215,18 @@ def test_copies_are_removed(environment: SwitchEnvironment) -> None:
     assert environment.build().copied > 0
 
 
+def _waits_for(context: ActivityContext) -> WaitKind | None:
+    reason = context.report().waiting
+    return reason.kind if reason else None
+
+
 def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironment) -> None:
     """The tail waits while a broker is registered; after its crash, open ledgers are closed and everything is there."""
     environment.send()
     control = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(copying.copy_tail, environment.task(), control)
-        wait_for("the tail to wait for the broker", lambda: "broker" in control.note.waiting_for, 20)
+        wait_for("the tail to wait for the broker", lambda: _waits_for(control) is WaitKind.BROKERS_RETURNED, 20)
         assert any(not record.metadata.closed for record in environment.source().values())
         environment.stack["broker-1"].kill()
         tail = pending.result(60)

@@ -28,7 +28,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 from models.bookie_registry import ReadMode
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.support.bookie_cluster.broker_webhook import TOKEN, BrokerWebhook
 from tests.support.clients.bookies import Cluster, Written, pack
@@ -257,12 +257,12 @@ def test_rollback_at_the_decision(place: Place) -> None:
 
         run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK, throttle=SLOW))
         change_the_pace(run)
-        status = run.wait_until("the gate", lambda status: bool(status.waiting and "decision" in status.waiting.why))
+        status = run.wait_until_it_waits_for(WaitKind.DECISION)
 
         assert status.phase == Phase.BUILD
         assert_named(place, status.failed_items)
         assert status.waiting is not None
-        assert status.waiting.why.startswith("a decision: 2 ledger(s) cannot be copied")
+        assert "2 ledger(s) cannot be copied" in status.waiting.why
         assert set(status.waiting.ends_on) == {"proceed", "rollback"}
         run.signal(Verb.ROLLBACK)
         report = run.result(LIMIT)
@@ -288,7 +288,7 @@ def put_another(cluster: Cluster, ledger: Written) -> Written:
 
 def change_the_pace(run: Run) -> None:
     """Set throttle and concurrency while ledgers are copied."""
-    run.wait_until("the copy", lambda status: status.phase == Phase.BUILD and status.progress is not None)
+    run.wait_for_progress(Phase.BUILD)
     assert run.update("set_concurrency", Concurrency(batches=2), Concurrency) == Concurrency(batches=2)
     run.set_throttle(2 * SLOW)
     status = run.status()
@@ -313,7 +313,7 @@ def test_proceed_at_the_decision(place: Place) -> None:
     with place.ledgers("a") as a, place.ledgers("b") as b:
         other = standing(a, place.taken)
         run = place.operator.start(place.input("b", "a", BrokerControl.WEBHOOK))
-        run.wait_until("the gate", lambda status: bool(status.waiting and "decision" in status.waiting.why), LIMIT)
+        run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
         run.signal(Verb.PROCEED)
         status = wait_for_window(run)
 

@@ -18,7 +18,7 @@ from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
@@ -122,7 +122,7 @@ def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Envi
     cluster.run = environment.operator.start(cluster.input())
     with BrokerOperator(cluster.stack, cluster.switch, kill=True) as broker_operator:
         status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
-    assert [asked.partition(":")[0] for asked in broker_operator.asked] == ["you", "you"]
+    assert broker_operator.asked == [WaitKind.BROKERS_STOP, WaitKind.BROKERS_START]
     assert status.failed_items == []
     assert status.facts["tail_recovered_ledgers"] > 0
     with cluster.without(A):

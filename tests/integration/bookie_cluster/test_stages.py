@@ -27,7 +27,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 from models.bookie_registry import ReadMode
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.clients.java_ledgers import JavaLedgers
@@ -262,7 +262,7 @@ def test_p6_rollback_within_window(scene: Scene, java: JavaLedgers) -> None:
     promoted = scene.held()
     with scene.traffic():
         run.signal(Verb.ROLLBACK, "the new disks are slow")
-        run.wait_until("the deletion window", lambda status: bool(status.waiting and "deletion" in status.waiting.why))
+        run.wait_until_it_waits_for(WaitKind.WINDOW, phase=Phase.ROLLED_BACK)
 
         target = scene.registry("switch-target")
         assert (target["target"], target["epoch"]) == (OLD, 2)
@@ -340,7 +340,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
     assert scene.held() == before
     assert errors(java, scene.stack.bookkeeper_uri, ids) == {GONE}
     run.signal(Verb.ROLLBACK, "bookies of the old cluster can be started")
-    run.wait_until("the deletion window", lambda status: bool(status.waiting and "deletion" in status.waiting.why))
+    run.wait_until_it_waits_for(WaitKind.WINDOW, phase=Phase.ROLLED_BACK)
     run.signal(Verb.CLEANUP)
     report = run.result(LIMIT)
     assert report.outcome is Outcome.ROLLED_BACK, report.summary
@@ -359,11 +359,11 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, environment: Environment, 
     ids = [*scene.moved(), *ledgers(scene.locator("early"))]
     expected = contents(java, scene.stack.second_bookkeeper_uri, ids)
     run = environment.operator.start(leave_the_new(scene, throttle=SLOW))
-    run.wait_until("the copy", lambda status: status.phase == Phase.BUILD and status.progress is not None)
+    run.wait_for_progress(Phase.BUILD)
     run.update("set_concurrency", Concurrency(batches=2), Concurrency)
     run.steer(Verb.PAUSE)
     run.set_throttle(None)
-    run.wait_until("the pause", lambda status: bool(status.waiting and status.waiting.why.startswith("paused")))
+    run.wait_until_it_waits_for(WaitKind.PAUSE)
     scene.put_schema("late", 1)
     (late,) = ledgers(scene.locator("late"))
     for name in SECOND:

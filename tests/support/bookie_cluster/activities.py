@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, cast
 from temporalio.client import Client
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
 from models.lifecycle.execution import Execution

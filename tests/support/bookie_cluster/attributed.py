@@ -15,7 +15,7 @@ from activities.bookie_cluster import registry
 from activities.bookie_cluster.attribution import promote
 from activities.bookie_cluster.build import build
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.runner import ActivityContext
+from activities.lifecycle.context import ActivityContext
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split
 from clients.pulsar.formats_pb2 import SchemaLocator

@@ -11,10 +11,10 @@ from temporalio.service import RPCError
 
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
+from models.lifecycle.status import WaitKind, WaitReason
 from tests.support.lifecycle.operator import Run
 
-_STOP = "to stop"
-_START = "brokers to start with bookkeeperMetadataServiceUri="
+_SETTING = "bookkeeperMetadataServiceUri="
 _LOOK_EVERY = 0.2
 
 
@@ -30,7 +30,7 @@ class BrokerOperator:
 
     def __init__(self, stack: Stack, run: Run, *, kill: bool = False, slow: bool = False) -> None:
         self.stack = stack
-        self.asked: list[str] = []
+        self.asked: list[WaitKind] = []
         self._run = run
         self._kill = kill
         self._end = threading.Event()
@@ -59,29 +59,29 @@ class BrokerOperator:
     def _work(self) -> None:
         try:
             while not self._end.wait(_LOOK_EVERY):
-                if asked := self._what_is_asked():
+                asked = self._what_is_asked()
+                if asked is not None and asked.action:
                     self._do(asked)
         except BaseException as error:  # noqa: BLE001 - raised again where the test can see it
             self._trouble = error
 
-    def _what_is_asked(self) -> str:
+    def _what_is_asked(self) -> WaitReason | None:
         try:
-            waiting = self._run.status().waiting
+            return self._run.status().waiting
         except (RPCError, TimeoutError):
-            return ""
-        return waiting.why if waiting else ""
+            return None
 
-    def _do(self, asked: str) -> None:
+    def _do(self, asked: WaitReason) -> None:
         brokers = [server for server in self.stack if server.kind == "broker"]
-        if asked.endswith(_STOP) and any(broker.alive for broker in brokers):
-            self._note(asked)
+        if asked.kind is WaitKind.BROKERS_STOP and any(broker.alive for broker in brokers):
+            self._note(asked.kind)
             _all(brokers, Server.kill if self._kill else Server.stop)
-        elif _START in asked and not any(broker.alive for broker in brokers):
-            self._note(asked)
-            self.stack.use_bookies(asked.partition(_START)[2])
+        elif asked.kind is WaitKind.BROKERS_START and not any(broker.alive for broker in brokers):
+            self._note(asked.kind)
+            self.stack.use_bookies(asked.action.partition(_SETTING)[2])
             _all(brokers, Server.start)
 
-    def _note(self, asked: str) -> None:
+    def _note(self, asked: WaitKind) -> None:
         self.asked.append(asked)
         while not self._free.wait(_LOOK_EVERY):
             if self._end.is_set():

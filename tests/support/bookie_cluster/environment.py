@@ -12,8 +12,8 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.runner import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.stores import Access

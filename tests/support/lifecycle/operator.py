@@ -14,10 +14,11 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from cli.view import View, look
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Progress, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from tests.support.waiting import wait_for
 from worker.catalog import KINDS
@@ -120,6 +121,28 @@ class Run:
             return None
 
         return wait_for(what, seen, limit)
+
+    def wait_until_it_waits_for(self, kind: WaitKind, limit: float = LIMIT, *, phase: str = "") -> Status:
+        """Wait until the migration waits for something of this kind, in this phase where one is named."""
+        return self.wait_until(
+            f"a wait for {kind}",
+            lambda status: status.waiting is not None and status.waiting.kind is kind and phase in ("", status.phase),
+            limit,
+        )
+
+    def wait_for_progress(self, phase: str, limit: float = LIMIT) -> Progress:
+        """Wait until a step of this phase tells by heartbeat how far it is."""
+
+        def told() -> Progress | None:
+            steps = self.view().steps
+            return next((step.progress for step in steps if step.progress), None)
+
+        self.wait_for_phase(phase, limit)
+        return wait_for(f"progress in {phase}", told, limit)
+
+    def view(self) -> View:
+        """What the command line shows of the migration."""
+        return self._operator.wait(look(self._operator.client, self._handle.id), 30)
 
     def wait_for_phase(self, phase: str, limit: float = LIMIT) -> Status:
         """Wait until a phase has begun."""

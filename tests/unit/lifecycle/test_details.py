@@ -6,13 +6,24 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from models.lifecycle.status import Outcome, PhaseEntry, Progress, Status, Undo, Waiting
+from models.lifecycle.status import (
+    Outcome,
+    PhaseEntry,
+    Progress,
+    ProgressTask,
+    ProgressUnit,
+    Status,
+    Undo,
+    Waiting,
+    WaitKind,
+)
 from models.lifecycle.verbs import Verb
-from workflows.lifecycle.details import describe, render
+from workflows.lifecycle.details import render
 
 BEGIN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-PROGRESS = Progress(
-    done=2500, total=10000, unit="records", rate=1250.4, eta_seconds=6.2, basis="average rate of this step"
+RECORDS = Progress(task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=7, as_of=BEGIN)
+PROGRESS = RECORDS.model_copy(
+    update={"done": 2500, "total": 10000, "rate": 1250.4, "eta_seconds": 6.2, "basis": "average rate of this step"}
 )
 
 GOLDEN = """\
@@ -23,9 +34,9 @@ GOLDEN = """\
 | ✅ | PRECHECK | 1.5 | free |  |
 | ▶️ | PRE_COPY | 8.5 | free |  |
 
-**Progress**: 2,500 of 10,000 records (25 %), 1,250/s, 6 s left (average rate of this step)
+**Waits for** a bookie, since 12:00:02Z, until 2026-05-05 12:00:00Z; ends on: resume, rollback
 
-**Waits for** the throttle, since 12:00:02Z, until 2026-05-05 12:00:00Z; ends on: resume, rollback
+**Please** start it
 
 **Way back** (free): a rollback removes the copy from the target
 
@@ -56,7 +67,9 @@ def status() -> Status:
         ],
         progress=PROGRESS,
         waiting=Waiting(
-            why="the throttle",
+            kind=WaitKind.BOOKIES,
+            why="a bookie",
+            action="start it",
             since=BEGIN + timedelta(seconds=2),
             until=BEGIN + timedelta(days=1),
             ends_on=("resume", "rollback"),
@@ -78,10 +91,10 @@ def test_golden_text() -> None:
 
 
 def test_what_is_absent_has_no_line() -> None:
-    """Progress, waits and notes that there are none of take no line; verbs always do."""
+    """Waits, actions and notes that there are none of take no line; verbs always do."""
     bare = status().model_copy(update={"progress": None, "waiting": None, "notes": [], "legal_verbs": []})
     text = render(bare, BEGIN + timedelta(seconds=10))
-    assert "**Progress**" not in text
+    assert "**Please**" not in text
     assert "**Waits for**" not in text
     assert text.endswith("**Verbs now**: none")
 
@@ -111,15 +124,15 @@ def test_each_outcome_has_its_mark(outcome: Outcome) -> None:
 @pytest.mark.parametrize(
     ("progress", "text"),
     [
-        (PROGRESS, "2,500 of 10,000 records (25 %), 1,250/s, 6 s left (average rate of this step)"),
-        (Progress(done=7, unit="records"), "7 records"),
-        (Progress(done=0, total=0, unit="records"), "0 records"),
-        (Progress(done=0, total=4, unit="parts"), "0 of 4 parts (0 %)"),
+        (PROGRESS, "2,500 of 10,000 records copied (25 %), 1,250/s, 6 s left (average rate of this step)"),
+        (RECORDS, "7 records copied"),
+        (RECORDS.model_copy(update={"done": 0, "total": 0}), "0 records copied"),
+        (RECORDS.model_copy(update={"done": 0, "total": 4}), "0 of 4 records copied (0 %)"),
     ],
 )
 def test_progress(progress: Progress, text: str) -> None:
     """Progress says what is known, and no more."""
-    assert describe(progress) == text
+    assert str(progress) == text
 
 
 def test_alarms_come_first() -> None:

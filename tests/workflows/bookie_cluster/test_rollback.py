@@ -15,7 +15,7 @@ from models.bookie_cluster.results import BrokersStopped, LedgersDeleted
 from models.bookie_cluster.updates import ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
@@ -319,7 +319,7 @@ async def test_copies_are_deleted_after_a_delay(stage: Harness) -> None:
     status = await run.until(lambda status: "window" in status.deadlines)
     assert (status.phase, status.legal_verbs) == (Phase.ROLLED_BACK, [Verb.CLEANUP, Verb.PROCEED])
     assert status.waiting is not None
-    assert status.waiting.why == "the deletion window"
+    assert status.waiting.kind is WaitKind.WINDOW
     assert status.waiting.until == status.waiting.since + timedelta(hours=30)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK

@@ -110,11 +110,11 @@ async def test_proceed_keeps_the_source(stage: Harness) -> None:
 
 async def test_census_is_shown(stage: Harness) -> None:
     """The window shows which broker uses which cluster, what a rollback would copy, and what was set again."""
-    misrouted_ledgers = CENSUS.model_copy(update={"strays": ("ledger 1301 of broker-2",), "restamped": 2})
-    run = await _open(stage, Script(take_census=misrouted_ledgers))
+    seen = CENSUS.model_copy(update={"misrouted_ledgers": ("ledger 1301 of broker-2",), "attributions_set_again": 2})
+    run = await _open(stage, Script(take_census=seen))
     status = await run.status()
     assert status.facts["brokers"] == ["broker-1: new", "broker-2: new"]
-    assert status.facts["strays"] == ["ledger 1301 of broker-2"]
+    assert status.facts["misrouted_ledgers"] == ["ledger 1301 of broker-2"]
     assert any("2 attributions that brokers had dropped were set again" in note for note in status.notes)
     await run.signal(Verb.PROCEED)
     await run.report()

@@ -13,8 +13,9 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from models.bookie_cluster.input import Direction
+from models.bookie_cluster.phases import Phase
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, Status
+from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
@@ -137,7 +138,11 @@ def _stands(status: Status) -> bool:
     """Whether it is paused, at a decision, in a window with the first census done, or about to repeat the way back."""
     if status.waiting is None:
         return False
-    return status.waiting.why != "the rollback window" or "gained_ledgers" in status.facts
+    return (
+        status.phase != Phase.ROLLBACK_WINDOW
+        or status.waiting.kind is not WaitKind.WINDOW
+        or "gained_ledgers" in status.facts
+    )
 
 
 async def _drive(run: Run, hangs: dict[str, Hang]) -> None:
@@ -146,9 +151,9 @@ async def _drive(run: Run, hangs: dict[str, Hang]) -> None:
         hang.release()
     await _settled(run)
     while await run.running() and (waiting := (await run.status()).waiting):
-        if "resume" in waiting.ends_on:
+        if waiting.kind is WaitKind.PAUSE:
             await run.signal(Verb.RESUME)
-        elif waiting.why.startswith("a decision"):
+        elif waiting.kind is WaitKind.DECISION:
             await run.signal(Verb.PROCEED)
         else:
             break

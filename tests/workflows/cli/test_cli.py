@@ -177,7 +177,7 @@ async def test_start_status_and_proceed(shell: Shell) -> None:
 
         view = await shell.status_with("metadata-store/happy", lambda view: view["status"]["waiting"])
         assert (view["execution"], view["status"]["phase"]) == ("RUNNING", "WORK")
-        assert view["status"]["waiting"]["why"] == "the trial window"
+        assert view["status"]["waiting"]["kind"] == "window"
         assert "proceed" in view["status"]["legal_verbs"]
         early = await shell("report", "metadata-store/happy")
         assert (early.code, "still runs" in early.err) == (5, True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, Progress, ProgressReport
+from models.lifecycle.status import Outcome, Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.workflows.lifecycle.doubles import Hang
@@ -27,7 +27,7 @@ async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
     assert (status.phase, status.paused, status.deadlines) == (Phase.PRE_COPY, True, {})
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
     assert status.waiting is not None
-    assert (status.waiting.why, status.waiting.ends_on) == ("paused by the operator", ("resume", "rollback"))
+    assert (status.waiting.kind, status.waiting.ends_on) == (WaitKind.PAUSE, ("resume", "rollback"))
     await run.signal(Verb.RESUME)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps == LIVE
@@ -177,13 +177,17 @@ async def test_status_shows_what_steps_tell(stage: Harness) -> None:
     hang, next_hang = Hang(), Hang()
     run = await stage.start(Script(pre_copy=hang, prepare=next_hang), validation_window="PT0S")
     await hang.entered()
-    progress = Progress(done=3, total=12, unit="records")
-    await run.handle.signal("report_progress", ProgressReport(progress=progress, waiting_for="the throttle"))
+    progress = Progress(
+        task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=3, total=12, as_of=datetime(2026, 5, 4, tzinfo=UTC)
+    )
+    reason = WaitReason(kind=WaitKind.STORE, why="the store", action="look at its log")
+    await run.handle.signal("report_progress", ProgressReport(progress=progress, waiting=reason))
     first = await run.status()
-    await run.handle.signal("report_progress", ProgressReport(waiting_for="the throttle"))
+    await run.handle.signal("report_progress", ProgressReport(waiting=reason))
     second = await run.status()
     assert first.waiting is not None
-    assert (first.progress, first.waiting.why) == (progress, "the throttle")
+    assert first.progress == progress
+    assert (first.waiting.kind, first.waiting.why, first.waiting.action) == tuple(reason.model_dump().values())
     assert (second.progress, second.waiting) == (progress, first.waiting)
     await run.handle.signal("report_progress", ProgressReport())
     assert (await run.status()).waiting is None

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome, ProgressReport
+from models.lifecycle.status import Outcome, ProgressReport, WaitKind, WaitReason
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Census, CleanupStep
@@ -26,7 +26,7 @@ async def test_window_says_what_it_waits_for(stage: Harness) -> None:
     status = await _open(run)
     waiting = status.waiting
     assert waiting is not None
-    assert waiting.why == "the validation window"
+    assert waiting.kind is WaitKind.WINDOW
     assert waiting.until == status.deadlines["window"] == waiting.since + timedelta(hours=1)
     assert waiting.ends_on == ("cleanup", "proceed")
     assert status.facts["still_on_source"] == ["broker-1 (a session in the source)"]
@@ -38,11 +38,12 @@ async def test_notes_from_steps_do_not_hide_the_window(stage: Harness) -> None:
     """What a step tells late does not replace what the window waits for."""
     run = await stage.start()
     await _open(run)
-    for note in (ProgressReport(waiting_for="participants"), ProgressReport()):
+    late = WaitReason(kind=WaitKind.PARTICIPANTS, why="participants")
+    for note in (ProgressReport(waiting=late), ProgressReport()):
         await run.handle.signal("report_progress", note)
         waiting = (await run.status()).waiting
         assert waiting is not None
-        assert waiting.why == "the validation window"
+        assert waiting.kind is WaitKind.WINDOW
     await run.signal(Verb.PROCEED)
     await run.report()
 

@@ -1,0 +1,128 @@
+"""What blocking work uses to stay in touch: whether it shall stop, how far it is, and what it waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
+
+
+class Cancelled(Exception):
+    """Blocking work noticed that its activity was cancelled."""
+
+
+@dataclass(frozen=True)
+class _Count:
+    """What is counted now, since when, and where the count is read."""
+
+    task: ProgressTask
+    unit: ProgressUnit
+    total: int | None
+    done: Callable[[], int]
+    detail: str
+    begun: float
+
+
+class ActivityContext:
+    """The link between blocking work, which runs in a thread, and the runner of its activity."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._count: _Count | None = None
+        self._most = 0
+        self._waiting: WaitReason | None = None
+        self._on_cancel: list[Callable[[], None]] = []
+        #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
+        self.blocked_since: float | None = None
+
+    def check(self) -> None:
+        """Give up here if the activity was cancelled.
+
+        Raises:
+            Cancelled: it was.
+        """
+        if self._stop.is_set():
+            raise Cancelled
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not past a cancellation.
+
+        Raises:
+            Cancelled: the activity was cancelled.
+        """
+        self._stop.wait(seconds)
+        self.check()
+
+    def on_cancel(self, action: Callable[[], None]) -> None:
+        """Call `action` when the activity is cancelled, so that work that cannot look here stops too."""
+        self._on_cancel.append(action)
+
+    def cancel(self) -> None:
+        """Ask the work to stop."""
+        self._stop.set()
+        for action in self._on_cancel:
+            action()
+
+    def measure(self, task: ProgressTask, unit: ProgressUnit, total: int | None, done: Callable[[], int]) -> None:
+        """Tell how far the work is by asking `done` whenever somebody wants to know, until something else is told."""
+        self._most = 0
+        self._count = _Count(task, unit, total, done, "", time.monotonic())
+
+    def progress(
+        self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
+    ) -> None:
+        """Tell how far the work is; `detail` says the same in other units."""
+        old = self._count
+        same = old is not None and (old.task, old.unit) == (task, unit)
+        begun = old.begun if old is not None and same else time.monotonic()
+        self._most = 0
+        self._count = _Count(task, unit, total, lambda: done, detail, begun)
+
+    def waiting_for(self, kind: WaitKind, why: str, *, action: str = "") -> None:
+        """Tell what the work waits for from now on, until `waits_no_more`; see `WaitReason`."""
+        self._waiting = WaitReason(kind=kind, why=why, action=action)
+
+    def waits_no_more(self) -> None:
+        """The wait is over; harmless where there was none."""
+        self._waiting = None
+
+    @contextmanager
+    def waiting(self, kind: WaitKind, why: str) -> Generator[None]:
+        """Tell what the work waits for while what is inside runs."""
+        self.waiting_for(kind, why)
+        yield
+        # After a failure the reason stays: the next attempt waits for the same.
+        self.waits_no_more()
+
+    def report(self) -> ProgressReport:
+        """Progress and reason to wait as they are now."""
+        progress, waiting = self._progress(), self._waiting
+        parts = [str(progress)] if progress else []
+        parts += [f"waits for {waiting.why}"] if waiting else []
+        return ProgressReport(summary="; ".join(parts), progress=progress, waiting=waiting)
+
+    def _progress(self) -> Progress | None:
+        count = self._count
+        if count is None:
+            return None
+        # A job that reads twice counts from nothing again; what was shown stays.
+        done = self._most = max(self._most, count.done())
+        rate = done / max(time.monotonic() - count.begun, 0.001)
+        total = count.total
+        eta = (total - done) / rate if total and rate and total >= done else None
+        return Progress(
+            task=count.task,
+            unit=count.unit,
+            done=done,
+            total=total,
+            detail=count.detail,
+            rate=round(rate, 1),
+            eta_seconds=None if eta is None else round(eta, 1),
+            basis="" if eta is None else "average rate of this step",
+            as_of=datetime.now(UTC),
+        )

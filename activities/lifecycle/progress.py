@@ -1,0 +1,131 @@
+"""Who hears what a running activity tells: Temporal by heartbeat, its workflow by signal, dashboards by gauges."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from activities.lifecycle.context import ActivityContext
+from models.lifecycle.names import BLOCKED_GAUGE, PROGRESS_GAUGES, PROGRESS_RATIO_GAUGE
+from models.lifecycle.status import ProgressReport, ProgressUnit, WaitKind, WaitReason
+
+HEARTBEAT_EVERY = 0.25
+"""Seconds between the heartbeats that an activity records."""
+
+HEARTBEAT_THROTTLE = timedelta(milliseconds=500)
+"""For a worker's `max_heartbeat_throttle_interval`: how long the SDK holds a heartbeat back after the one before.
+
+It sends the newest one then, so what Temporal knows of a running activity is as old as both intervals together and the
+way there: below a second. A cancellation comes back with the answer, just as soon.
+"""
+
+# Each signal stays in the workflow's history, which is limited. Short waits are not told at all; a wait of another kind
+# is told soon, and only news of the same wait (one broker less, say) have to be rare. The pauses between signals grow
+# with the activity's age, so that even a week of waits is told in some hundred.
+_FIRST_SIGNAL, _KIND_PAUSE, _TEXT_PAUSE = 1.0, 1.0, 4.0
+_KIND_SHARE, _TEXT_SHARE = 0.01, 0.1
+# An activity that keeps failing leaves the reason standing, where each attempt would end with another signal.
+_LATEST_FIRST = 60
+_SIGNAL_LIMIT = timedelta(seconds=5)
+
+
+class Gauges:
+    """What dashboards show of a running activity.
+
+    Args:
+        labels: of the migration; the SDK adds the activity's type.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        meter = activity.metric_meter()
+        self._done = {
+            unit: meter.create_gauge(f"{PROGRESS_GAUGES}{unit}", f"{unit.capitalize()} done by the running activity")
+            for unit in ProgressUnit
+        }
+        self._ratio = meter.create_gauge_float(PROGRESS_RATIO_GAUGE, "Done part of the running activity's task")
+        self._blocked = meter.create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
+        self._labels = dict(labels)
+
+    def show(self, report: ProgressReport, blocked_since: float | None) -> None:
+        """Set the gauges; `blocked_since` is when metadata writes were blocked, in seconds since the epoch."""
+        if progress := report.progress:
+            labels = {**self._labels, "task": progress.task.value}
+            self._done[progress.unit].set(progress.done, labels)
+            if progress.total:
+                self._ratio.set(min(1.0, progress.done / progress.total), labels)
+        if blocked_since is not None:
+            self._blocked.set(max(0.0, time.time() - blocked_since), self._labels)
+
+
+class WaitSignals:
+    """Tells the workflow of reasons to wait, once for each change; sends in the background, one signal at a time.
+
+    What made an attempt fail is what the activity waits for until a later attempt has something else to tell.
+    """
+
+    def __init__(self, client: Client) -> None:
+        info = activity.info()
+        self._handle = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+        self._attempt = info.attempt
+        self._begun = time.monotonic()
+        self._last = self._begun
+        self._told: WaitReason | None = None
+        self._silent = True
+        self._sending: asyncio.Task[None] | None = None
+
+    def tell(self, report: ProgressReport) -> None:
+        """Send what is waited for, if that is news and it is time for news."""
+        idle = self._sending is None or self._sending.done()
+        if idle and report.waiting != self._told and time.monotonic() >= self._due(report.waiting):
+            self._sending = asyncio.create_task(self._send(report))
+
+    async def tell_retry(self, report: ProgressReport, why: str) -> None:
+        """Tell why there will be another attempt, unless an earlier one has told it lately, and this one nothing."""
+        power_of_two = self._attempt & (self._attempt - 1) == 0
+        if power_of_two or not self._silent:
+            reason = WaitReason(kind=WaitKind.RETRY, why=f"the next attempt of a step: {why}")
+            await self._send_last(report.model_copy(update={"waiting": reason}))
+
+    async def tell_end(self, report: ProgressReport) -> None:
+        """Take back what this attempt, or an earlier one, waited for."""
+        await self.settle()
+        if self._told is not None or (self._silent and self._attempt > 1):
+            await self._send_last(report.model_copy(update={"waiting": None}))
+
+    async def settle(self) -> None:
+        """Let a signal arrive that is on its way."""
+        if self._sending is not None:
+            await self._sending
+
+    def _due(self, news: WaitReason | None) -> float:
+        """When this may be told."""
+        if self._silent:
+            return self._begun + _FIRST_SIGNAL * min(self._attempt, _LATEST_FIRST)
+        same = self._told is not None and news is not None and self._told.kind is news.kind
+        pause, share = (_TEXT_PAUSE, _TEXT_SHARE) if same else (_KIND_PAUSE, _KIND_SHARE)
+        return self._last + max(pause, share * (self._last - self._begun))
+
+    async def _send_last(self, report: ProgressReport) -> None:
+        await self.settle()
+        await self._send(report)
+
+    async def _send(self, report: ProgressReport) -> None:
+        self._last = time.monotonic()
+        # Signals are for people; the work does not depend on them.
+        with contextlib.suppress(RPCError):
+            await self._handle.signal("report_progress", report, rpc_timeout=_SIGNAL_LIMIT)
+            self._told, self._silent = report.waiting, False
+
+
+def heartbeat(context: ActivityContext) -> ProgressReport:
+    """Record a heartbeat with the state of the work, and return that."""
+    report = context.report()
+    activity.heartbeat(report.model_dump(mode="json", exclude_defaults=True))
+    return report

@@ -1,0 +1,75 @@
+"""What blocking work tells about itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.lifecycle.context import ActivityContext, Cancelled
+from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind
+
+
+def progress_of(context: ActivityContext) -> Progress:
+    """Its progress, which there must be."""
+    progress = context.report().progress
+    assert progress is not None
+    return progress
+
+
+def test_nothing_told() -> None:
+    """Work that says nothing has no progress, and waits for nothing."""
+    assert ActivityContext().report() == ProgressReport()
+
+
+def test_each_report_is_of_its_moment() -> None:
+    """What was told once is true until something else is told, and each report says of when it is."""
+    context = ActivityContext()
+    context.progress(ProgressTask.DELETE, ProgressUnit.LEDGERS, 7, 10)
+    first, second = progress_of(context), progress_of(context)
+    assert (first.done, second.done) == (7, 7)
+    assert first.as_of < second.as_of
+
+
+def test_a_count_does_not_go_back() -> None:
+    """A job that reads twice counts from nothing again; the progress stays, until another task begins."""
+    counts = iter((5, 2, 8))
+    context = ActivityContext()
+    context.measure(ProgressTask.COMPARE, ProgressUnit.RECORDS, 10, lambda: next(counts))
+    assert [progress_of(context).done for _ in range(3)] == [5, 5, 8]
+    context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 10, lambda: 1)
+    assert progress_of(context).done == 1
+
+
+def test_progress_does_not_end_a_wait() -> None:
+    """A reason to wait stands beside the progress until it is taken back."""
+    context = ActivityContext()
+    context.waiting_for(WaitKind.BOOKIES, "2 bookies", action="start them")
+    context.progress(ProgressTask.COPY, ProgressUnit.BYTES, 1, 2)
+    report = context.report()
+    assert report.waiting is not None
+    assert report.summary.startswith("1 of 2 bytes copied (50 %)")
+    assert report.summary.endswith("; waits for 2 bookies")
+    context.waits_no_more()
+    assert context.report().waiting is None
+
+
+def test_a_wait_around_a_call() -> None:
+    """The reason is told while the call runs, and stays when it fails: the next attempt waits for the same."""
+    context = ActivityContext()
+    with context.waiting(WaitKind.SCAN, "a scan"):
+        assert context.report().waiting is not None
+    assert context.report().waiting is None
+    with pytest.raises(OSError, match="gone"), context.waiting(WaitKind.SCAN, "a scan"):
+        raise OSError("gone")
+    assert context.report().waiting is not None
+
+
+def test_cancellation() -> None:
+    """A cancelled activity calls what it was asked to call, and its work gives up at the next look."""
+    context = ActivityContext()
+    called: list[str] = []
+    context.on_cancel(lambda: called.append("job"))
+    context.check()
+    context.cancel()
+    assert called == ["job"]
+    with pytest.raises(Cancelled):
+        context.pause(10)

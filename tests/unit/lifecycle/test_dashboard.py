@@ -1,0 +1,48 @@
+"""The dashboard shows what is measured."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from models.lifecycle.names import BLOCKED_GAUGE, BROKERS_AWAY_GAUGE, PROGRESS_GAUGES, PROGRESS_RATIO_GAUGE
+from models.lifecycle.status import ProgressUnit
+
+ROOT = Path(__file__).parents[3]
+OURS = {"kind", "cluster"}
+#: Each gauge with the labels that it has beside Temporal's own.
+LABELS = {
+    "pulsar_migrate_phase": OURS | {"phase"},
+    "pulsar_migrate_phase_seconds": OURS | {"phase"},
+    BLOCKED_GAUGE: OURS,
+    BROKERS_AWAY_GAUGE: OURS,
+    PROGRESS_RATIO_GAUGE: OURS | {"task", "activity_type"},
+    **{f"{PROGRESS_GAUGES}{unit}": OURS | {"task", "activity_type"} for unit in ProgressUnit},
+}
+
+
+def expressions() -> list[str]:
+    """All queries of the dashboard for gauges of ours."""
+    board = json.loads((ROOT / "deploy/grafana/pulsar-migrate.json").read_text())
+    found = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    return [one for one in found if "pulsar_migrate_" in one]
+
+
+@pytest.mark.parametrize("expression", expressions())
+def test_queries_name_gauges_and_labels_that_exist(expression: str) -> None:
+    """A query asks for a gauge that is exported, and groups by labels that are set on it."""
+    (name,) = re.findall(r"pulsar_migrate_\w+", expression)
+    grouped = re.findall(r"by \(([^)]*)\)", expression)
+    filtered = re.findall(r"(\w+)=~", expression)
+    assert {label.strip() for labels in grouped for label in labels.split(",")} | set(filtered) <= LABELS[name]
+
+
+def test_documented_gauges() -> None:
+    """Every gauge of ours is in the operations page."""
+    page = (ROOT / "docs/operations.md").read_text()
+    units = {f"{PROGRESS_GAUGES}{unit}" for unit in ProgressUnit}
+    assert [name for name in LABELS.keys() - units if f"`{name}" not in page] == []
+    assert all(f"_{unit}" in page for unit in ProgressUnit)

@@ -1,0 +1,179 @@
+"""The runner of activities, on a server: what it tells while work runs, and how work ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio import activity, workflow
+from temporalio.client import WorkflowFailureError, WorkflowHandle
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import CancelledError
+from temporalio.worker import Worker
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.progress import HEARTBEAT_THROTTLE
+from activities.lifecycle.runner import run_activity
+from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind
+from tests.workflows.lifecycle.harness import Harness
+
+QUEUE = "runner"
+PATIENCE = 30.0
+
+numbers = itertools.count(1)
+
+
+@workflow.defn(sandboxed=False)
+class OneActivity:
+    """Runs the activity `work`, and keeps what that reports by signal."""
+
+    @workflow.init
+    def __init__(self) -> None:
+        self._reports: list[ProgressReport] = []
+
+    @workflow.run
+    async def run(self) -> str:
+        """Run the activity, at most three times."""
+        return await workflow.execute_activity(
+            "work",
+            start_to_close_timeout=timedelta(minutes=1),
+            heartbeat_timeout=timedelta(seconds=10),
+            retry_policy=RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3),
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            result_type=str,
+        )
+
+    @workflow.signal
+    def report_progress(self, report: ProgressReport) -> None:
+        """Keep the report."""
+        self._reports.append(report)
+
+    @workflow.query
+    def reports(self) -> list[ProgressReport]:
+        """All reports, in their order."""
+        return self._reports
+
+
+@asynccontextmanager
+async def running(stage: Harness, work: Callable[[ActivityContext], str]) -> AsyncGenerator[WorkflowHandle[Any, str]]:
+    """A workflow whose activity does this work, with a worker as its process sets it up."""
+
+    @activity.defn(name="work")
+    async def run() -> str:
+        return await run_activity(stage.client, work, labels={"kind": "test", "cluster": "test"})
+
+    queue = f"{QUEUE}-{next(numbers)}"
+    async with Worker(
+        stage.client,
+        task_queue=queue,
+        workflows=[OneActivity],
+        activities=[run],
+        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
+    ):
+        yield await stage.client.start_workflow(OneActivity.run, id=queue, task_queue=queue)
+
+
+async def heartbeat_of(stage: Harness, handle: WorkflowHandle[Any, Any]) -> Progress | None:
+    """What Temporal knows of the running activity's progress."""
+    for pending in (await handle.describe()).raw_description.pending_activities:
+        if details := list(pending.heartbeat_details.payloads):
+            (report,) = await stage.client.data_converter.decode(details, [ProgressReport])
+            return report.progress
+    return None
+
+
+async def test_heartbeats_are_fresh(stage: Harness) -> None:
+    """What Temporal knows of a running activity is at most a second old, however long nothing was counted."""
+    begun = time.monotonic()
+    end = begun + 6
+
+    def work(context: ActivityContext) -> str:
+        context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, 6_000, lambda: int(1_000 * (time.monotonic() - begun)))
+        while time.monotonic() < end - 3:
+            context.pause(0.05)
+        context.progress(ProgressTask.COMPARE, ProgressUnit.LEDGERS, 3, 4)
+        while time.monotonic() < end:
+            context.pause(0.05)
+        return "done"
+
+    ages: list[float] = []
+    seen: set[ProgressUnit] = set()
+    async with running(stage, work) as handle:
+        while time.monotonic() < end - 0.2:
+            if progress := await heartbeat_of(stage, handle):
+                ages.append((datetime.now(UTC) - progress.as_of).total_seconds())
+                seen.add(progress.unit)
+            await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+    assert seen == {ProgressUnit.RECORDS, ProgressUnit.LEDGERS}
+    # A machine that is busy for a moment delays a few.
+    assert sorted(ages)[int(0.9 * len(ages))] <= 1.0, ages
+
+
+async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
+    """Progress sends no signal; a reason to wait sends one when it becomes another, and one when it ends."""
+
+    def work(context: ActivityContext) -> str:
+        for number in range(30):
+            context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
+            context.pause(0.05)
+        for kind in (WaitKind.BOOKIES, WaitKind.STORE):
+            for number in range(30, 60):
+                context.waiting_for(kind, "somebody", action="help them")
+                context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
+                context.pause(0.05)
+        context.waits_no_more()
+        return "done"
+
+    async with running(stage, work) as handle:
+        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+        reports = await handle.query(OneActivity.reports)
+    reasons = [report.waiting and (report.waiting.kind, report.waiting.action) for report in reports]
+    assert reasons == [(WaitKind.BOOKIES, "help them"), (WaitKind.STORE, "help them"), None]
+    assert all(report.progress for report in reports)
+
+
+async def test_the_next_attempt_is_waited_for(stage: Harness) -> None:
+    """A failed attempt leaves its cause as what is waited for, and the attempt that succeeds takes it back."""
+
+    def work(context: ActivityContext) -> str:
+        del context
+        if activity.info().attempt == 1:
+            raise OSError("the disk is away")
+        return "done"
+
+    async with running(stage, work) as handle:
+        assert await asyncio.wait_for(handle.result(), PATIENCE) == "done"
+        first, last = await handle.query(OneActivity.reports)
+    assert first.waiting is not None
+    assert first.waiting.kind is WaitKind.RETRY
+    assert "the disk is away" in first.waiting.why
+    assert last.waiting is None
+
+
+async def test_cancellation_reaches_the_work(stage: Harness) -> None:
+    """Work that is cancelled hears of it within two seconds, by its checks and by what it left to be called."""
+    heard: list[float] = []
+    started = threading.Event()
+
+    def work(context: ActivityContext) -> str:
+        context.on_cancel(lambda: heard.append(time.monotonic()))
+        started.set()
+        while True:
+            context.pause(0.05)
+
+    async with running(stage, work) as handle:
+        assert await asyncio.to_thread(started.wait, PATIENCE)
+        begun = time.monotonic()
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError) as failed:
+            await asyncio.wait_for(handle.result(), PATIENCE)
+    assert isinstance(failed.value.cause, CancelledError)
+    assert [at - begun < 2 for at in heard] == [True]
