@@ -1,55 +1,134 @@
 """What can go wrong when a migration talks to a store.
 
 StoreError
-├── StoreUnreachable     no connection, connection lost, or no answer in time; worth a retry
-├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
-├── StoreNotFound        what was asked for is not there
-├── StoreDenied          the store refuses the credentials, or a node's ACL does
-├── StoreUnsupported     the server lacks something that a migration needs; names the cure
-├── RecordNotWritable    a record cannot be represented in the target; names path and cause
-├── LedgerUnreadable     no replica has a valid copy of an entry; names ledger, entry and what each bookie said
-├── BookieNotWritable    a bookie does not take entries, read-only or full for example; worth a retry with others
-└── StoreProtocolError   an answer that the protocol does not allow
+├── RetryableError           another attempt may succeed
+│   ├── StoreUnreachable     no connection, connection lost, or no answer in time
+│   ├── StoreContention      another attempt of the same work writes at the same time
+│   ├── BookieNotWritable    a bookie does not take entries, read-only or full for example
+│   └── StoreProtocolError   an answer that the protocol does not allow
+└── FinalError               another attempt ends the same way until somebody acts
+    ├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
+    ├── StoreNotFound        what was asked for is not there
+    ├── StoreDenied          the store refuses the credentials, or a node's ACL does
+    ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
+    ├── RecordNotWritable    a record cannot be represented in the target; names path and cause
+    └── LedgerUnreadable     no replica has a valid copy of an entry; names ledger, entry and what each bookie said
+
+Programs decide by type and fields; the message is for people.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Self, TypeVar
+
+ValueT = TypeVar("ValueT")
+
 
 class StoreError(Exception):
-    """Base of all errors of the stores' clients; the message says cause and, where known, cure."""
+    """Base of all errors of the stores' clients; the message says cause and, where known, cure.
+
+    It can be pickled, and keeps its fields.
+
+    Attributes:
+        server: the server (`host:port`, bookie id or address of the store) that it is about; empty where none is.
+        path: the node or record; empty where it is about none, or about many.
+        ledger_id: the ledger; None where it is about none.
+        entry_id: the entry of it; None where it is about none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str = "",
+        path: bytes = b"",
+        ledger_id: int | None = None,
+        entry_id: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        self.path = path
+        self.ledger_id = ledger_id
+        self.entry_id = entry_id
+
+    def saying(self, message: str, *, server: str = "", path: bytes = b"", ledger_id: int | None = None) -> Self:
+        """The same error with another message, and with more fields."""
+        return type(self)(
+            message,
+            server=server or self.server,
+            path=path or self.path,
+            ledger_id=self.ledger_id if ledger_id is None else ledger_id,
+            entry_id=self.entry_id,
+        )
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that are set, as plain JSON."""
+        named = {
+            "server": self.server,
+            "path": self.path.decode(errors="backslashreplace"),
+            "ledger_id": self.ledger_id,
+            "entry_id": self.entry_id,
+        }
+        return {name: value for name, value in named.items() if value not in ("", None)}
 
 
-class StoreUnreachable(StoreError):
+class RetryableError(StoreError):
+    """Another attempt may succeed."""
+
+
+class FinalError(StoreError):
+    """Another attempt ends the same way until somebody acts."""
+
+
+class StoreUnreachable(RetryableError):
     """No connection, connection lost, or no answer in time."""
 
 
-class StoreConflict(StoreError):
-    """The state was not the expected one: version, existence or owner."""
+class StoreContention(RetryableError):
+    """Another attempt of the same work writes at the same time."""
 
 
-class StoreNotFound(StoreError):
-    """What was asked for is not there."""
-
-
-class StoreDenied(StoreError):
-    """The store refuses the credentials, or the ACL of a node does."""
-
-
-class StoreUnsupported(StoreError):
-    """The server lacks something that a migration needs."""
-
-
-class RecordNotWritable(StoreError):
-    """A record cannot be represented in the target store."""
-
-
-class LedgerUnreadable(StoreError):
-    """No replica has a valid copy of a ledger's entry."""
-
-
-class BookieNotWritable(StoreError):
+class BookieNotWritable(RetryableError):
     """A bookie does not take entries: it is read-only, full or overloaded."""
 
 
-class StoreProtocolError(StoreError):
+class StoreProtocolError(RetryableError):
     """An answer that the protocol does not allow."""
+
+
+class StoreConflict(FinalError):
+    """The state was not the expected one: version, existence or owner."""
+
+
+class StoreNotFound(FinalError):
+    """What was asked for is not there."""
+
+
+class StoreDenied(FinalError):
+    """The store refuses the credentials, or the ACL of a node does."""
+
+
+class StoreUnsupported(FinalError):
+    """The server lacks something that a migration needs."""
+
+
+class RecordNotWritable(FinalError):
+    """A record cannot be represented in the target store."""
+
+
+class LedgerUnreadable(FinalError):
+    """No replica has a valid copy of a ledger's entry."""
+
+
+def by_class(values: Mapping[type[StoreError], ValueT], error: StoreError) -> ValueT:
+    """The value of an error's class, or of the nearest of its base classes.
+
+    Raises:
+        KeyError: none of them has one; a table that names `StoreError` never raises.
+    """
+    for kind in type(error).__mro__:
+        if kind in values:
+            return values[kind]
+    raise KeyError(type(error))

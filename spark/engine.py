@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,11 +20,15 @@ from clients.errors import StoreUnreachable
 if TYPE_CHECKING:
     from pyspark import RDD, Accumulator, SparkContext
 
+    from spark.tally import Tally
+
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 # A JVM that breaks a connection because it dies needs a moment to be dead.
 _DEATH_SECONDS = 0.5
+# How often the driver looks whether a task has told an error.
+_LOOK_SECONDS = 0.1
 _SHIPPED = ("models", "clients", "spark")
 
 
@@ -40,7 +45,7 @@ class SparkEngine:
         self._master = master
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
-        self._counters: dict[str, Accumulator[int]] = {}
+        self._tallies: dict[str, Accumulator[Tally]] = {}
         self._former: dict[str, str | None] = {}
         self._reviving = threading.Lock()
 
@@ -76,27 +81,32 @@ class SparkEngine:
             tag: `cancel` with the same tag stops the run from another thread.
 
         Raises:
-            Exception: what the task raised, if it was one of our own typed errors; else Spark's error.
+            StoreError: the first that a task raised, as soon as that task has ended; the others are stopped.
+            Exception: Spark's error, where a task failed otherwise, or the run was cancelled.
         """
         if not items:
             return []
+        from spark.tally import Tally, TallyParam, telling
+
         context = self._running()
+        tally = self._tallies[tag] = context.accumulator(Tally(), TallyParam())
         try:
-            return self._collect(context, items, task, tag)
+            results = self._collect(context, items, telling(task, tally, self._tries), tag, tally)
         except Exception as error:
             if _jvm_died():
                 self._revive(context)
                 raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
-            if (own := _own_error(error)) is not None:
-                raise own from error
+            _raise_first(tally)
             raise
         finally:
-            self._counters.pop(tag, None)
+            self._tallies.pop(tag, None)
+        _raise_first(tally)
+        return results
 
     def counted(self, tag: str) -> int:
         """Records that the finished tasks of the run with this tag report; 0 where none runs."""
-        counter = self._counters.get(tag)
-        return 0 if counter is None else counter.value
+        tally = self._tallies.get(tag)
+        return 0 if tally is None else tally.value.records
 
     def cancel(self, tag: str) -> None:
         """Stop the runs with this tag; harmless where there are none."""
@@ -123,16 +133,39 @@ class SparkEngine:
         self._former.setdefault(name, os.environ.get(name))
         os.environ[name] = value
 
+    @property
+    def _tries(self) -> int:
+        """How often Spark runs a task that fails: in local mode the master says it."""
+        if self._master.startswith("local"):
+            found = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", self._master)
+            return int(found[1]) if found else 1
+        return int(self._conf["spark.task.maxFailures"])
+
     def _collect(
-        self, context: SparkContext, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], tag: str
+        self,
+        context: SparkContext,
+        items: Sequence[ItemT],
+        run: Callable[[Iterable[ItemT]], Iterable[ResultT]],
+        tag: str,
+        tally: Accumulator[Tally],
     ) -> list[ResultT]:
-        context.addJobTag(tag)
-        counter = self._counters[tag] = context.accumulator(0)
+        own = self.new_tag(tag)
+        ended = threading.Event()
+        watcher = threading.Thread(target=_stop_on_error, args=(context, own, tally, ended), name=f"watch {tag}")
+        for one in (tag, own):
+            context.addJobTag(one)
         try:
             parts: RDD[ItemT] = context.parallelize(items, len(items))
-            return parts.mapPartitions(_one_by_one(task, counter)).collect()
+            # A run of one task ends with it.
+            if len(items) > 1:
+                watcher.start()
+            return parts.mapPartitions(run).collect()
         finally:
-            context.removeJobTag(tag)
+            ended.set()
+            for one in (tag, own):
+                context.removeJobTag(one)
+            if watcher.is_alive():
+                watcher.join()
 
     def _revive(self, dead: SparkContext) -> None:
         """Start a new JVM, once for all who found the old one dead."""
@@ -177,16 +210,17 @@ _DEFAULTS = {
 }
 
 
-def _one_by_one(
-    task: Callable[[ItemT], ResultT], counter: Accumulator[int]
-) -> Callable[[Iterable[ItemT]], Iterable[ResultT]]:
-    def run(items: Iterable[ItemT]) -> Iterator[ResultT]:
-        for item in items:
-            result = task(item)
-            counter.add(getattr(result, "records", 0))
-            yield result
+def _stop_on_error(context: SparkContext, tag: str, tally: Accumulator[Tally], ended: threading.Event) -> None:
+    """Stop a run when one of its tasks has told an error."""
+    while not ended.wait(_LOOK_SECONDS):
+        if tally.value.errors:
+            context.cancelJobsWithTag(tag)
+            return
 
-    return run
+
+def _raise_first(tally: Accumulator[Tally]) -> None:
+    if errors := tally.value.errors:
+        raise errors[0] from None
 
 
 def _jvm_died() -> bool:
@@ -201,19 +235,3 @@ def _jvm_died() -> bool:
 
 def _import_code(_: int) -> None:
     import spark.metadata_store.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
-
-
-def _own_error(error: Exception) -> Exception | None:
-    """The typed error that a task raised, if it was one: Spark hands over its text only."""
-    from clients import errors
-
-    text = str(error)
-    found: tuple[int, Exception] | None = None
-    for name, kind in vars(errors).items():
-        if not (isinstance(kind, type) and issubclass(kind, errors.StoreError)):
-            continue
-        at = text.rfind(f"clients.errors.{name}: ")
-        if at >= 0 and (found is None or at > found[0]):
-            message = text[at:].partition(": ")[2].partition("\n")[0].strip()
-            found = (at, kind(message))
-    return None if found is None else found[1]

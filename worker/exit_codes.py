@@ -42,6 +42,7 @@ _OF_FAILURES: dict[str, ExitCode] = {
     FailureKind.PRECHECK_FAILED: ExitCode.PRECHECK,
     FailureKind.VERIFICATION_FAILED: ExitCode.VERIFICATION,
     FailureKind.CONFLICT: ExitCode.CONFLICT,
+    FailureKind.CONTENTION: ExitCode.CONFLICT,
     FailureKind.UNREACHABLE: ExitCode.UNREACHABLE,
     FailureKind.REFUSED: ExitCode.REFUSED,
     "ValidationError": ExitCode.USAGE,

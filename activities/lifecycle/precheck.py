@@ -11,17 +11,19 @@ from clients.errors import (
     StoreNotFound,
     StoreProtocolError,
     StoreUnsupported,
+    by_class,
 )
 from models.lifecycle.failures import Blocker
 
+# By the nearest class.
 _CODES: dict[type[StoreError], tuple[str, str]] = {
+    StoreError: ("UNREACHABLE", "check the address, the network and the server's log"),
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
     StoreUnsupported: ("UNSUPPORTED", "do what the cause says, and start again"),
     StoreConflict: ("CONFLICT", "do what the cause says, and start again"),
     StoreNotFound: ("CONFLICT", "do what the cause says, and start again"),
     StoreProtocolError: ("UNREADABLE", "check the address and the path; restore or delete the node that is named"),
 }
-_UNREACHABLE = ("UNREACHABLE", "check the address, the network and the server's log")
 
 
 class Findings:
@@ -49,7 +51,7 @@ class Findings:
         try:
             check()
         except StoreError as error:
-            code, cure = next((_CODES[one] for one in type(error).__mro__ if one in _CODES), _UNREACHABLE)
+            code, cure = by_class(_CODES, error)
             self.block(code, f"{what} cannot be used: {error}", cure)
             return False
         return True

@@ -19,17 +19,17 @@ from models.lifecycle.failures import FailureKind
 
 ResultT = TypeVar("ResultT")
 
-# Type of the failure, and whether Temporal shall try again.
-_FAILURES: dict[type[errors.StoreError], tuple[FailureKind, bool]] = {
-    errors.StoreUnreachable: (FailureKind.UNREACHABLE, True),
-    errors.StoreProtocolError: (FailureKind.UNREACHABLE, True),
-    errors.StoreConflict: (FailureKind.CONFLICT, False),
-    errors.StoreNotFound: (FailureKind.CONFLICT, False),
-    errors.StoreDenied: (FailureKind.DENIED, False),
-    errors.StoreUnsupported: (FailureKind.UNSUPPORTED, False),
-    errors.RecordNotWritable: (FailureKind.NOT_WRITABLE, False),
-    errors.LedgerUnreadable: (FailureKind.UNREACHABLE, False),
-    errors.BookieNotWritable: (FailureKind.UNREACHABLE, True),
+# By the nearest class, so that a new subclass has the type of its base.
+_KINDS: dict[type[errors.StoreError], FailureKind] = {
+    errors.StoreError: FailureKind.UNEXPECTED,
+    errors.RetryableError: FailureKind.UNREACHABLE,
+    errors.StoreContention: FailureKind.CONTENTION,
+    errors.StoreConflict: FailureKind.CONFLICT,
+    errors.StoreNotFound: FailureKind.CONFLICT,
+    errors.StoreDenied: FailureKind.DENIED,
+    errors.StoreUnsupported: FailureKind.UNSUPPORTED,
+    errors.RecordNotWritable: FailureKind.NOT_WRITABLE,
+    errors.LedgerUnreadable: FailureKind.LEDGER_UNREADABLE,
 }
 _CANCEL_PATIENCE = 20.0
 _UNEXPECTED_TRIES = 5
@@ -76,13 +76,18 @@ async def run_activity(
     return result
 
 
+def failure_of(error: errors.StoreError) -> ApplicationError:
+    """How Temporal is told of a store's error: its type, its fields, and whether to try again."""
+    details = [error.fields] if error.fields else []
+    final = not isinstance(error, errors.RetryableError)
+    return ApplicationError(str(error), *details, type=errors.by_class(_KINDS, error), non_retryable=final)
+
+
 def _failure(error: Exception) -> ApplicationError:
-    """How Temporal is told of an error of the work."""
     if isinstance(error, ApplicationError):
         return error
     if isinstance(error, errors.StoreError):
-        kind, again = _FAILURES[type(error)]
-        return ApplicationError(str(error), type=kind, non_retryable=not again)
+        return failure_of(error)
     # Nobody foresaw this one. A passing cause gets a few tries; a defect must not be tried for ever.
     activity.logger.error("the step failed unexpectedly", exc_info=error)
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"

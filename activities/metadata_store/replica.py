@@ -12,13 +12,10 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from temporalio.exceptions import ApplicationError
-
 from clients.equivalence import Equivalence, migrates
-from clients.errors import StoreConflict, StoreDenied
+from clients.errors import StoreConflict, StoreContention, StoreDenied
 from clients.store import ABSENT, Record, StoreWriter, Unreadable
 from clients.stores import open_reader, open_writer
-from models.lifecycle.failures import FailureKind
 from spark.metadata_store.spec import Pair
 
 
@@ -76,7 +73,7 @@ class Replica:
         """Write what the source holds, delete what it does not; ephemerals on either side are left alone.
 
         Raises:
-            ApplicationError: `Conflict`, to be tried again: another attempt of this step writes too.
+            StoreContention: another attempt of this step writes too.
             StoreConflict: the fence refuses.
         """
         written = 0
@@ -175,13 +172,14 @@ def _contention() -> Generator[None]:
     try:
         yield
     except StoreConflict as error:
-        raise ApplicationError(
-            f"another attempt of this step writes to the target too ({error})", type=FailureKind.CONFLICT
+        raise StoreContention(
+            f"another attempt of this step writes to the target too ({error})", path=error.path
         ) from error
 
 
 def _readable(found: list[Record | Unreadable | None]) -> list[Record | None]:
     for record in found:
         if isinstance(record, Unreadable):
-            raise StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}")
+            name = record.path.decode(errors="replace")
+            raise StoreDenied(f"{name} cannot be read: {record.reason}", path=record.path)
     return [record for record in found if not isinstance(record, Unreadable)]

@@ -43,11 +43,15 @@ def read_bookie(bookie_id: str, value: bytes, *, writable: bool) -> Bookie:
     try:
         info = BookieServiceInfoFormat.FromString(value)
     except DecodeError as cause:
-        raise StoreProtocolError(f"what bookie {bookie_id} says of itself cannot be read: {cause}") from cause
+        raise StoreProtocolError(
+            f"what bookie {bookie_id} says of itself cannot be read: {cause}", server=bookie_id
+        ) from cause
     for endpoint in info.endpoints:
         if endpoint.protocol == _PROTOCOL:
             return Bookie(bookie_id, endpoint.host, endpoint.port, writable)
     host, _, port = bookie_id.rpartition(":")
     if not host or not port.isdecimal():
-        raise StoreProtocolError(f"bookie {bookie_id} names no endpoint for {_PROTOCOL}, and its id is no host:port")
+        raise StoreProtocolError(
+            f"bookie {bookie_id} names no endpoint for {_PROTOCOL}, and its id is no host:port", server=bookie_id
+        )
     return Bookie(bookie_id, host.strip("[]"), int(port), writable)

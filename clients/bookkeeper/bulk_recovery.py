@@ -28,6 +28,10 @@ def recover_batch(source: Cluster, ids: Sequence[int]) -> list[CopyOutcome]:
             recover_ledger(source.directory, source.bookies, record.ledger_id)
         except (LedgerUnreadable, StoreUnreachable, BookieNotWritable, StoreConflict) as cause:
             # Its own trouble, unless the store or all bookies fail.
-            reason = cause if isinstance(cause, StoreUnreachable) else LedgerUnreadable(str(cause))
+            reason = (
+                cause
+                if isinstance(cause, StoreUnreachable)
+                else LedgerUnreadable(str(cause), ledger_id=record.ledger_id)
+            )
             failed.append(unreadable(source, record.ledger_id, reason))
     return failed

@@ -107,8 +107,9 @@ class _Copy:
             if not self._left:
                 break
         else:
+            first = min(self._left)
             raise StoreConflict(
-                f"others keep changing ledger {min(self._left)} in the target; find out who writes there"
+                f"others keep changing ledger {first} in the target; find out who writes there", ledger_id=first
             )
         self._finish()
         return self._outcomes
@@ -227,7 +228,8 @@ class _Copy:
         if self._verify:
             for ledger_id, record in zip(written, self._target.directory.read(written), strict=True):
                 if record is None:
-                    raise StoreConflict(f"the copy of ledger {ledger_id} was deleted meanwhile; find out by whom")
+                    text = f"the copy of ledger {ledger_id} was deleted meanwhile; find out by whom"
+                    raise StoreConflict(text, ledger_id=ledger_id)
                 copies[ledger_id] = record
         else:
             for ledger_id in written:
@@ -250,7 +252,8 @@ def _open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadat
     if len(writable) < size:
         raise BookieNotWritable(
             f"ledger {original.ledger_id} needs {size} bookies, and the target has {len(writable)} that take entries "
-            f"({', '.join(writable) or 'none'}); start bookies there"
+            f"({', '.join(writable) or 'none'}); start bookies there",
+            ledger_id=original.ledger_id,
         )
     ensemble = tuple(writable[(original.ledger_id + place) % len(writable)] for place in range(size))
     return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, ensemble),))

@@ -175,10 +175,11 @@ class Fetch:
 def _unreadable(part: _Range) -> StoreError:
     refusals = part.refusals
     said = "; ".join(f"{bookie_id} {refusal.reason}" for bookie_id, refusal in refusals.items())
-    text = f"entry {part.first} of ledger {part.stream.ledger_id} cannot be read: {said}"
+    ledger, entry = part.stream.ledger_id, part.first
+    text = f"entry {entry} of ledger {ledger} cannot be read: {said}"
     codes = {refusal.code for refusal in refusals.values()}
     if codes & {wire_v2.LOST, wire_v2.TOO_MANY}:
-        return StoreUnreachable(f"{text}; try again when they answer")
+        return StoreUnreachable(f"{text}; try again when they answer", ledger_id=ledger, entry_id=entry)
     if wire_v2.DENIED in codes:
-        return StoreDenied(f"{text}; give credentials that may")
-    return LedgerUnreadable(f"{text}; no replica has a valid copy")
+        return StoreDenied(f"{text}; give credentials that may", ledger_id=ledger, entry_id=entry)
+    return LedgerUnreadable(f"{text}; no replica has a valid copy", ledger_id=ledger, entry_id=entry)

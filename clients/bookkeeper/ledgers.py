@@ -183,7 +183,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
                 created[number] = not error
             # BookKeeper deletes empty parents together with the last ledger beneath them.
             missing = [number for number, error in zip(missing, errors, strict=True) if error == wire.NO_NODE]
-        raise StoreConflict(f"others keep deleting the nodes above ledger {items[missing[0]][0]}; try again")
+        first = items[missing[0]][0]
+        raise StoreConflict(f"others keep deleting the nodes above ledger {first}; try again", ledger_id=first)
 
     def update(self, items: Sequence[tuple[int, LedgerMetadata, int]]) -> list[int]:
         """Set ledgers' metadata over the versions given; returns the new versions.
@@ -203,7 +204,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
         for (ledger, _, version), error in zip(items, errors, strict=True):
             if error:
                 raise StoreConflict(
-                    f"ledger {ledger} {_meaning(error)}, and version {version} was expected; read it again"
+                    f"ledger {ledger} {_meaning(error)}, and version {version} was expected; read it again",
+                    ledger_id=ledger,
                 )
         return [version + 1 for _, _, version in items]
 
@@ -230,7 +232,9 @@ class LedgerDirectoryWriter(LedgerDirectory):
         for number, error in zip(chosen, errors, strict=True):
             if error and error != wire.NO_NODE:
                 ledger, version = items[number]
-                raise StoreConflict(f"ledger {ledger} {_meaning(error)}, and version {version} was expected")
+                raise StoreConflict(
+                    f"ledger {ledger} {_meaning(error)}, and version {version} was expected", ledger_id=ledger
+                )
         return errors.count(wire.OK)
 
     def _create_parents(self, paths: Iterable[bytes]) -> None:
@@ -241,7 +245,8 @@ class LedgerDirectoryWriter(LedgerDirectory):
         for depth in depths:
             level = [self._op_create(path, b"") for path in missing if path.count(b"/") == depth]
             if wire.NO_NODE in self._change(level) and depth == 1:
-                raise StoreUnsupported(f"there is no ledgers root at {self.url}; initialise the BookKeeper cluster")
+                text = f"there is no ledgers root at {self.url}; initialise the BookKeeper cluster"
+                raise StoreUnsupported(text, server=str(self.url))
 
     def _op_create(self, path: bytes, value: bytes) -> bytes:
         return wire.op_create(self._absolute(path), value)
@@ -265,13 +270,13 @@ def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
     try:
         metadata = decode_metadata(one.value)
     except StoreError as cause:
-        raise type(cause)(f"ledger {ledger_id}: {cause}") from cause
+        raise cause.saying(f"ledger {ledger_id}: {cause}", path=record.path, ledger_id=ledger_id) from cause
     return LedgerRecord(ledger_id, metadata, one.version, one.changed)
 
 
 def _readable(record: Record | Unreadable) -> Record:
     if isinstance(record, Unreadable):
-        raise StoreDenied(record.reason)
+        raise StoreDenied(record.reason, path=record.path)
     return record
 
 

@@ -112,7 +112,9 @@ class Bookies:
             with connect(host, port, self._tls, self.read_timeout, bookie_id) as connected:
                 payload = wire_v3.exchange(connected, wire_v3.space_request(), bookie_id)
         except OSError as cause:
-            raise StoreUnreachable(f"bookie {bookie_id} at {host}:{port} cannot be reached: {cause}") from cause
+            raise StoreUnreachable(
+                f"bookie {bookie_id} at {host}:{port} cannot be reached: {cause}", server=bookie_id
+            ) from cause
         return wire_v3.read_space(payload, bookie_id)
 
     def close(self) -> None:
@@ -125,14 +127,14 @@ class Bookies:
 
     def _connect(self, bookie_id: str) -> BookieConnection:
         if reason := self.trouble(bookie_id):
-            raise StoreUnreachable(f"{reason} (a moment ago)")
+            raise StoreUnreachable(f"{reason} (a moment ago)", server=bookie_id)
         host, port = self._address(bookie_id)
         try:
             connected = connect(host, port, self._tls, self.read_timeout, bookie_id)
         except OSError as cause:
             reason = f"cannot be reached at {host}:{port}: {cause}"
             self.avoid(bookie_id, reason)
-            raise StoreUnreachable(reason) from cause
+            raise StoreUnreachable(reason, server=bookie_id) from cause
         except StoreError as cause:
             self.avoid(bookie_id, str(cause))
             raise
@@ -161,8 +163,9 @@ class Bookies:
         host, _, port = bookie_id.rpartition(":")
         if host and port.isdigit():
             return host.strip("[]"), int(port)
-        self.avoid(bookie_id, "is not registered; start it, or wait until its ledgers were replicated")
-        raise StoreUnreachable("is not registered; start it, or wait until its ledgers were replicated")
+        reason = "is not registered; start it, or wait until its ledgers were replicated"
+        self.avoid(bookie_id, reason)
+        raise StoreUnreachable(reason, server=bookie_id)
 
     def _look_up(self) -> None:
         now = time.monotonic()

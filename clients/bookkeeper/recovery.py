@@ -55,13 +55,15 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
             directory.update([(ledger_id, closed, version)])
         except StoreConflict:
             continue  # Somebody else changed it first; what they made of it counts.
-    raise StoreConflict(f"others keep changing ledger {ledger_id}, so that it cannot be recovered; try again")
+    raise StoreConflict(
+        f"others keep changing ledger {ledger_id}, so that it cannot be recovered; try again", ledger_id=ledger_id
+    )
 
 
 def _read(directory: LedgerDirectoryWriter, ledger_id: int) -> LedgerRecord:
     (record,) = directory.read([ledger_id])
     if record is None:
-        raise StoreConflict(f"ledger {ledger_id} does not exist; nothing can be recovered")
+        raise StoreConflict(f"ledger {ledger_id} does not exist; nothing can be recovered", ledger_id=ledger_id)
     return record
 
 
@@ -115,7 +117,8 @@ class _Recovery:
             if len(write_set & unfenced) >= self._metadata.ack_quorum:
                 said = _said((bookie_id, answers[bookie_id, wire_v2.LAST_ENTRY]) for bookie_id in sorted(unfenced))
                 raise StoreUnreachable(
-                    f"ledger {self._ledger_id} cannot be fenced: {said}; start these bookies, then try again"
+                    f"ledger {self._ledger_id} cannot be fenced: {said}; start these bookies, then try again",
+                    ledger_id=self._ledger_id,
                 )
         # Earlier segments were confirmed before the last one was begun.
         confirmed = first - 1
@@ -162,8 +165,9 @@ class _Recovery:
             f"whether entry {entry} of ledger {self._ledger_id} was acknowledged cannot be told: {_said(flaws.items())}"
         )
         if any(flaw.code == wire_v2.LOST for flaw in flaws.values()):
-            raise StoreUnreachable(f"{text}; start these bookies, then try again")
-        raise LedgerUnreadable(text)
+            hint = f"{text}; start these bookies, then try again"
+            raise StoreUnreachable(hint, ledger_id=self._ledger_id, entry_id=entry)
+        raise LedgerUnreadable(text, ledger_id=self._ledger_id, entry_id=entry)
 
     def _flaw(self, body: bytes, entry: int) -> Refused | None:
         try:
@@ -182,7 +186,10 @@ class _Recovery:
                 if len(set(target.replicas(entry)) - self._silent) < self._metadata.ack_quorum:
                     raise StoreUnreachable(
                         f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
-                        f"{self._metadata.ack_quorum}, and there is no other writable bookie; start one, then try again"
+                        f"{self._metadata.ack_quorum}, and there is no other writable bookie; start one, "
+                        "then try again",
+                        ledger_id=self._ledger_id,
+                        entry_id=entry,
                     )
             writer = LedgerWriter(self._bookies, leave_out=self._silent)
             try:

@@ -63,7 +63,7 @@ def read_space(payload: bytes, bookie: str) -> Space:
     """
     answer = read_answer(payload, bookie).getBookieInfoResponse
     if not answer.HasField("totalDiskCapacity") or not answer.HasField("freeDiskSpace"):
-        raise StoreProtocolError(f"bookie {bookie} does not say how much space it has")
+        raise StoreProtocolError(f"bookie {bookie} does not say how much space it has", server=bookie)
     return Space(answer.totalDiskCapacity, answer.freeDiskSpace)
 
 
@@ -78,14 +78,20 @@ def read_answer(payload: bytes, bookie: str) -> Response:
     try:
         answer = Response.FromString(payload)
     except DecodeError as cause:
-        raise StoreProtocolError(f"bookie {bookie} does not speak version 3 of its protocol; check the port") from cause
+        raise StoreProtocolError(
+            f"bookie {bookie} does not speak version 3 of its protocol; check the port", server=bookie
+        ) from cause
     if answer.status == EOK:
         return answer
     if answer.status == EBADREQ and answer.header.operation == START_TLS:
-        raise StoreUnsupported(f"bookie {bookie} has no TLS; set it up there, or leave TLS out here")
+        raise StoreUnsupported(f"bookie {bookie} has no TLS; set it up there, or leave TLS out here", server=bookie)
     if answer.status == EUA:
-        raise StoreDenied(f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})")
-    raise StoreProtocolError(f"bookie {bookie} refuses the request with status {answer.status}; see its log")
+        raise StoreDenied(
+            f"bookie {bookie} refuses the credentials, or wants TLS (status {answer.status})", server=bookie
+        )
+    raise StoreProtocolError(
+        f"bookie {bookie} refuses the request with status {answer.status}; see its log", server=bookie
+    )
 
 
 def exchange(connected: socket.socket, request: bytes, bookie: str) -> bytes:
@@ -98,10 +104,12 @@ def exchange(connected: socket.socket, request: bytes, bookie: str) -> bytes:
         connected.sendall(request)
         size = int.from_bytes(_receive(connected, _LENGTH))
         if size > _LONGEST:
-            raise StoreProtocolError(f"bookie {bookie} does not speak BookKeeper's protocol; check the port")
+            raise StoreProtocolError(
+                f"bookie {bookie} does not speak BookKeeper's protocol; check the port", server=bookie
+            )
         return _receive(connected, size)
     except OSError as cause:
-        raise StoreUnreachable(f"bookie {bookie} does not answer: {cause or 'timed out'}") from cause
+        raise StoreUnreachable(f"bookie {bookie} does not answer: {cause or 'timed out'}", server=bookie) from cause
 
 
 def _receive(connected: socket.socket, size: int) -> bytes:

@@ -136,14 +136,15 @@ class LedgerWriter:
                 connection = self._used[bookie_id] = self._bookies.connection(bookie_id)
             except StoreUnreachable as cause:
                 self.failed = bookie_id
-                raise StoreUnreachable(f"bookie {bookie_id} {cause}") from cause
+                raise StoreUnreachable(f"bookie {bookie_id} {cause}", server=bookie_id) from cause
         return connection
 
     def _judge(self) -> None:
         for bookie_id, connection in self._used.items():
             if connection.lost:
                 self.failed = bookie_id
-                raise StoreUnreachable(f"bookie {bookie_id} {connection.lost}; entries for it may not be written")
+                text = f"bookie {bookie_id} {connection.lost}; entries for it may not be written"
+                raise StoreUnreachable(text, server=bookie_id)
             if connection.refused_adds:
                 refused, connection.refused_adds = connection.refused_adds, []
                 for one in refused:
@@ -171,7 +172,8 @@ class LedgerWriter:
         elif now - since > self._bookies.add_timeout:
             self._bookies.refuse_writes(bookie_id)
             self.failed = bookie_id
-            raise BookieNotWritable(f"bookie {bookie_id} has had too much to do for {now - since:.0f} s")
+            text = f"bookie {bookie_id} has had too much to do for {now - since:.0f} s"
+            raise BookieNotWritable(text, server=bookie_id)
         self._progress[bookie_id] = connection.accepted_adds, since
         if not connection.unanswered_adds:
             time.sleep(_PAUSE)  # The bookie's queue is full of what others send.
@@ -194,8 +196,9 @@ def _check_ids(ledger_id: int, first_entry: int, bodies: Sequence[bytes]) -> Non
 def _refusal(bookie_id: str, refused: RefusedAdd) -> StoreError:
     what = f"bookie {bookie_id} did not take entry {refused.entry_id} of ledger {refused.ledger_id}: "
     text = what + f"it {wire_v2.meaning(refused.code)}"
+    kind: type[StoreError] = StoreProtocolError
     if refused.code in (wire_v2.READ_ONLY, wire_v2.IO_ERROR, wire_v2.TOO_MANY):
-        return BookieNotWritable(text)
-    if refused.code == wire_v2.DENIED:
-        return StoreDenied(f"{text}; it may hold the ledger under another password")
-    return StoreProtocolError(text)
+        kind = BookieNotWritable
+    elif refused.code == wire_v2.DENIED:
+        kind, text = StoreDenied, f"{text}; it may hold the ledger under another password"
+    return kind(text, server=bookie_id, ledger_id=refused.ledger_id, entry_id=refused.entry_id)

@@ -83,6 +83,8 @@ class OxiaClient:
     def _check(self, verb: str, path: bytes, status: pb.Status, expected: int | None) -> None:
         name = path.decode(errors="backslashreplace")
         if status == pb.UNEXPECTED_VERSION_ID:
-            raise StoreConflict(f"{name} in {self.url} does not have version {expected}; somebody else changed it")
+            text = f"{name} in {self.url} does not have version {expected}; somebody else changed it"
+            raise StoreConflict(text, server=str(self.url), path=path)
         if status != pb.OK:
-            raise StoreProtocolError(f"{self.url} refused to {verb} {name}: {pb.Status.Name(status)}")
+            text = f"{self.url} refused to {verb} {name}: {pb.Status.Name(status)}"
+            raise StoreProtocolError(text, server=str(self.url), path=path)

@@ -168,7 +168,9 @@ class OxiaConnection:
                 watch.resume()
         except grpc.RpcError as error:
             if watch.tripped:
-                raise StoreUnreachable(f"Oxia at {address} sent nothing for {self.timeout:g} s ({method})") from error
+                raise StoreUnreachable(
+                    f"Oxia at {address} sent nothing for {self.timeout:g} s ({method})", server=address
+                ) from error
             raise self.error(error, address) from error
         finally:
             watch.stop()
@@ -202,17 +204,18 @@ class OxiaConnection:
         if "namespace not found" in details:
             return _no_namespace(self.url)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s")
+            return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s", server=address)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return StoreDenied(text)
+            return StoreDenied(text, server=address)
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return StoreUnsupported(f"{text}; needs Oxia 0.16 or newer")
+            return StoreUnsupported(f"{text}; needs Oxia 0.16 or newer", server=address)
         if "failed to Deserialize" in details:
             # Oxia 0.14 with notifications reads its own records as if they were a user's.
-            return StoreUnsupported(f"{text}; it cannot scan past its own records, upgrade it to Oxia 0.16 or newer")
+            cure = "it cannot scan past its own records, upgrade it to Oxia 0.16 or newer"
+            return StoreUnsupported(f"{text}; {cure}", server=address)
         if code in _WORTH_A_RETRY or any(sign in details for sign in _LEADER_MOVED):
-            return StoreUnreachable(text)
-        return StoreProtocolError(text)
+            return StoreUnreachable(text, server=address)
+        return StoreProtocolError(text, server=address)
 
     def close(self) -> None:
         """Close the channels, which ends every call; harmless when done twice."""

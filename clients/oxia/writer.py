@@ -205,9 +205,8 @@ class _ShardWriter:
 
     def _refused(self, verb: str, key: bytes, status: pb.Status) -> StoreError:
         kind = StoreConflict if status == pb.UNEXPECTED_VERSION_ID else StoreProtocolError
-        return kind(
-            f"Oxia at {self._address} refused to {verb} {key.decode(errors='replace')}: {pb.Status.Name(status)}"
-        )
+        text = f"Oxia at {self._address} refused to {verb} {key.decode(errors='replace')}: {pb.Status.Name(status)}"
+        return kind(text, server=self._address, path=key)
 
 
 def _is_utf8(path: bytes) -> bool:

@@ -89,7 +89,7 @@ def references_in(record: Record | Unreadable) -> list[Reference]:
         StoreProtocolError: it is not what Pulsar writes.
     """
     if isinstance(record, Unreadable):
-        raise StoreDenied(record.reason)
+        raise StoreDenied(record.reason, path=record.path)
     if not record.value:
         return []
     path = record.path.decode(errors="replace")
@@ -100,7 +100,7 @@ def references_in(record: Record | Unreadable) -> list[Reference]:
             return _in_cursor(path, record.value)
         return _in_managed_ledger(path, record.value)
     except StoreError as cause:
-        raise type(cause)(f"{path}: {cause}") from cause
+        raise cause.saying(f"{path}: {cause}", path=record.path) from cause
 
 
 def _in_managed_ledger(path: str, value: bytes) -> list[Reference]:

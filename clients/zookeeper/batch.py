@@ -39,7 +39,8 @@ class Item(NamedTuple):
         stands = found.record.version if found else None
         if stands != self.over and (found or self.record):
             at = "is gone" if stands is None else f"has version {stands}"
-            raise StoreConflict(f"{self.path.decode(errors='replace')} {at}, and version {self.over} was expected")
+            name = self.path.decode(errors="replace")
+            raise StoreConflict(f"{name} {at}, and version {self.over} was expected", path=self.path)
 
     @property
     def size(self) -> int:
@@ -106,6 +107,6 @@ def read_standing(frame: bytes, paths: list[bytes]) -> dict[bytes, Standing]:
     standing: dict[bytes, Standing] = {}
     for record in records:
         if isinstance(record, Unreadable):
-            raise StoreDenied(f"cannot write what cannot be read: {record.reason}")
+            raise StoreDenied(f"cannot write what cannot be read: {record.reason}", path=record.path)
         standing[record.path] = Standing(record, children.get(record.path, 0))
     return standing

@@ -43,10 +43,10 @@ _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
 }
 
 
-def error_for(code: int, doing: str) -> StoreError:
+def error_for(code: int, doing: str, *, server: str = "", path: bytes = b"") -> StoreError:
     """The typed error of a server's error code; `doing` says what was tried, on which node."""
     kind, meaning = _MEANINGS.get(code, (StoreProtocolError, "unexpected answer; see the server's log"))
-    return kind(f"{doing}: {meaning} (ZooKeeper error {code})")
+    return kind(f"{doing}: {meaning} (ZooKeeper error {code})", server=server, path=path)
 
 
 def split_host(address: str) -> tuple[str, int]:
@@ -97,7 +97,9 @@ class Connection:
             answer = self.next_packet()
             if answer.error:
                 self.close()
-                raise error_for(answer.error, f"adding a credential of scheme {scheme} at {self.host}")
+                raise error_for(
+                    answer.error, f"adding a credential of scheme {scheme} at {self.host}", server=self.host
+                )
 
     def _connect(self, url: StoreUrl, session_timeout: float) -> None:
         causes: list[str] = []
@@ -109,7 +111,9 @@ class Connection:
                 causes.append(f"{address}: {cause}")
             else:
                 return
-        raise StoreUnreachable(f"no ZooKeeper server answers ({'; '.join(causes)}); check address and servers")
+        raise StoreUnreachable(
+            f"no ZooKeeper server answers ({'; '.join(causes)}); check address and servers", server=str(url)
+        )
 
     def _open(self, address: str, session_timeout: float) -> None:
         self._socket = socket.create_connection(split_host(address), timeout=self._timeout)
@@ -161,7 +165,8 @@ class Connection:
         self.in_flight -= 1
         expected = (self._xid - self.in_flight - 1) % 0x7FFFFFFF + 1
         if answer.xid != expected:
-            self._lost(StoreProtocolError(f"{self.host} answered request {answer.xid} where {expected} was due"))
+            told = f"{self.host} answered request {answer.xid} where {expected} was due"
+            self._lost(StoreProtocolError(told, server=self.host))
         return answer
 
     def call(self, op: int, path: bytes, body: bytes) -> wire.Answer:
@@ -173,7 +178,8 @@ class Connection:
         self.submit(op, body)
         answer = self.receive()
         if answer.error:
-            raise error_for(answer.error, f"request {op} on {path.decode(errors='replace')} at {self.host}")
+            doing = f"request {op} on {path.decode(errors='replace')} at {self.host}"
+            raise error_for(answer.error, doing, server=self.host, path=path)
         return answer
 
     def sync(self) -> int:
@@ -190,7 +196,7 @@ class Connection:
         try:
             self._socket.sendall(packet)
         except (OSError, ValueError) as cause:
-            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}"))
+            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
 
     def next_packet(self) -> wire.Answer:
         """Whatever the server sends next: an answer, a ping's answer or an event.
@@ -201,7 +207,7 @@ class Connection:
         try:
             answer = wire.read_answer(self._next_frame())
         except (OSError, ValueError, StoreUnreachable) as cause:
-            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}"))
+            self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
         self._used = time.monotonic()
         if answer.zxid > 0:
             self.last_zxid = answer.zxid
@@ -212,7 +218,8 @@ class Connection:
         if len(length) == 4:
             size = int.from_bytes(length)
             if size not in sizes:
-                raise StoreProtocolError(f"{self.host} does not speak ZooKeeper's protocol; check the port")
+                text = f"{self.host} does not speak ZooKeeper's protocol; check the port"
+                raise StoreProtocolError(text, server=self.host)
             frame = self._stream.read(size)
             if len(frame) == size:
                 return frame

@@ -73,15 +73,16 @@ class Check(NamedTuple):
     version: int
 
 
-def _typed(cause: Exception, doing: str) -> StoreError:
-    what = f"{doing}: {type(cause).__name__} {cause}".rstrip()
+def _typed(cause: Exception, doing: str, url: StoreUrl, path: str) -> StoreError:
+    what = f"{doing} at {url}: {type(cause).__name__} {cause}".rstrip()
+    server, node = str(url), path.encode()
     if isinstance(cause, _CONFLICTS):
-        return StoreConflict(f"{what}; somebody else changed it, read it again")
+        return StoreConflict(f"{what}; somebody else changed it, read it again", server=server, path=node)
     if isinstance(cause, _DENIALS):
-        return StoreDenied(f"{what}; give credentials that may")
+        return StoreDenied(f"{what}; give credentials that may", server=server, path=node)
     if isinstance(cause, _LOSSES):
-        return StoreUnreachable(f"{what}; check the servers and try again")
-    return StoreProtocolError(what)
+        return StoreUnreachable(f"{what}; check the servers and try again", server=server, path=node)
+    return StoreProtocolError(what, server=server, path=node)
 
 
 class CoordinationReader:
@@ -112,7 +113,7 @@ class CoordinationReader:
             self._client.start(self._timeout)
         except (exceptions.KazooException, KazooTimeoutError) as cause:
             self.close()
-            raise _typed(cause, f"connecting to {self.url}") from cause
+            raise _typed(cause, "connecting", self.url, "") from cause
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,31 +137,33 @@ class CoordinationReader:
         """Id of the session, as `Stat.ephemeral_owner` shows it."""
         session: tuple[int, bytes] | None = self._client.client_id
         if session is None:
-            raise StoreUnreachable(f"there is no session with {self.url}; check the servers and try again")
+            raise StoreUnreachable(
+                f"there is no session with {self.url}; check the servers and try again", server=str(self.url)
+            )
         return session[0]
 
     def get(self, path: str) -> tuple[bytes, Stat] | None:
         """Value and statistics, None if there is no such node."""
-        with self._errors(f"reading {path}"), contextlib.suppress(exceptions.NoNodeError):
+        with self._errors("reading", path), contextlib.suppress(exceptions.NoNodeError):
             value, stat = self._wait(self._client.get_async(self._absolute(path)))
             return value or b"", Stat._make(stat)
         return None
 
     def children(self, path: str) -> list[str]:
         """Names of the children, sorted; `[]` if there is no such node."""
-        with self._errors(f"listing {path}"), contextlib.suppress(exceptions.NoNodeError):
+        with self._errors("listing", path), contextlib.suppress(exceptions.NoNodeError):
             return sorted(self._wait(self._client.get_children_async(self._absolute(path))))
         return []
 
     def exists(self, path: str) -> Stat | None:
         """Statistics, None if there is no such node."""
-        with self._errors(f"looking for {path}"):
+        with self._errors("looking for", path):
             stat = self._wait(self._client.exists_async(self._absolute(path)))
         return Stat._make(stat) if stat else None
 
     def sync(self) -> None:
         """Have the server catch up with its leader, so that the next read sees all that was committed before."""
-        with self._errors(f"syncing with {self.url}"):
+        with self._errors("syncing"):
             self._wait(self._client.sync_async(self._absolute("/")))
 
     def _absolute(self, path: str) -> str:
@@ -170,11 +173,11 @@ class CoordinationReader:
         return self.url.root + path if path != "/" else self.url.root or path
 
     @contextlib.contextmanager
-    def _errors(self, doing: str) -> Generator[None]:
+    def _errors(self, doing: str, path: str = "") -> Generator[None]:
         try:
             yield
         except (exceptions.KazooException, KazooTimeoutError) as cause:
-            raise _typed(cause, f"{doing} at {self.url}") from cause
+            raise _typed(cause, f"{doing} {path}".rstrip(), self.url, path) from cause
 
     def _wait(self, pending: Any) -> Any:
         return pending.get(timeout=self._timeout)
@@ -196,7 +199,8 @@ class Coordination(CoordinationReader):
             StoreConflict: it exists already, or its parent does not and `parents` is false.
         """
         created = self._write(
-            f"creating {path}",
+            "creating",
+            path,
             lambda: self._client.create_async(
                 self._absolute(path), value, ephemeral=ephemeral, sequence=sequence, makepath=parents
             ),
@@ -210,7 +214,7 @@ class Coordination(CoordinationReader):
             StoreConflict: it has another version, or does not exist.
         """
         return Stat._make(
-            self._write(f"setting {path}", lambda: self._client.set_async(self._absolute(path), value, version))
+            self._write("setting", path, lambda: self._client.set_async(self._absolute(path), value, version))
         )
 
     def delete(self, path: str, version: int) -> None:
@@ -219,7 +223,7 @@ class Coordination(CoordinationReader):
         Raises:
             StoreConflict: it has another version, does not exist, or has children.
         """
-        self._write(f"deleting {path}", lambda: self._client.delete_async(self._absolute(path), version))
+        self._write("deleting", path, lambda: self._client.delete_async(self._absolute(path), version))
 
     def commit(self, parts: Sequence[Create | Set | Delete | Check]) -> None:
         """Do all of these or none.
@@ -238,13 +242,13 @@ class Coordination(CoordinationReader):
                     transaction.delete(self._absolute(path), version)
                 case Check(path, version):
                     transaction.check(self._absolute(path), version)
-        results = self._write(f"committing {len(parts)} changes", transaction.commit_async)
+        results = self._write(f"committing {len(parts)} changes", "", transaction.commit_async)
         for part, result in zip(parts, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, _CONSEQUENCES):
-                raise _typed(result, f"committing {type(part).__name__.lower()} of {part.path} at {self.url}")
+                raise _typed(result, f"committing {type(part).__name__.lower()} of {part.path}", self.url, part.path)
 
-    def _write(self, doing: str, start: Callable[[], Any]) -> Any:
-        with self._errors(doing):
+    def _write(self, doing: str, path: str, start: Callable[[], Any]) -> Any:
+        with self._errors(doing, path):
             try:
                 return self._wait(start())
             except KazooTimeoutError:
@@ -268,6 +272,6 @@ def four_letter(host: str, command: str, *, timeout: float = 5) -> str | None:
             connection.sendall(command.encode())
             answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     except OSError as cause:
-        raise StoreUnreachable(f"{host} does not answer `{command}`: {cause}; check the server") from cause
+        raise StoreUnreachable(f"{host} does not answer `{command}`: {cause}; check the server", server=host) from cause
     text = answer.decode(errors="replace")
     return None if "not in the whitelist" in text else text

@@ -42,12 +42,12 @@ def change_each(connection: Connection, changes: Sequence[bytes]) -> list[int]:
         answer = connection.receive()
         batch = flying.popleft()
         if answer.error:
-            raise error_for(answer.error, f"changing {len(batch)} nodes at {connection.host}")
+            raise error_for(answer.error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
         part, error = wire.read_multi_failure(answer.frame)
         if not error:
             continue
         if error not in _OWN:
-            raise error_for(error, f"changing {len(batch)} nodes at {connection.host}")
+            raise error_for(error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
         errors[batch.pop(part)] = error
         if batch:
             waiting.append(batch)

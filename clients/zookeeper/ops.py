@@ -104,7 +104,8 @@ def write_steps(record: Record, standing: Standing | None, *, keep_version: bool
     if standing and standing.record.owner:
         owner = standing.record.owner
         raise RecordNotWritable(
-            f"{_name(path)} is an ephemeral node of session {owner:#x} in the target; end that session first"
+            f"{_name(path)} is an ephemeral node of session {owner:#x} in the target; end that session first",
+            path=path,
         )
     if not keep_version:
         return _set_once(record, standing)
@@ -117,7 +118,8 @@ def write_steps(record: Record, standing: Standing | None, *, keep_version: bool
     if not 0 <= raised <= max_raise:
         raise RecordNotWritable(
             f"{_name(path)} has version {record.version}, which takes {raised} sets in the target where {max_raise} "
-            "are allowed; raise that limit, or copy this store to Oxia"
+            "are allowed; raise that limit, or copy this store to Oxia",
+            path=path,
         )
     if standing and not raised:
         return None
@@ -159,7 +161,8 @@ def count_steps(path: bytes, standing_count: int, wanted: int, max_raise: int) -
     if short > max_raise:
         raise RecordNotWritable(
             f"{_name(path)} had {wanted} children, which takes {short} creations in the target where {max_raise} are "
-            "allowed; raise that limit, or copy this store to Oxia"
+            "allowed; raise that limit, or copy this store to Oxia",
+            path=path,
         )
     child = path + _DUMMY
     pair = wire.op_create(child, b"") + wire.op_delete(child)

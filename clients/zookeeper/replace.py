@@ -51,7 +51,8 @@ def replace(
             return connection, anew
         if error not in RACES:
             break
-    raise error_for(error, f"replacing {record.path.decode(errors='replace')} and what is beneath it")
+    doing = f"replacing {record.path.decode(errors='replace')} and what is beneath it"
+    raise error_for(error, doing, server=connection.host, path=record.path)
 
 
 def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:
@@ -59,11 +60,12 @@ def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record
     anew: list[Record] = []
     for _, one in sorted((kept | {record.path: record}).items()):
         if isinstance(one, Unreadable):
-            raise StoreDenied(f"cannot replace what cannot be read: {one.reason}")
+            raise StoreDenied(f"cannot replace what cannot be read: {one.reason}", path=one.path)
         if one.owner:
             raise RecordNotWritable(
                 f"{one.path.decode(errors='replace')} is an ephemeral node of session {one.owner:#x} in the target, "
-                "and a node above it has to be replaced; end that session first"
+                "and a node above it has to be replaced; end that session first",
+                path=one.path,
             )
         anew.append(one)
     return anew

@@ -149,7 +149,11 @@ class TreeScan:
             answer = self._receive()
             request = self._pending.popleft()
             if answer.error:
-                raise error_for(answer.error, f"reading {len(request.paths)} nodes at {self.connection.host}")
+                raise error_for(
+                    answer.error,
+                    f"reading {len(request.paths)} nodes at {self.connection.host}",
+                    server=self.connection.host,
+                )
             batch: list[Record | Unreadable] = []
             if request.pool:
                 window = _MIXED_WINDOW if request.pool is self._mixed else WINDOW

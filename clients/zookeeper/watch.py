@@ -79,7 +79,9 @@ class ChangeFeed:
             answer = connection.next_packet()
         if answer.error:
             connection.close()
-            raise error_for(answer.error, f"watching {root.decode()} at {connection.host}")
+            raise error_for(
+                answer.error, f"watching {root.decode()} at {connection.host}", server=connection.host, path=root
+            )
         self._start_thread("listen", self._listen, connection)
         self._start_thread("ping", self._ping, connection)
         return answer.zxid

@@ -235,7 +235,7 @@ class ZooKeeperWriter:
             raise self._lost(cause) from cause
         batch = self._pending.popleft()
         if answer.error:
-            raise error_for(answer.error, f"writing at {connection.host}, {batch}")
+            raise error_for(answer.error, f"writing at {connection.host}, {batch}", server=connection.host)
         if batch.reading:
             standing = read_standing(answer.frame, batch.reads)
             planned = self._raise_counts(batch, standing) if batch.counts else self._plan(batch, standing)

@@ -13,6 +13,7 @@ class FailureKind(StrEnum):
     PRECHECK_FAILED = "PrecheckFailed"
     VERIFICATION_FAILED = "VerificationFailed"
     CONFLICT = "Conflict"
+    CONTENTION = "Contention"
     UNREACHABLE = "Unreachable"
     DENIED = "Denied"
     UNSUPPORTED = "Unsupported"
@@ -21,6 +22,7 @@ class FailureKind(StrEnum):
     REFUSED = "Refused"
     IN_USE = "SourceInUse"
     NOT_WRITABLE = "RecordNotWritable"
+    LEDGER_UNREADABLE = "LedgerUnreadable"
     UNEXPECTED = "Unexpected"
 
 

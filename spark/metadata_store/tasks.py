@@ -226,7 +226,7 @@ def _depth(path: bytes) -> int:
 
 
 def _unreadable(record: Unreadable) -> StoreDenied:
-    return StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}")
+    return StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}", path=record.path)
 
 
 def _misplaced(reader: StoreReader, part: Partition, batch: list[Record | Unreadable]) -> list[bytes]:

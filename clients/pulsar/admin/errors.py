@@ -51,7 +51,8 @@ class AdminError(StoreError):
 
     def __init__(self, reason: str, *, method: str, url: str, status: int | None = None) -> None:
         answered = f" answered {status}" if status is not None else ""
-        super().__init__(f"{method} {url}{answered}: {reason}" if reason else f"{method} {url}{answered}")
+        text = f"{method} {url}{answered}: {reason}" if reason else f"{method} {url}{answered}"
+        super().__init__(text, server=url)
         self.method = method
         self.url = url
         self.status = status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from clients.errors import StoreConflict, StoreUnreachable
+from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from spark.engine import SparkEngine
 from tests.support.waiting import wait_for
 
@@ -30,6 +30,20 @@ def _refuse(number: int) -> int:
     raise StoreConflict(f"number {number} is taken: by whom?")
 
 
+def _unreadable(ledger: int) -> None:
+    raise LedgerUnreadable("no replica has a valid copy", ledger_id=ledger, entry_id=3)
+
+
+def _fail_beside_long(item: str) -> None:
+    if item == "3":
+        _refuse(3)
+    _take_long(item)
+
+
+def _divide(number: int) -> float:
+    return 1 / number
+
+
 def _take_long(marker: str) -> None:
     Path(marker).touch()
     time.sleep(60)
@@ -45,6 +59,29 @@ def test_a_typed_error_crosses_the_executors(engine: SparkEngine) -> None:
     """What a task raises arrives with its type and its whole message."""
     with pytest.raises(StoreConflict, match=r"^number 3 is taken: by whom\?$"):
         engine.run([3], _refuse, tag="error")
+
+
+def test_fields_of_an_error_cross_the_executors(engine: SparkEngine) -> None:
+    """What a task raises keeps its fields: nothing is read out of Spark's text."""
+    with pytest.raises(LedgerUnreadable) as raised:
+        engine.run([7, 8], _unreadable, tag="fields")
+    assert raised.value.ledger_id in (7, 8)
+    assert raised.value.entry_id == 3
+    assert engine.run([-1], abs, tag="fields") == [1]
+
+
+def test_an_error_stops_the_other_tasks(engine: SparkEngine, tmp_path: Path) -> None:
+    """A run whose first task fails does not wait for the second one."""
+    begun = time.monotonic()
+    with pytest.raises(StoreConflict, match="is taken"):
+        engine.run([str(tmp_path / "long"), "3"], _fail_beside_long, tag="stopped")
+    assert time.monotonic() - begun < 20
+
+
+def test_a_defect_is_told_as_spark_tells_it(engine: SparkEngine) -> None:
+    """An exception that is no store's error ends the run too, with its text."""
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        engine.run([0], _divide, tag="defect")
 
 
 def test_a_run_is_cancelled_by_its_tag(engine: SparkEngine, tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""The errors of the stores' clients: their fields, their two branches, and look-ups by class."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from activities.lifecycle.runner import failure_of
+from clients import errors
+from clients.errors import FinalError, RetryableError, StoreError, by_class
+from models.lifecycle.failures import FailureKind
+
+LEAVES = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, StoreError) and not kind.__subclasses__()
+]
+
+
+class LeaderMoved(errors.StoreUnreachable):
+    """A class that no table names."""
+
+
+def test_fields_travel() -> None:
+    """An error that is pickled keeps its type, its message and its fields."""
+    error = errors.LedgerUnreadable("no copy", server="bookie-1", path=b"/l", ledger_id=7, entry_id=0)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is errors.LedgerUnreadable
+    assert (str(copy), copy.fields) == ("no copy", error.fields)
+    assert copy.fields == {"server": "bookie-1", "path": "/l", "ledger_id": 7, "entry_id": 0}
+
+
+def test_another_message_keeps_the_rest() -> None:
+    """`saying` changes the message, adds fields, and keeps type and fields."""
+    told = errors.StoreDenied("no", path=b"/a").saying("ledger 3: no", ledger_id=3)
+    assert type(told) is errors.StoreDenied
+    assert (str(told), told.fields) == ("ledger 3: no", {"path": "/a", "ledger_id": 3})
+
+
+@pytest.mark.parametrize("kind", LEAVES)
+def test_each_is_final_or_retryable(kind: type[StoreError]) -> None:
+    """Every error belongs to one of the two branches, and Temporal is told which."""
+    retryable = issubclass(kind, RetryableError)
+    assert retryable != issubclass(kind, FinalError)
+    assert failure_of(kind("why")).non_retryable is not retryable
+
+
+def test_types_of_failures() -> None:
+    """`Unreachable` may always be tried again, and what is unreadable for good has a type of its own."""
+    final = {failure_of(kind("why")).type for kind in LEAVES if issubclass(kind, FinalError)}
+    again = {failure_of(kind("why")).type for kind in LEAVES if issubclass(kind, RetryableError)}
+    assert not final & again
+    assert again == {FailureKind.UNREACHABLE, FailureKind.CONTENTION}
+    assert failure_of(errors.LedgerUnreadable("gone")).type == FailureKind.LEDGER_UNREADABLE
+
+
+def test_a_new_class_counts_as_its_base() -> None:
+    """A look-up by class follows the tree, so that a class that a table does not name raises nothing."""
+    assert by_class({StoreError: 1, errors.StoreUnreachable: 2}, LeaderMoved("gone")) == 2
+    assert by_class({StoreError: 1}, LeaderMoved("gone")) == 1
+    failure = failure_of(LeaderMoved("gone", server="oxia-1"))
+    assert (failure.type, failure.non_retryable) == (FailureKind.UNREACHABLE, False)
+    assert failure.details == ({"server": "oxia-1"},)

@@ -1,0 +1,57 @@
+"""What a task of a Spark job tells the driver, and what it leaves to Spark."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import pytest
+from pyspark import Accumulator
+
+from clients.errors import StoreConflict, StoreError, StoreUnreachable
+from spark.tally import Tally, TallyParam, telling
+
+numbers = itertools.count()
+
+
+class Done(NamedTuple):
+    """A result that counts."""
+
+    records: int
+
+
+def new_tally() -> Accumulator[Tally]:
+    """One that no driver knows."""
+    return Accumulator(-1 - next(numbers), Tally(), TallyParam())
+
+
+def fail(error: StoreError) -> Done:
+    """A task that raises its item."""
+    raise error
+
+
+def test_records_are_counted() -> None:
+    """A task tells the records of its result; a result that counts nothing counts as none."""
+    tally = new_tally()
+    assert list(telling(Done, tally, 1)([3, 4])) == [Done(3), Done(4)]
+    assert list(telling(str, tally, 1)([3])) == ["3"]
+    assert tally.value == Tally(records=7)
+
+
+def test_what_may_pass_is_left_to_spark_until_the_last_try() -> None:
+    """Spark runs a task again whose store did not answer; the last try tells the error instead."""
+    error = StoreUnreachable("no answer")
+    tally = new_tally()
+    with pytest.raises(StoreUnreachable):
+        list(telling(fail, tally, 4)([error]))
+    assert tally.value == Tally()
+    assert list(telling(fail, tally, 1)([error])) == []
+    assert tally.value == Tally(errors=(error,))
+
+
+def test_what_is_final_is_told_at_once() -> None:
+    """Another try would end the same way."""
+    error = StoreConflict("somebody else holds it")
+    tally = new_tally()
+    assert list(telling(fail, tally, 4)([error])) == []
+    assert tally.value.errors == (error,)
