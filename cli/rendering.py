@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cli.view import View
+from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
 from models.lifecycle.status import PhaseEntry
 
@@ -57,7 +58,7 @@ def report_lines(report: Report) -> list[str]:
     """A report without its history."""
     named = [("figure", report.figures), ("certificate", report.certificate)]
     listed = [f"{title:<10} {name} = {value}" for title, values in named for name, value in values.items()]
-    failed = [f"failed     {item}" for item in report.failed_items]
+    failed = [f"failed     {item}" for item in failed_lines(report.failed_items)]
     return [f"result     {report.outcome}: {report.summary}", *listed, *failed]
 
 
@@ -101,7 +102,7 @@ def _rest(view: View) -> list[str]:
         found.append(f"verbs now  {', '.join(status.legal_verbs) or 'none'}")
     found += [_step_line(view, number) for number in range(len(view.steps))]
     if status:
-        found += [] if view.report else [f"failed     {item}" for item in status.failed_items]
+        found += [] if view.report else [f"failed     {item}" for item in failed_lines(status.failed_items)]
         found += [f"note       {note}" for note in status.notes[-10:]]
     return found + ending(view)
 

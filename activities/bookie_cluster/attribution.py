@@ -29,8 +29,8 @@ from clients.store import StoreReader
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
+from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 
-_NAMED = 100
 _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 
 
@@ -41,7 +41,7 @@ class _Positions:
     ready: list[Reference] = field(default_factory=list[Reference])
     already: int = 0
     deferred: list[str] = field(default_factory=list[str])
-    failed: list[str] = field(default_factory=list[str])
+    failed: list[FailedItem] = field(default_factory=list[FailedItem])
 
 
 class _Ledgers:
@@ -108,7 +108,8 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
             elif name := cursor_name(position.path):
                 moves.append(Move(position.path, name, position.ledger_id))
             else:
-                found.failed.append(f"{_named(position)}: it is no cursor of a topic that brokers can look up")
+                why = "it is no cursor of a topic that brokers can look up"
+                found.failed.append(FailedItem(path=_named(position), reason=why))
         context.check()
         schemas = rewrite(
             task,
@@ -116,17 +117,15 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
             {path: partial(restamp_schema, old=source, new=target, ledgers=ids) for path, ids in ledgers.items()},
         )
         cursors = promote_cursors(task, store, context, moves)
-    failed = [*found.failed, *cursors.failed]
     return Promotion(
         schemas=len(schemas.done),
         cursors=cursors.promoted,
         already=found.already,
         rollovers=cursors.rollovers,
-        deferred=tuple(found.deferred[:_NAMED]),
+        deferred=tuple(found.deferred[:NAMED]),
         deferred_count=len(found.deferred),
         contested=len(schemas.contested),
-        failed=tuple(failed[:_NAMED]),
-        failed_count=len(failed),
+        failed=FailedItems.of(f"attribution(s) did not become {target}", [*found.failed, *cursors.failed]),
     )
 
 
@@ -198,7 +197,7 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _Positions:
         elif one.cluster is None and ledgers.home(one.ledger_id) == target:
             found.already += 1  # brokers read those from where they write
         elif failure := ledgers.failure(one.ledger_id):
-            found.failed.append(f"{_named(one)}: {failure}")
+            found.failed.append(FailedItem(path=_named(one), reason=failure))
         else:
             found.deferred.append(f"{_named(one)}: {ledgers.obstacle(one.ledger_id)}")
     return found

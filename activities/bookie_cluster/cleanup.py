@@ -8,13 +8,13 @@ from activities.bookie_cluster.attribution import reconcile
 from activities.bookie_cluster.cleanup_targets import (
     Facts,
     Judgement,
-    gained,
     judge_copies,
     judge_source,
     misrouted_ledgers,
+    target_only,
 )
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledger_copier import NAMED, name, usage
+from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
 from activities.lifecycle.brokers import BrokerView, SeenCluster
@@ -25,6 +25,7 @@ from clients.errors import StoreConflict, StoreUnreachable
 from models.bookie_cluster.input import BookieCluster, Direction, Routing
 from models.bookie_cluster.results import CleanupTargets, LedgersDeleted, SwitchCensus
 from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.failures import NAMED
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _CHUNK = 500
@@ -45,15 +46,15 @@ def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCens
     attributions_set_again = reconcile(task) if task.input.routing is Routing.ATTRIBUTION else 0
     seen = _brokers(task)
     facts = _facts(task, seen)
-    astray, new = misrouted_ledgers(facts), gained(facts)
+    astray, new = misrouted_ledgers(facts), target_only(facts)
     return SwitchCensus(
         brokers=tuple(f"{broker}: {cluster.text or cluster.why}" for broker, cluster in seen),
         misrouted_ledgers=tuple(
             f"{name(number)}: {usage(astray[number].metadata)}" for number in sorted(astray)[:NAMED]
         ),
         attributions_set_again=attributions_set_again,
-        gained=len(new),
-        gained_bytes=sum(record.metadata.length for record in new.values()),
+        target_only=len(new),
+        target_only_bytes=sum(record.metadata.length for record in new.values()),
         targets=judge_source(facts, force=False).listed(task.input.source.name),
     )
 

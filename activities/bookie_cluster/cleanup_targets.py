@@ -110,7 +110,7 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
     return {number: record for number, record in facts.source.items() if number > line and number not in facts.copies}
 
 
-def gained(facts: Facts) -> Ledgers:
+def target_only(facts: Facts) -> Ledgers:
     """Ledgers that the target alone has, copies left out."""
     return {
         number: record

@@ -18,6 +18,7 @@ from clients.pulsar.managed_ledgers import decode_cursor_info
 from clients.pulsar.names import CursorName
 from clients.store import StoreReader, Unreadable
 from clients.zookeeper.coordination import Coordination
+from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _ASKS, _PAUSE = 3, 0.5
@@ -44,7 +45,7 @@ class Moved:
 
     promoted: int = 0
     rollovers: int = 0
-    failed: list[str] = field(default_factory=list[str])
+    failed: list[FailedItem] = field(default_factory=list[FailedItem])
 
 
 def promote_cursors(
@@ -138,7 +139,8 @@ def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved
     for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
         if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
             continue
-        moved.failed.append(f"{move.name}: {said}, and its node does not name {target}")
+        why = f"{said}, and its node does not name {target}"
+        moved.failed.append(FailedItem(path=str(move.name), reason=why))
 
 
 def _counted(target: str, move: Move, value: bytes | None, moved: Moved) -> bool:

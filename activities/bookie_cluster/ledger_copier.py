@@ -12,13 +12,11 @@ from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
-from models.bookie_cluster.results import CopySummary
+from models.bookie_cluster.results import NOT_COPIED, CopySummary
+from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
-
-NAMED = 100
-"""How many of a long list a result names."""
 
 #: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
 _PATIENCE, _AGAIN = 60.0, 2.0
@@ -115,8 +113,11 @@ class LedgerCopying:
             entries=self._entries,
             entry_bytes=self._entry_bytes,
             compared=self._compared,
-            failed=tuple(f"{name(number)}: {self.failed[number]}" for number in sorted(self.failed)[:NAMED]),
-            failed_count=len(self.failed),
+            failed=FailedItems.of(
+                NOT_COPIED,
+                (FailedItem(ledger_id=number, reason=why) for number, why in self.failed.items()),
+                listed_in=self._progress.failed_node,
+            ),
             seconds=round(time.monotonic() - self._begun, 3),
         )
 

@@ -19,8 +19,8 @@ from clients.pulsar.bookie_registry import BookieRegistryReader
 from clients.pulsar.references import Reference, ReferenceKind
 from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
+from models.lifecycle.failures import NAMED
 
-_NAMED = 100
 _PULSAR = b"pulsar"
 _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 
@@ -156,7 +156,7 @@ class SwitchPrecheckRun:
             entry_bytes=sum(record.metadata.length for record in records),
             kinds=dict(Counter(record.metadata.component or "other" for record in records).most_common()),
             references=len(self._named),
-            dangling=tuple(f"{one.path}: {one.kind} ledger {one.ledger_id}" for one in lost[:_NAMED]),
+            dangling=tuple(f"{one.path}: {one.kind} ledger {one.ledger_id}" for one in lost[:NAMED]),
             dangling_count=len(lost),
             largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
         )

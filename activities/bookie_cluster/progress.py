@@ -17,13 +17,14 @@ from clients.pulsar.bookie_registry import CAS_TRIES, BookieRegistry
 from clients.store import Record, StoreReader
 from clients.zookeeper.coordination import Check, Coordination, Create, Set
 from models.bookie_registry import SwitchClaim
+from models.lifecycle.failures import FailedItem
 
 NODE_BYTES = 200_000
 """How large a node of a list may become; ZooKeeper takes 1 MB."""
 MOST_FAILURES = 20_000
 """Ledgers that `failed` names; more of them say nothing new."""
 
-_VERIFIED, _FAILED, _LINE, _DELETED = "verified", "failed", "line", "deleted"
+_VERIFIED, _FAILED, _MISSING, _LINE, _DELETED = "verified", "failed", "missing", "line", "deleted"
 _LONGEST_REASON = 400
 
 
@@ -73,13 +74,26 @@ class SwitchProgress:
         self._failures += len(chosen)
         self._append(_FAILED, chosen)
 
+    @property
+    def failed_node(self) -> str:
+        """The node whose children list the ledgers that failed."""
+        return f"{self._top}/{_FAILED}"
+
+    def list_missing(self, items: Sequence[FailedItem]) -> str:
+        """Keep the whole list of references whose ledger is missing; returns the node whose children hold it.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+        """
+        self._clear(_MISSING)
+        self._append(_MISSING, [[item.ledger_id, item.path] for item in items])
+        return f"{self._top}/{_MISSING}"
+
     def forget_failed(self) -> None:
         """Begin the list of failures anew: this attempt tries all of them again."""
         self.require()
         self._failures = 0
-        top = f"{self._top}/{_FAILED}"
-        for name in self._zookeeper.children(top):
-            self._zookeeper.delete(f"{top}/{name}", -1)
+        self._clear(_FAILED)
 
     def draw_line(self, highest: int) -> None:
         """Remember the highest id of the source at the moment when its brokers were directed away."""
@@ -100,6 +114,11 @@ class SwitchProgress:
             StoreConflict: a newer attempt has taken over.
         """
         self._write(f"{self._top}/{_DELETED}", json.dumps({"step": self._step, "ledgers": ledgers}).encode())
+
+    def _clear(self, name: str) -> None:
+        top = f"{self._top}/{name}"
+        for child in self._zookeeper.children(top):
+            self._zookeeper.delete(f"{top}/{child}", -1)
 
     def _append(self, name: str, items: Sequence[list[int] | list[Any]]) -> None:
         if not items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledger_copier import NAMED, LedgerCopying
+from activities.bookie_cluster.ledger_copier import LedgerCopying
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.context import ActivityContext
@@ -13,7 +13,8 @@ from activities.lifecycle.registrations import BROKERS, Service, brokers
 from clients.errors import StoreConflict
 from clients.pulsar.references import Reference
 from clients.store import Record, StoreReader
-from models.bookie_cluster.results import TailCopy
+from models.bookie_cluster.results import MISSING, TailCopy
+from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 from models.lifecycle.status import WaitKind
 from spark.bookie_cluster.spec import LedgerPair
 
@@ -74,14 +75,14 @@ class TailRun:
         progress.require()
         removed = self._remove_orphans(sides, verified, named)
         missing, stand = _missing(self._task.ends.target.name, sides, copying.failed, named)
+        listed = progress.list_missing(missing) if len(missing) > NAMED else ""
         alone.require()
         return TailCopy(
             copy_summary=copying.summary(known=known),
             checked=len(sides.chosen),
             removed=removed,
             references=stand,
-            missing=tuple(missing[:NAMED]),
-            missing_count=len(missing),
+            missing=FailedItems.of(MISSING, missing, listed_in=listed),
         )
 
     def _settle(self, copying: LedgerCopying, verified: Verified, named: list[Reference]) -> tuple[_Sides, int]:
@@ -162,16 +163,19 @@ class _Alone:
         return found.children_changed if isinstance(found, Record) else 0
 
 
-def _missing(target: str, sides: _Sides, failed: dict[int, str], named: list[Reference]) -> tuple[list[str], int]:
-    """Positions whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
-    missing: list[str] = []
+def _missing(
+    target: str, sides: _Sides, failed: dict[int, str], named: list[Reference]
+) -> tuple[list[FailedItem], int]:
+    """References whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
+    missing: list[FailedItem] = []
     stand = 0
     for one in named:
         standing = sides.target.get(one.ledger_id)
         if standing is not None and standing.metadata.closed and one.ledger_id not in failed:
             stand += 1
         elif one.ledger_id in sides.source:
-            missing.append(f"{one.path}: {one.kind} ledger {one.ledger_id} does not stand in {target}")
+            why = f"its {one.kind} ledger does not stand in {target}"
+            missing.append(FailedItem(ledger_id=one.ledger_id, path=one.path, reason=why))
     return missing, stand
 
 

@@ -89,7 +89,7 @@ class MetadataStoreActivities:
             return await self._run(execution, cutover.complete_offline)
         return await self._run(execution, lambda task, context: cutover.complete(task, context, pre))
 
-    @activity.defn(name="metadata_store_give_back")
+    @activity.defn(name="metadata_store_unblock_writes")
     async def unblock_writes(self, execution: Execution[MetadataStoreInput], cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
         activity.logger.info("giving metadata writes back: %s", cause)

@@ -17,6 +17,7 @@ from deploy.devstack.servers import METADATA_DRIVERS
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic
 from models.bookie_cluster.input import BookieClusterInput
+from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
 
 CLOSED, OPEN = 10_000, 20
@@ -59,8 +60,9 @@ def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, floa
             traffic.wait_for_more(_MESSAGES)
         report = _switch(stack, folder)
     figures = {name: float(value) for name, value in report.figures.items() if isinstance(value, (int, float))}
-    if report.failed_items or figures["tail_recovered_ledgers"] < OPEN or figures["build_copied_ledgers"] < CLOSED:
-        raise PauseFailed(f"{report.summary}: {report.failed_items[:3]}, {figures}")
+    recovered, copied = report.figures["tail"]["recovered_ledgers"], report.figures["build"]["copied_ledgers"]
+    if report.failed_items or recovered < OPEN or copied < CLOSED:
+        raise PauseFailed(f"{report.summary}: {failed_lines(report.failed_items)[:3]}, {figures}")
     return figures
 
 

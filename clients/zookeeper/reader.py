@@ -91,7 +91,7 @@ class ZooKeeperReader:
                     children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
                     weights[path] = 1 + (_DEPTH_WEIGHT + children if children else 0)
         finally:
-            self._give_back(connection)
+            self._unblock_writes(connection)
         return weights
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
@@ -106,7 +106,7 @@ class ZooKeeperReader:
         try:
             yield from scan.batches()
         finally:
-            self._give_back(scan.connection)
+            self._unblock_writes(scan.connection)
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
         """The records of these paths, in their order; None where there is none.
@@ -134,7 +134,7 @@ class ZooKeeperReader:
         else:
             names, _ = wire.read_names(answer.frame, wire.BODY)
         finally:
-            self._give_back(connection)
+            self._unblock_writes(connection)
         prefix = path.rstrip(b"/") + b"/"
         found = sorted(prefix + name for name in names)
         return [child for child in found if child != b"/zookeeper" or self.url.root]
@@ -159,7 +159,7 @@ class ZooKeeperReader:
             connection.close()
         return self._connect()
 
-    def _give_back(self, connection: Connection) -> None:
+    def _unblock_writes(self, connection: Connection) -> None:
         """Keep a connection for the next call, unless answers are due that nobody will take."""
         if connection.usable:
             self._idle.append(connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from models.lifecycle.base import Result
-from models.lifecycle.failures import Blocker
+from models.lifecycle.failures import Blocker, FailedItems
 
 
 class Registration(Result):
@@ -90,6 +90,10 @@ class SwitchPrecheck(Result):
     estimate_basis: str
 
 
+NOT_COPIED = "ledger(s) cannot be copied"
+MISSING = "reference(s) whose ledger is missing"
+
+
 class CopySummary(Result):
     """What a copy of ledgers did.
 
@@ -102,8 +106,7 @@ class CopySummary(Result):
         gone: ledgers that were deleted at the source meanwhile.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
-        failed: ledgers that could not be copied or that differ, and why; at most 100 are named.
-        failed_count: how many there are.
+        failed: ledgers that could not be copied or that differ, and why.
     """
 
     copied: int = 0
@@ -115,8 +118,7 @@ class CopySummary(Result):
     entries: int = 0
     entry_bytes: int = 0
     compared: int = 0
-    failed: tuple[str, ...] = ()
-    failed_count: int = 0
+    failed: FailedItems = FailedItems(what=NOT_COPIED)
     seconds: float = 0.0
 
 
@@ -134,17 +136,15 @@ class TailCopy(Result):
         copy_summary: what was copied and compared while brokers were stopped.
         checked: ledgers whose metadata were compared, all of the source.
         removed: copies of ledgers that the source has deleted since.
-        references: positions in Pulsar's metadata whose ledger stands in the target.
-        missing: positions whose ledger does not; at most 100 are named.
-        missing_count: how many.
+        references: references in Pulsar's metadata whose ledger stands in the target.
+        missing: references whose ledger does not.
     """
 
     copy_summary: CopySummary
     checked: int
     removed: int
     references: int
-    missing: tuple[str, ...] = ()
-    missing_count: int = 0
+    missing: FailedItems = FailedItems(what=MISSING)
 
 
 class Directive(Result):
@@ -178,7 +178,7 @@ class Promotion(Result):
         rollovers: cursors whose ledger changed before the owner was asked (`promotedViaRolloverFallback`).
         deferred: positions whose ledger is open, or not known to be equal on both sides; they stay where they are.
         contested: locators that others kept changing; the next round takes them.
-        failed: what could not be promoted, and why; at most 100 are named.
+        failed: references whose attribution could not be changed, and why.
     """
 
     schemas: int
@@ -188,8 +188,7 @@ class Promotion(Result):
     deferred: tuple[str, ...] = ()
     deferred_count: int = 0
     contested: int = 0
-    failed: tuple[str, ...] = ()
-    failed_count: int = 0
+    failed: FailedItems
 
 
 class CleanupTargets(Result):
@@ -215,14 +214,14 @@ class SwitchCensus(Result):
         brokers: each registered broker, with the cluster that it uses.
         strays: ledgers that brokers created in the old cluster since the switch; none is as it should be.
         restamped: attributions that a broker had dropped, and that were set again.
-        gained: ledgers that only the new cluster has: what a rollback would copy back, with `gained_bytes`.
+        target_only: ledgers that only the new cluster has: what a rollback would copy back, with `target_only_bytes`.
     """
 
     brokers: tuple[str, ...]
     misrouted_ledgers: tuple[str, ...]
     attributions_set_again: int
-    gained: int
-    gained_bytes: int
+    target_only: int
+    target_only_bytes: int
     targets: CleanupTargets
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
+from hashlib import sha256
 
 from models.lifecycle.base import Result
+
+NAMED = 100
+"""How many items of a long list a result names."""
 
 
 class FailureKind(StrEnum):
@@ -78,6 +83,21 @@ class FailedItems(Result):
     digest: str = ""
     listed_in: str = ""
 
+    @staticmethod
+    def of(what: str, found: Iterable[FailedItem], *, listed_in: str = "") -> FailedItems:
+        """A list as results carry it: sorted, and named as far as results may hold it.
+
+        Args:
+            what: what these are.
+            found: all of them.
+            listed_in: the node or file that lists all of them, for a list that is too long to be named.
+        """
+        items = sorted(found, key=lambda item: (item.ledger_id or 0, item.path))
+        if len(items) <= NAMED:
+            return FailedItems(what=what, items=tuple(items), count=len(items))
+        digest = sha256(repr([item.key for item in items]).encode()).hexdigest()[:16]
+        return FailedItems(what=what, items=tuple(items[:NAMED]), count=len(items), digest=digest, listed_in=listed_in)
+
     @property
     def all_named(self) -> bool:
         """Whether `items` holds all of them."""
@@ -88,3 +108,8 @@ class FailedItems(Result):
         more = self.count - len(self.items)
         where = f", listed in {self.listed_in}" if self.listed_in else ""
         return [*map(str, self.items), *([f"{more:,} more {self.what}{where}"] if more > 0 else [])]
+
+
+def failed_lines(failures: Iterable[FailedItems]) -> list[str]:
+    """All lists in the order in which they were reported, as people read them."""
+    return [line for failed in failures for line in failed.lines()]

@@ -1,21 +1,21 @@
 """Which of the operator's verbs is legal when: the part of a migration that needs no server.
 
-A migration goes through phases. Each phase enters with rules; a verb is judged by the rules of the phase that runs, so
-that a verb given too early, twice or too late is answered and does no harm.
+A migration goes through phases. Each phase enters with a policy, and a verb is judged by the policy of the phase that
+runs. So a verb that is given too early, twice or too late is answered, and does no harm.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from pydantic import BaseModel
 
+from models.lifecycle.base import Result
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
 
 
-@dataclass(frozen=True)
-class PhasePolicy:
+class PhasePolicy(Result):
     """What an operator may do while a phase runs.
 
     Attributes:
@@ -35,39 +35,47 @@ class PhasePolicy:
     gate: str = ""
 
 
-class Lifecycle:
-    """The state that verbs change, and the judgement over them."""
+class VerbState(BaseModel):
+    """What operators have asked for, and the judgement over what they ask next; continue-as-new carries it.
 
-    def __init__(self, rules: PhasePolicy) -> None:
-        self.rules = rules
-        self.ended = False
-        self.paused = False
-        self.rollback_wanted = False
-        self.cleanup_wanted = False
-        self.proceed_wanted = False
+    Attributes:
+        policy: of the running phase.
+        ended: nothing is legal any more.
+        paused: `pause` was taken, and `resume` was not yet.
+        rollback_wanted: `rollback` was taken, and the way back has not begun.
+        cleanup_wanted: `cleanup` was taken in the running phase.
+        proceed_wanted: `proceed` was taken in the running phase, or at its gate.
+    """
 
-    def enter(self, rules: PhasePolicy) -> None:
+    policy: PhasePolicy
+    ended: bool = False
+    paused: bool = False
+    rollback_wanted: bool = False
+    cleanup_wanted: bool = False
+    proceed_wanted: bool = False
+
+    def enter(self, policy: PhasePolicy) -> None:
         """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
-        self.rules = rules
+        self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
-        if rules.no_pause:
+        if policy.no_pause:
             self.paused = False
 
-    def revise(self, rules: PhasePolicy) -> None:
-        """Judge the running phase by other rules from now on; what was taken stays taken."""
-        self.rules = rules
+    def revise(self, policy: PhasePolicy) -> None:
+        """Judge the running phase by another policy from now on; what was taken stays taken."""
+        self.policy = policy
 
     def close_gate(self, effect: str) -> None:
         """Close a gate inside the running phase; `effect` says what `proceed` does there."""
-        self.rules, self.proceed_wanted = replace(self.rules, gate=effect), False
+        self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
         """The phase goes on: the `proceed` that opened its gate is used up."""
-        self.rules, self.proceed_wanted = replace(self.rules, gate=""), False
+        self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
 
     def undo(self) -> None:
-        """The way back begins: it honours the rollback, and verbs are judged by its own rules from now on."""
+        """The way back begins: it honours the rollback, and verbs are judged by its own policy from now on."""
         self.rollback_wanted = False
 
     def commit(self) -> None:
@@ -113,15 +121,15 @@ class Lifecycle:
             return "a rollback is under way" if verb is not Verb.ROLLBACK else "a rollback was asked for already"
         match verb:
             case Verb.ROLLBACK:
-                return self.rules.no_rollback
+                return self.policy.no_rollback
             case Verb.CLEANUP:
-                return self.rules.no_cleanup or self._cleanup_settled()
+                return self.policy.no_cleanup or self._cleanup_settled()
             case Verb.PAUSE:
-                return self.rules.no_pause or ("it is paused already" if self.paused else "")
+                return self.policy.no_pause or ("it is paused already" if self.paused else "")
             case Verb.RESUME:
                 return "" if self.paused else "it is not paused"
             case Verb.PROCEED:
-                if not self.rules.gate:
+                if not self.policy.gate:
                     return "no gate is closed"
                 return "proceed was given already" if self.proceed_wanted else ""
 
@@ -134,12 +142,12 @@ class Lifecycle:
     def _effect(self, verb: Verb) -> str:
         match verb:
             case Verb.ROLLBACK:
-                return self.rules.undo_cost
+                return self.policy.undo_cost
             case Verb.CLEANUP:
-                return "the window ends, and what the plan says of the source is done"
+                return "the window ends, and what the input says of the source is done"
             case Verb.PAUSE:
                 return "pauses; `resume` goes on"
             case Verb.RESUME:
                 return "goes on"
             case Verb.PROCEED:
-                return self.rules.gate
+                return self.policy.gate

@@ -7,6 +7,7 @@ from typing import Any, Generic
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from models.lifecycle.failures import FailedItems
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 
 CertificateT = TypeVar("CertificateT", default=dict[str, Any])
@@ -19,7 +20,7 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
         outcome: done, planned (dry run) or rolled back; a failed migration fails its workflow instead.
         figures: measured values by name: a model of each migration.
         certificate: what was compared, and what was found: a model of each migration.
-        failed_items: what could not be migrated, by name, with the reason.
+        failed_items: what could not be migrated, with the reasons.
     """
 
     kind: str
@@ -30,4 +31,4 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
     figures: FiguresT
     certificate: CertificateT
     notes: list[str]
-    failed_items: list[str] = []
+    failed_items: list[FailedItems] = []

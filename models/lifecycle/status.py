@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from models.lifecycle.base import Result
+from models.lifecycle.failures import FailedItems
 from models.lifecycle.verbs import Verb
 
 
@@ -183,7 +184,7 @@ FactsT = TypeVar("FactsT", default=dict[str, Any])
 FiguresT = TypeVar("FiguresT", default=dict[str, Any])
 
 
-class Status(BaseModel, Generic[FactsT]):
+class Status(BaseModel, Generic[FactsT, FiguresT]):
     """The answer of the query `status`.
 
     Attributes:
@@ -195,7 +196,8 @@ class Status(BaseModel, Generic[FactsT]):
         alarms: what makes this migration dangerous; shown in red.
         deadlines: names and times of the timers that run.
         notes: refused verbs, warnings and other events, oldest first.
-        facts: what was found out, by name: a model of each migration.
+        facts: what was found out: a model of each migration.
+        figures: what was measured so far: a model of each migration.
     """
 
     kind: str
@@ -210,8 +212,9 @@ class Status(BaseModel, Generic[FactsT]):
     undo: Undo
     undo_cost: str
     legal_verbs: list[Verb]
-    failed_items: list[str]
+    failed_items: list[FailedItems]
     alarms: list[str] = []
     deadlines: dict[str, datetime]
     notes: list[str]
     facts: FactsT
+    figures: FiguresT

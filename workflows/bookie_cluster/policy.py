@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import SwitchCensus
@@ -76,12 +74,13 @@ _ATTRIBUTION: dict[Phase, PhasePolicy] = {
         no_pause="what follows is a wait already",
     ),
 }
-for _rules in (_RESTART, _ATTRIBUTION):
-    _rules[Phase.ROLLBACK_WINDOW] = replace(
-        _rules[Phase.PROMOTE],
-        no_pause="the window is a wait already; `change_window` moves its end",
-        no_cleanup="",
-        gate="the window ends, and the source's ledgers stay as they are",
+for _policies in (_RESTART, _ATTRIBUTION):
+    _policies[Phase.ROLLBACK_WINDOW] = _policies[Phase.PROMOTE].model_copy(
+        update={
+            "no_pause": "the window is a wait already; `change_window` moves its end",
+            "no_cleanup": "",
+            "gate": "the window ends, and the source's ledgers stay as they are",
+        }
     )
 
 POLICIES: dict[Routing, dict[Phase, PhasePolicy]] = {Routing.RESTART: _RESTART, Routing.ATTRIBUTION: _ATTRIBUTION}
@@ -97,7 +96,9 @@ DELETION_DELAY = PhasePolicy(
 """After a rollback with routing `attribution`, while the target's copies are kept."""
 
 
-def with_gain(rules: PhasePolicy, census: SwitchCensus) -> PhasePolicy:
-    """The window's rules, with what a rollback would copy back as the census found it."""
-    gained = f"{census.gained:,} ledgers with {census.gained_bytes / 1e6:,.1f} MB at the last look"
-    return replace(rules, undo_cost=f"{rules.undo_cost} ({gained})") if rules.undo is Undo.COPY_BACK else rules
+def with_target_only(policy: PhasePolicy, census: SwitchCensus) -> PhasePolicy:
+    """The window's policy, with what a rollback would copy back as the census found it."""
+    if policy.undo is not Undo.COPY_BACK:
+        return policy
+    size = f"{census.target_only:,} ledgers with {census.target_only_bytes / 1e6:,.1f} MB at the last look"
+    return policy.model_copy(update={"undo_cost": f"{policy.undo_cost} ({size})"})

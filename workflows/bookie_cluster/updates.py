@@ -1,260 +1,138 @@
-"""What the operator says to a bookie cluster switch beside the verbs: pace, read mode, old client, cleanup."""
+"""What an operator tells a running switch beside the verbs: pace, read mode, old client, cleanup."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Steps
-    from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
+    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+    from models.bookie_cluster.input import BookieClusterInput, Routing
     from models.bookie_cluster.phases import Phase
     from models.bookie_cluster.results import CleanupTargets
-    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange
-    from models.bookie_registry import ReadMode
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.policy import ENDED, PhasePolicy
-    from models.lifecycle.verbs import Speed, Verb
-    from workflows.bookie_cluster.policy import POLICIES
-    from workflows.lifecycle.migration import Migration
+    from models.bookie_cluster.state import BookieClusterState
+    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange
+    from models.lifecycle.policy import ENDED
+    from models.lifecycle.verbs import Verb
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration, refused
 
-ResultT = TypeVar("ResultT")
-
-# How long a word may take to have its effect; the switch cannot end before its updates are answered.
-_WORD = timedelta(seconds=30)
+# How long an update may take to have its effect; the switch cannot end before its updates are answered.
+_EFFECT = timedelta(seconds=30)
 _LISTING = timedelta(minutes=5)
 
 _PROMOTED = (Phase.PROMOTE, Phase.ROLLBACK_WINDOW, Phase.CLEANUP)
 
 
-@dataclass(frozen=True)
-class FailedItems:
-    """What one step could not do: what these are, some of them (`name: why`), and how many there are."""
+class SwitchUpdates:
+    """The updates of one switch, and when each is refused.
 
-    what: str
-    named: tuple[str, ...]
-    count: int
+    Args:
+        migration: the switch.
+    """
 
-    @property
-    def items(self) -> list[str]:
-        """As the report lists them."""
-        more = self.count - len(self.named)
-        return [*self.named, *([f"{more:,} more {self.what}"] if more > 0 else [])]
+    def __init__(self, migration: Migration[BookieClusterInput, BookieClusterState]) -> None:
+        self._migration = migration
+        self._input = migration.input
+        self._state = migration.state
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names, which stay the same when the reasons differ."""
-        return frozenset(item.partition(":")[0] for item in self.named)
+    # Pace -------------------------------------------------------------------------------------------------------------
 
+    async def set_pace(self, told: str, **change: float | None) -> None:
+        """Change throttle or concurrency of the copy that runs, and of those to come."""
+        async with self._locked():
+            pace = self._state.pace.model_copy(update=change)
+            await self._migration.activities.ask(Activities.set_pace, Call(told, total=_EFFECT), pace)
+            self._state.pace = pace
+            self._migration.board.note(told)
 
-class SteeredSwitch(Migration[BookieClusterInput]):
-    """The state of a switch, with its query and updates."""
-
-    def __init__(self, input: BookieClusterInput) -> None:
-        self.rules: dict[Phase, PhasePolicy] = POLICIES[input.routing]
-        super().__init__(
-            input, kind=KIND, target=input.target.name, first=Phase.REGISTER, rules=self.rules[Phase.REGISTER]
-        )
-        self.order: CleanupOrder | None = None
-        self.targets: CleanupTargets | None = None
-        self.read_mode = ReadMode.DUAL_READ
-        self.update_lock = asyncio.Lock()
-        self._pace = Pace(throttle=input.throttle, concurrency=input.migration_concurrency)
-        self._copying = False
-        self._troubles: dict[str, FailedItems] = {}
-        self._accepted: dict[str, FailedItems] = {}
-
-    # What could not be done -----------------------------------------------------------------------------------------
-
-    def tell(self, *troubles: FailedItems) -> None:
-        """Name what could not be done; what was said of the same kind before is outdated."""
-        self._troubles.update((trouble.what, trouble) for trouble in troubles)
-        self.failed_items = [item for trouble in self._troubles.values() for item in trouble.items]
-        self.publish()
-
-    def forget_troubles(self) -> None:
-        """The direction changes: what could not be done before does not matter any more."""
-        self._troubles.clear()
-        self._accepted.clear()
-        self.tell()
-
-    async def decide(self, *troubles: FailedItems, effect: str) -> None:
-        """Tell troubles, and wait for the operator's decision if there are some that it has not covered yet."""
-        self.tell(*troubles)
-        fresh = [trouble for trouble in troubles if self._is_fresh(trouble)]
-        if not fresh:
-            return
-        listed = "; ".join(f"{trouble.count:,} {trouble.what} ({_first(trouble.named)})" for trouble in fresh)
-        await self.decision(f"a decision: {listed}", effect)
-        self._accepted.update((trouble.what, trouble) for trouble in troubles)
-
-    def _is_fresh(self, trouble: FailedItems) -> bool:
-        """Whether it says more than what was decided on; a position whose ledger was given up says nothing new."""
-        known = self._accepted.get(trouble.what)
-        uncounted = trouble.count > max(len(trouble.named), known.count if known else 0)
-        names = sorted(frozenset[str]().union(*(accepted.names for accepted in self._accepted.values())))
-        decided = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in names))
-        return uncounted or any(not names or not decided.search(item) for item in trouble.named)
-
-    async def copy(self, step: Callable[..., Awaitable[ResultT]], direction: Direction, *, summary: str) -> ResultT:
-        """Run a step that copies ledgers, whose pace the operator can change."""
-        self._copying = True
-        try:
-            return await self.step(step, direction, summary=summary)
-        finally:
-            self._copying = False
-
-    # Pace -----------------------------------------------------------------------------------------------------------
-
-    @workflow.update(description="Limit the copy to megabytes of entries per second; null lifts the limit.")
-    async def set_throttle(self, speed: Speed) -> Speed:
-        """Change the throttle of the copy that runs."""
-        limit = speed.megabytes_per_second
-        await self._set_pace(f"throttle is now {'off' if limit is None else f'{limit:g} MB/s'}", throttle=limit)
-        return speed
-
-    @set_throttle.validator
-    def check_set_throttle(self, speed: Speed) -> None:
+    def require_copy(self) -> None:
         """Refuse where no ledgers are copied."""
-        del speed
-        self._require_copy()
+        copies = self._migration.activities.is_running(Activities.build, Activities.copy_tail)
+        if not copies and self._state.running_phase != Phase.BUILD:
+            raise refused("no ledgers are copied now")
 
-    @workflow.update(description="Set how many batches of ledgers are copied at once.")
-    async def set_concurrency(self, concurrency: Concurrency) -> Concurrency:
-        """Change the concurrency of the copy that runs."""
-        batches = concurrency.batches
-        await self._set_pace(f"concurrency is now {batches:,} batches", concurrency=batches)
-        return concurrency
+    # Brokers with the plugin ------------------------------------------------------------------------------------------
 
-    @set_concurrency.validator
-    def check_set_concurrency(self, concurrency: Concurrency) -> None:
-        """Refuse where no ledgers are copied."""
-        del concurrency
-        self._require_copy()
-
-    async def _set_pace(self, told: str, **change: float | None) -> None:
-        async with self._update_lock():
-            pace = self._pace.model_copy(update=change)
-            await self.step(Steps.set_pace, pace, summary=told, total=_WORD)
-            self._pace = pace
-            self.note(told)
-
-    def _require_copy(self) -> None:
-        if not self._copying and self.running_phase != Phase.BUILD:
-            raise _refused("no ledgers are copied now")
-
-    # Brokers with the plugin ----------------------------------------------------------------------------------------
-
-    @workflow.update(description="Tell brokers from which clusters to read: DUAL_READ, OLD_CLUSTER_ONLY, …")
-    async def set_read_mode(self, change: ReadModeChange) -> ReadModeChange:
+    async def set_read_mode(self, change: ReadModeChange) -> None:
         """Change the brokers' read mode (PIP-477, "REST API")."""
-        async with self._update_lock():
-            self.check_set_read_mode(change)
-            # Set first: a way back restores the mode, also where this word reached some of the brokers only.
-            self.read_mode = change.mode
-            await self.step(Steps.set_read_mode, change, summary=f"Read mode: {change.mode}", total=_WORD)
-            self.facts["read_mode"] = change.mode
-            self.note(f"brokers read {change.mode}")
-        return change
+        async with self._locked():
+            self.check_read_mode()
+            # Set first: a rollback restores the mode, also where this update reached some of the brokers only.
+            self._state.read_mode = change.mode
+            call = Call(f"Read mode: {change.mode}", total=_EFFECT)
+            await self._migration.activities.ask(Activities.set_read_mode, call, change)
+            self._state.facts.read_mode = change.mode
+            self._migration.board.note(f"brokers read {change.mode}")
 
-    @set_read_mode.validator
-    def check_set_read_mode(self, change: ReadModeChange) -> None:
+    def check_read_mode(self) -> None:
         """Refuse for brokers without the plugin, and before brokers write to the target."""
-        del change
         self._require_plugin()
-        if self.running_phase not in _PROMOTED:
-            raise _refused("the read mode can be changed once brokers write to the target, and before a rollback")
+        if self._state.running_phase not in _PROMOTED:
+            raise refused("the read mode can be changed once brokers write to the target, and before a rollback")
 
-    @workflow.update(description="Have brokers close their client of the old cluster, once nothing refers to that.")
-    async def close_client(self, closing: ClientClosing) -> ClientClosing:
+    async def close_client(self, closing: ClientClosing) -> None:
         """Close the old cluster's client (PIP-477, I5)."""
-        async with self._update_lock():
+        async with self._locked():
             self.check_close_client(closing)
-            await self.step(Steps.close_client, closing, summary=f"Close {closing.cluster}", total=_WORD)
-            self.note(f"brokers closed their client of {closing.cluster}")
-        return closing
+            call = Call(f"Close {closing.cluster}", total=_EFFECT)
+            await self._migration.activities.ask(Activities.close_client, call, closing)
+            self._migration.board.note(f"brokers closed their client of {closing.cluster}")
 
-    @close_client.validator
     def check_close_client(self, closing: ClientClosing) -> None:
         """Refuse for brokers without the plugin, for another cluster, and while something refers to the old one."""
         self._require_plugin()
         self._require_source(closing.cluster)
-        if self.running_phase == Phase.CLEANUP:
+        if self._state.running_phase == Phase.CLEANUP:
             return
-        if self.running_phase != Phase.ROLLBACK_WINDOW or self.targets is None:
-            raise _refused("brokers still need the old cluster; ask again in the rollback window")
-        if self.targets.kept:
-            why = "; ".join(self.targets.reasons)
-            raise _refused(f"{self.targets.kept:,} ledgers of {closing.cluster} are still needed: {why}")
+        targets = self._state.targets
+        if self._state.running_phase != Phase.ROLLBACK_WINDOW or targets is None:
+            raise refused("brokers still need the old cluster; ask again in the rollback window")
+        if targets.kept:
+            raise refused(
+                f"{targets.kept:,} ledgers of {closing.cluster} are still needed: {'; '.join(targets.reasons)}"
+            )
 
-    # Cleanup --------------------------------------------------------------------------------------------------------
+    # Cleanup ----------------------------------------------------------------------------------------------------------
 
-    @workflow.query(description="The ledgers of the old cluster that a cleanup would delete, as last listed.")
-    def list_cleanup_targets(self) -> CleanupTargets | None:
-        """Answer the query `list_cleanup_targets`; None before the first listing."""
-        return self.targets
-
-    @workflow.update(description="End the window and delete the old cluster's ledgers, or list them (dry_run).")
     async def clean_up(self, order: CleanupOrder) -> CleanupTargets:
         """List what would be deleted; unless it is a dry run, end the window with this order."""
-        self.targets = await self.step(
-            Steps.list_targets, order, summary="List what a cleanup would delete", total=_LISTING
-        )
+        call = Call("List what a cleanup would delete", total=_LISTING)
+        targets = self._state.targets = await self._migration.activities.ask(Activities.list_targets, call, order)
         if not order.dry_run:
             # The listing took time, in which the window may have ended.
             self.check_clean_up(order)
-            self.order = order
-            self._take(Verb.CLEANUP, f"{self.targets.ledgers:,} ledgers of {order.src_cluster}")
-        return self.targets
+            self._state.order = order
+            self._migration.take(Verb.CLEANUP, f"{targets.ledgers:,} ledgers of {order.src_cluster}")
+        return targets
 
-    @clean_up.validator
     def check_clean_up(self, order: CleanupOrder) -> None:
         """Refuse for another cluster, and outside of the window."""
         self._require_source(order.src_cluster)
         if not order.dry_run:
-            verdict = self.lifecycle.judge(Verb.CLEANUP)
-            if not verdict.accepted:
-                raise _refused(f"clean_up refused: {verdict.why}")
-        elif self.running_phase not in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP):
-            raise _refused("the old cluster's ledgers are in use; ask again in the rollback window")
+            response = self._migration.verbs.judge(Verb.CLEANUP)
+            if not response.accepted:
+                raise refused(f"clean_up refused: {response.why}")
+        elif self._state.running_phase not in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP):
+            raise refused("the old cluster's ledgers are in use; ask again in the rollback window")
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def running_phase(self) -> str:
-        """The phase that runs; empty between phases and at the end."""
-        return next((entry.phase for entry in self.history[-1:] if not entry.ended), "")
+    # Inside -----------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _update_lock(self) -> AsyncGenerator[None]:
-        """One word after the other: each builds on what the one before has set."""
-        async with self.update_lock:
-            if self.lifecycle.ended:
-                raise _refused(ENDED)
+    async def _locked(self) -> AsyncGenerator[None]:
+        async with self._migration.update_lock:
+            if self._migration.verbs.ended:
+                raise refused(ENDED)
             yield
 
     def _require_plugin(self) -> None:
-        if self.input.routing is not Routing.ATTRIBUTION:
-            raise _refused("routing `restart`: brokers of today read one cluster, and change it by a restart only")
+        if self._input.routing is not Routing.ATTRIBUTION:
+            raise refused("routing `restart`: brokers of today read one cluster, and change it by a restart only")
 
     def _require_source(self, cluster: str) -> None:
-        if cluster != self.input.source.name:
-            raise _refused(
-                f"{cluster!r} is not the cluster that this switch leaves, which is {self.input.source.name!r}"
-            )
-
-
-def _first(named: Sequence[str]) -> str:
-    return f"{', '.join(named[:3])}{', …' if len(named) > 3 else ''}"
-
-
-def _refused(why: str) -> ApplicationError:
-    return ApplicationError(why, type=FailureKind.REFUSED)
+        own = self._input.source.name
+        if cluster != own:
+            raise refused(f"{cluster!r} is not the cluster that this switch leaves, which is {own!r}")

@@ -3,277 +3,292 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Steps
-    from models.bookie_cluster.input import BookieClusterInput, Direction, Routing
+    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+    from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
     from models.bookie_cluster.phases import Phase
-    from models.bookie_cluster.results import CopySummary, SwitchPrecheck, TailCopy
-    from models.bookie_cluster.updates import CleanupOrder
+    from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
+    from models.bookie_cluster.state import BookieClusterStart, BookieClusterState, CutoverStage
+    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange
+    from models.lifecycle.failures import FailedItem, FailedItems
     from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.names import BROKERS_AWAY_GAUGE
+    from models.lifecycle.policy import VerbState
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
-    from workflows.bookie_cluster.policy import with_gain
-    from workflows.bookie_cluster.rollback import (
-        CutoverStage,
-        ReversibleSwitch,
-        copy_trouble,
-        require_safe,
-        tail_troubles,
-    )
-    from workflows.bookie_cluster.updates import FailedItems
+    from models.lifecycle.verbs import Speed
+    from workflows.bookie_cluster.cutover import CLEARING, Cutover
+    from workflows.bookie_cluster.cutover_attribution import AttributionCutover
+    from workflows.bookie_cluster.cutover_restart import RestartCutover
+    from workflows.bookie_cluster.policy import POLICIES, with_target_only
+    from workflows.bookie_cluster.updates import SwitchUpdates
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.failures import FAILURES, cause_of
+    from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
 
-FORWARD = Direction.FORWARD
 LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 
+_CUTOVERS: dict[Routing, type[Cutover]] = {Routing.RESTART: RestartCutover, Routing.ATTRIBUTION: AttributionCutover}
+
 # A look at how things stand must not hold up the end of the window.
-_LOOK = timedelta(minutes=5)
+_CENSUS = timedelta(minutes=5)
 
 
 @workflow.defn
-class BookieClusterSwitch(ReversibleSwitch):
+class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init
-    def __init__(self, input: BookieClusterInput) -> None:
-        super().__init__(input)
+    def __init__(self, start: BookieClusterStart) -> None:
+        input, policies = start.input, POLICIES[start.input.routing]
+        pace = Pace(throttle=input.throttle, concurrency=input.migration_concurrency)
+        super().__init__(
+            input,
+            start.state or BookieClusterState(verbs=VerbState(policy=policies[Phase.REGISTER]), pace=pace),
+            kind=KIND,
+            target=input.target.name,
+            first=Phase.REGISTER,
+            policies=policies,
+        )
+        self.cutover = _CUTOVERS[input.routing](self)
+        self.updates = SwitchUpdates(self)
 
     @workflow.run
-    async def run(self, input: BookieClusterInput) -> Report:
+    async def run(self, start: BookieClusterStart) -> Report[Any, Any]:
         """Run the switch; the report holds figures and certificate."""
-        return await self.execute(self._switch(input))
+        del start
+        return await self.execute(self._switch)
 
-    async def _switch(self, input: BookieClusterInput) -> Report:
-        if input.dry_run:
-            return await self._plan_only()
-        async with self.rollback_on_failure(self.roll_back):
-            await self.phase(Phase.REGISTER, self.rules[Phase.REGISTER], self._register)
-            facts = await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)
-            require_ready(facts.blockers)
-            restart = input.routing is Routing.RESTART
-            if self.resumed:
-                self.reached = CutoverStage.DIRECTED
-            else:
-                await self.phase(Phase.BUILD, self.rules[Phase.BUILD], self._build_all if restart else self._build)
-                cut_over = self._cut_over if restart else self._direct_writes
-                await self.phase(Phase.SWITCH, self.rules[Phase.SWITCH], cut_over)
-            promote = self._open_for_brokers if restart else self._promote_copies
-            await self.phase(Phase.PROMOTE, self.rules[Phase.PROMOTE], promote)
-            await self.phase(Phase.ROLLBACK_WINDOW, self.rules[Phase.ROLLBACK_WINDOW], self._watch)
-        order = self._cleanup_order()
-        await self.phase(Phase.CLEANUP, self.rules[Phase.CLEANUP], lambda: self._clean(order))
-        return self.report(
-            Outcome.DONE_WITH_FAILURES if self.failed_items else Outcome.DONE,
-            f"{input.cluster} uses {input.target.name}" + (", with failures" if self.failed_items else ""),
-        )
+    async def _switch(self) -> Report[Any, Any]:
+        if self.input.dry_run:
+            return await self._preview()
+        await self.phases.rollback_on_failure(self._move, undo=self._roll_back)
+        if self.state.running_phase != Phase.CLEANUP:
+            self.state.order = self._cleanup_order()
+        await self.phases.run(Phase.CLEANUP, self._clean_up)
+        outcome = Outcome.DONE_WITH_FAILURES if self.state.failed else Outcome.DONE
+        with_failures = ", with failures" if self.state.failed else ""
+        return self.report(outcome, f"{self.input.cluster} uses {self.input.target.name}{with_failures}")
 
-    async def _plan_only(self) -> Report:
-        facts = await self.phase(Phase.PRECHECK, self.rules[Phase.PRECHECK], self._precheck)
-        for number, step in enumerate(facts.steps, 1):
-            self.note(f"step {number}: {step}")
-        self.figures["blockers"] = len(facts.blockers)
-        return self.report(Outcome.PLANNED, self._plan_summary(facts))
+    async def _move(self) -> None:
+        await self.phases.run(Phase.REGISTER, self._register)
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        require_ready(self._facts.blockers)
+        if self.state.resumed:
+            self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
+        else:
+            await self.phases.run(Phase.BUILD, self.cutover.build)
+            await self.phases.run(Phase.SWITCH, self.cutover.switch)
+        await self.phases.run(Phase.PROMOTE, self.cutover.promote)
+        await self.phases.run(Phase.ROLLBACK_WINDOW, self._watch)
 
-    # Registration and precheck (PIP-477, phases 1 and 2) ------------------------------------------------------------
+    async def _preview(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        for number, step in enumerate(self._facts.steps, 1):
+            self.board.note(f"step {number}: {step}")
+        self.state.figures.blockers = len(self._facts.blockers)
+        return self.report(Outcome.PLANNED, self._plan_summary(self._facts))
+
+    # Registration and precheck (PIP-477, phases 1 and 2) --------------------------------------------------------------
 
     async def _register(self) -> None:
-        names = f"{self.input.source.name} and {self.input.target.name}"
-        registration = await self.step(Steps.register, summary=f"{names} stand in the registry")
-        self.facts.update(registered=list(registration.added), epoch=registration.epoch)
-        self.resumed = registration.committed
-        if self.resumed:
+        call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry")
+        registration = await self.activities.run(Activities.register, call)
+        self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
+        self.state.resumed = registration.committed
+        if registration.committed:
             self.note("an earlier run was ended from outside behind its commit; this one goes on there")
 
-    async def _precheck(self) -> SwitchPrecheck:
+    async def _precheck(self) -> None:
         if self.input.skip_idgen_precheck:
-            self.facts["ids_checked"] = False
-            self.alarm(LAB_ONLY)
-        facts = await self.step(Steps.precheck, summary="Look for what would stop the switch")
-        self.facts["precheck"] = facts.model_dump(mode="json")
+            self.state.facts.ids_checked = False
+            self.board.alarm(LAB_ONLY)
+        facts = await self.activities.run(Activities.precheck, Call("Look for what would stop the switch"))
+        self.state.facts.precheck = facts
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
-        return facts
 
-    # Build (phase 4), while brokers serve ---------------------------------------------------------------------------
+    # The way back (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
-    async def _build(self) -> CopySummary:
-        self.reached = CutoverStage.COPIES
-        if self.input.advance_ids:
-            await self._advance_ids()
-        return await self._copy_closed()
+    async def _roll_back(self, cause: str) -> bool:
+        """Put brokers back on the source; never finds the switch committed."""
+        state = self.state
+        if state.rolled_back_from is None:
+            if state.resumed and state.stage is CutoverStage.NOTHING:
+                if not self.verbs.rollback_wanted:
+                    self.board.note(
+                        "nothing was touched; start the switch again, and it goes on, or can be rolled back"
+                    )
+                    return False
+                state.stage = CutoverStage.PROMOTED
+            state.rolled_back_from = state.stage
+            self.board.note(f"the way back begins: {cause}")
+            self.decisions.forget()
+        await self.phases.undo(Phase.ROLLED_BACK, self.cutover.roll_back)
+        try:
+            await self.cutover.tidy_target(state.rolled_back_from)
+        except FAILURES:
+            await self._release()
+            raise
+        await self._release()
+        return False
 
-    async def _build_all(self) -> None:
-        built = await self._build()
-        await self.decide(
-            copy_trouble(built), effect="goes on without these ledgers: brokers on the target will not find them"
-        )
-
-    async def _copy_closed(self) -> CopySummary:
-        built = await self.copy(Steps.build, FORWARD, summary="Copy closed ledgers, compare each in full")
-        self.tell(copy_trouble(built))
-        self._figure_copy(built, "build")
-        return built
-
-    # Switch and promote with routing `restart`: brokers are stopped in between ---------------------------------------
-
-    async def _cut_over(self) -> None:
-        self.reached = CutoverStage.BROKERS_STOPPED
-        stopped = await self.stop_brokers(FORWARD)
-        async with self.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
-            await self._require_ids()
-            tail = await self.copy_tail(FORWARD)
-            self._figure_tail(tail)
-            await self.decide(*tail_troubles(tail), effect="brokers start on the target without these")
-            self.reached = CutoverStage.DIRECTED
-            directive = await self.set_target(FORWARD)
-        self.figures["pause_seconds"] = pause = (directive.at - stopped.since).total_seconds()
-        gauge = workflow.metric_meter().create_gauge_float(BROKERS_AWAY_GAUGE, "Time without any broker", "s")
-        gauge.with_additional_attributes(self._labels()).set(pause)
-
-    async def _open_for_brokers(self) -> None:
-        on = await self.start_brokers(FORWARD)
-        self.certificate["brokers_on_the_target"] = list(on.brokers)
-        self.figures["new_ledgers"] = on.new_ledgers
-        if self.stopped:
-            self.figures["brokers_away_seconds"] = (on.since - self.stopped.since).total_seconds()
-
-    # Switch and promote with routing `attribution` (phases 3 and 5) -------------------------------------------------
-
-    async def _direct_writes(self) -> None:
-        await self._require_ids()
-        self.reached = CutoverStage.DIRECTED
-        await self.set_target(FORWARD)
-
-    async def _promote_copies(self) -> None:
-        await self._copy_closed()
-        self.reached = CutoverStage.PROMOTED
-        done = await self.promote(FORWARD)
-        self.figures.update(
-            promoted_schemas=done.schemas,
-            promoted_cursors=done.cursors,
-            promoted_before=done.already,
-            promoted_via_rollover_fallback=done.rollovers,
-            deferred_cursors=done.deferred_count,
-        )
-        self.facts["deferred"] = list(done.deferred)
-        if done.contested:
-            self.note(
-                f"{done.contested:,} positions are contested and stay as they are; start the switch again for them"
-            )
-
-    # Ids (invariant I11) --------------------------------------------------------------------------------------------
-
-    async def _require_ids(self) -> None:
-        if self.input.skip_idgen_precheck:
-            return
-        check = await self.step(Steps.check_ids, FORWARD, summary="Are new ids above all in use?")
-        if not check.safe and self.input.advance_ids:
-            await self._advance_ids()
-        else:
-            require_safe(check, self.input.target)
-
-    async def _advance_ids(self) -> None:
-        summary = f"Lift {self.input.target.name}'s ids above all in use"
-        check = await self.step(Steps.advance_ids, FORWARD, summary=summary)
-        require_safe(check, self.input.target)
-        self.note(f"the next ledger of {self.input.target.name} gets the id {check.next_id:,}")
-
-    # Window and cleanup (phases 6 and 7) ----------------------------------------------------------------------------
+    # Window and cleanup (phases 6 and 7) ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        await self.window("rollback", self.input.rollback_window, check=self._take_census)
+        await self.timers.window("rollback", self.input.rollback_window, check=self._take_census)
 
     async def _take_census(self) -> None:
-        census = await self.try_step(
-            Steps.take_census,
-            summary="Who uses which cluster?",
-            total=_LOOK,
-            otherwise="it could not be seen who uses which cluster",
-        )
-        if census is None:
-            return
-        self.targets = census.targets
-        self.facts.update(
-            brokers=list(census.brokers),
-            misrouted_ledgers=list(census.misrouted_ledgers),
-            gained_ledgers=census.gained,
-            gained_bytes=census.gained_bytes,
-        )
-        if census.attributions_set_again:
-            self.note(f"{census.attributions_set_again:,} attributions that brokers had dropped were set again")
-        self.lifecycle.revise(with_gain(self.rules[Phase.ROLLBACK_WINDOW], census))
-        self.publish()
-
-    def _cleanup_order(self) -> CleanupOrder | None:
-        """What the end of the window asks to delete; None to delete nothing."""
-        own = CleanupOrder(src_cluster=self.input.source.name)
-        if self.lifecycle.proceed_wanted:
-            return None
-        if self.lifecycle.cleanup_wanted and self.order:
-            return self.order
-        asked = self.lifecycle.cleanup_wanted or self.input.cleanup_at_window_end
-        return own if asked and self.input.cleanup is SourceCleanup.REMOVE else None
-
-    async def _clean(self, order: CleanupOrder | None) -> None:
-        """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
+        call = Call("Who uses which cluster?", total=_CENSUS)
         try:
-            await self.step(Steps.flip_statuses, summary="The target becomes ACTIVE in the registry")
-            if order:
-                await self._delete(order)
-            else:
-                self.note(f"the ledgers of {self.input.source.name} were left as they are")
+            census = await self.activities.ask(Activities.take_census, call)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            self.tell(FailedItems("cleanups", (f"cleanup: {error.cause or error}",), 1))
-        finally:
-            await self.release()
+            self.board.note(f"it could not be seen who uses which cluster: {cause_of(error)}")
+            return
+        self.state.targets = census.targets
+        self.state.facts.update(
+            brokers=list(census.brokers),
+            misrouted_ledgers=list(census.misrouted_ledgers),
+            target_only_ledgers=census.target_only,
+            target_only_bytes=census.target_only_bytes,
+        )
+        if census.attributions_set_again:
+            self.board.note(f"{census.attributions_set_again:,} attributions that brokers had dropped were set again")
+        self.verbs.revise(with_target_only(self.phases.policies[Phase.ROLLBACK_WINDOW], census))
+        self.board.publish()
+
+    def _cleanup_order(self) -> CleanupOrder | None:
+        """What the end of the window asks to delete; None to delete nothing."""
+        if self.verbs.proceed_wanted:
+            return None
+        if self.verbs.cleanup_wanted and self.state.order:
+            return self.state.order
+        asked = self.verbs.cleanup_wanted or self.input.cleanup_at_window_end
+        own = CleanupOrder(src_cluster=self.input.source.name)
+        return own if asked and self.input.cleanup is SourceCleanup.REMOVE else None
+
+    async def _clean_up(self) -> None:
+        """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
+        try:
+            await self.activities.run(Activities.flip_statuses, Call("The target becomes ACTIVE in the registry"))
+            if self.state.order:
+                await self._delete(self.state.order)
+            else:
+                self.note(f"the ledgers of {self.input.source.name} were left as they are")
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                await self._release()
+                raise
+            failed = FailedItem(path="cleanup", reason=cause_of(error))
+            self.board.report_failures(FailedItems(what="cleanup(s) failed", items=(failed,), count=1))
+        await self._release()
 
     async def _delete(self, order: CleanupOrder) -> None:
-        self.targets = targets = await self.step(Steps.list_targets, order, summary="List what will be deleted")
+        call = Call("List what will be deleted")
+        self.state.targets = targets = await self.activities.run(Activities.list_targets, call, order)
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
-        deleted, left = 0, targets.ledgers
-        while left and (most is None or deleted < most):
+        deleted = self.state.figures.deleted_from_source or 0
+        left = targets.ledgers - deleted
+        while left > 0 and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
-            part = await self.step(Steps.delete_ledgers, rest, summary="Delete a part of them")
+            call = Call("Delete a part of them", once=False)
+            part = await self.activities.run(Activities.delete_ledgers, call, rest)
             deleted, left = deleted + part.deleted, part.left if part.deleted else 0
-            self.figures["deleted_from_source"] = deleted
+            self.state.figures.deleted_from_source = deleted
         if part_left := targets.ledgers - deleted:
-            self.note(f"{part_left:,} ledgers of {targets.cluster} that could be deleted are still there")
+            self.board.note(f"{part_left:,} ledgers of {targets.cluster} that could be deleted are still there")
 
-    # What is told ---------------------------------------------------------------------------------------------------
+    async def _release(self) -> None:
+        """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
+        await self.activities.try_run(
+            Activities.release,
+            Call("Remove the switch's own nodes", total=CLEARING, handover=False),
+            "the switch's own nodes could not be removed; the next start of this switch takes them over",
+        )
 
-    def _figure_copy(self, done: CopySummary, phase: str) -> None:
-        self.figures.update(
-            {
-                f"{phase}_copied_ledgers": done.copied,
-                f"{phase}_equal_ledgers": done.equal + done.known,
-                f"{phase}_copied_entries": done.entries,
-                f"{phase}_copied_bytes": done.entry_bytes,
-                f"{phase}_compared_entries": done.compared,
-                f"{phase}_recovered_ledgers": done.recovered,
-                f"{phase}_seconds": done.seconds,
-            }
-        )
-        self.certificate.update(
-            source=self.input.source.metadataServiceUri,
-            target=self.input.target.metadataServiceUri,
-            method="every entry's bytes, read back from the target; every ledger's metadata",
-        )
-        self.certificate[f"compared_entries_in_{phase}"] = done.compared
+    # Updates and queries ----------------------------------------------------------------------------------------------
 
-    def _figure_tail(self, tail: TailCopy) -> None:
-        self._figure_copy(tail.copy_summary, "tail")
-        self.figures["removed_copies"] = tail.removed
-        self.certificate.update(
-            ledgers_compared=tail.checked, references_found=tail.references, references_missing=tail.missing_count
-        )
+    @workflow.update(description="Limit the copy to megabytes of entries per second; null lifts the limit.")
+    async def set_throttle(self, speed: Speed) -> Speed:
+        """Change the throttle of the copy that runs."""
+        limit = speed.megabytes_per_second
+        told = f"throttle is now {'off' if limit is None else f'{limit:g} MB/s'}"
+        await self.updates.set_pace(told, throttle=limit)
+        return speed
+
+    @set_throttle.validator
+    def check_set_throttle(self, speed: Speed) -> None:
+        """Refuse where no ledgers are copied."""
+        del speed
+        self.updates.require_copy()
+
+    @workflow.update(description="Set how many batches of ledgers are copied at once.")
+    async def set_concurrency(self, concurrency: Concurrency) -> Concurrency:
+        """Change the concurrency of the copy that runs."""
+        batches = concurrency.batches
+        await self.updates.set_pace(f"concurrency is now {batches:,} batches", concurrency=batches)
+        return concurrency
+
+    @set_concurrency.validator
+    def check_set_concurrency(self, concurrency: Concurrency) -> None:
+        """Refuse where no ledgers are copied."""
+        del concurrency
+        self.updates.require_copy()
+
+    @workflow.update(description="Tell brokers from which clusters to read: DUAL_READ, OLD_CLUSTER_ONLY, …")
+    async def set_read_mode(self, change: ReadModeChange) -> ReadModeChange:
+        """Change the brokers' read mode (PIP-477, "REST API")."""
+        await self.updates.set_read_mode(change)
+        return change
+
+    @set_read_mode.validator
+    def check_set_read_mode(self, change: ReadModeChange) -> None:
+        """Refuse for brokers without the plugin, and before brokers write to the target."""
+        del change
+        self.updates.check_read_mode()
+
+    @workflow.update(description="Have brokers close their client of the old cluster, once nothing refers to that.")
+    async def close_client(self, closing: ClientClosing) -> ClientClosing:
+        """Close the old cluster's client (PIP-477, I5)."""
+        await self.updates.close_client(closing)
+        return closing
+
+    @close_client.validator
+    def check_close_client(self, closing: ClientClosing) -> None:
+        """Refuse for brokers without the plugin, for another cluster, and while something refers to the old one."""
+        self.updates.check_close_client(closing)
+
+    @workflow.query(description="The ledgers of the old cluster that a cleanup would delete, as last listed.")
+    def list_cleanup_targets(self) -> CleanupTargets | None:
+        """Answer the query `list_cleanup_targets`; None before the first listing."""
+        return self.state.targets
+
+    @workflow.update(description="End the window and delete the old cluster's ledgers, or list them (dry_run).")
+    async def clean_up(self, order: CleanupOrder) -> CleanupTargets:
+        """List what would be deleted; unless it is a dry run, end the window with this order."""
+        return await self.updates.clean_up(order)
+
+    @clean_up.validator
+    def check_clean_up(self, order: CleanupOrder) -> None:
+        """Refuse for another cluster, and outside of the window."""
+        self.updates.check_clean_up(order)
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _facts(self) -> SwitchPrecheck:
+        """The result of PRECHECK."""
+        facts = self.state.facts.precheck
+        assert facts is not None, "PRECHECK has passed"
+        return facts
 
     def _plan_summary(self, facts: SwitchPrecheck) -> str:
         if facts.blockers:

@@ -38,10 +38,10 @@ def render(status: Status, now: datetime) -> str:
             lines += ["", f"**Please** {status.waiting.action}"]
     lines += ["", f"**Way back** ({status.undo}): {status.undo_cost}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
-    if failed := status.failed_items:
-        more = [f"- … and {len(failed) - _SHOWN:,} more"] if len(failed) > _SHOWN else []
-        lines += ["", f"**Failed** ({len(failed):,})", "", *(f"- {' '.join(item.split())}" for item in failed[:_SHOWN])]
-        lines += more
+    if count := sum(failed.count for failed in status.failed_items):
+        shown = [item for failed in status.failed_items for item in failed.items][:_SHOWN]
+        lines += ["", f"**Failed** ({count:,})", "", *(f"- {' '.join(str(item).split())}" for item in shown)]
+        lines += [f"- … and {count - len(shown):,} more"] if count > len(shown) else []
     if status.notes:
         lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_SHOWN:])]
     return "\n".join(lines)

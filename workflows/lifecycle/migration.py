@@ -1,168 +1,89 @@
-"""The lifecycle that every migration shares: phases, steps, windows, deadlines, the way back and the report."""
+"""The base of all migrations: the handlers that Temporal wants on the class, and the parts that do the work."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from datetime import timedelta
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Generic
 
 from temporalio import workflow
-from temporalio.common import RetryPolicy, SearchAttributeKey, SearchAttributeUpdate
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    CancelledError,
-    TimeoutType,
-    is_cancelled_exception,
-)
-from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+from temporalio.common import SearchAttributeKey
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.execution import Execution, InputT
+    from models.lifecycle.execution import InputT
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
-    from workflows.lifecycle.timers import Bounded, Interrupted
-
-ResultT = TypeVar("ResultT")
+    from models.lifecycle.start import Start
+    from models.lifecycle.state import StateT
+    from models.lifecycle.status import Outcome, ProgressReport, Status
+    from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse, WindowChange
+    from workflows.lifecycle.activities import ActivityRunner
+    from workflows.lifecycle.continuation import Continuation, ContinuationDue
+    from workflows.lifecycle.decisions import Decisions
+    from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
+    from workflows.lifecycle.phases import Phases, upsert
+    from workflows.lifecycle.status import StatusBoard
+    from workflows.lifecycle.timers import WINDOW, Timers
 
 KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
-PHASE_KEY = SearchAttributeKey.for_keyword("MigrationPhase")
 TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
 
-HEARTBEAT = timedelta(seconds=10)
-"""Longest silence of a running step before Temporal starts it anew."""
 
-RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
-"""Steps are retried until they succeed, fail for good, or the migration's own deadlines end them."""
-
-# A frozen worker's polls stay open at the server, which would hand it attempt after attempt.
-_RETRIES_OF_ONE = RetryPolicy(
-    initial_interval=RETRIES.initial_interval,
-    maximum_interval=RETRIES.maximum_interval,
-    non_retryable_error_types=["TemporalTimeout:Heartbeat"],
-)
-
-
-_SHORTEST_PATIENCE = timedelta(seconds=5)
-_LONGEST_PATIENCE = timedelta(minutes=10)
-
-
-class Migration(Bounded[InputT]):
+class Migration(Generic[InputT, StateT]):
     """Base of all migration workflows.
 
-    A subclass calls `super().__init__` in its `@workflow.init`, and runs its phases inside `carried_out`.
+    A subclass calls `super().__init__` in its `@workflow.init` with the state that it was started with, or a new one,
+    and runs its phases inside `execute`.
+
+    Args:
+        input: what the operator typed.
+        state: new, or as an earlier run of this workflow left it.
+        kind: name of the kind of migration.
+        target: what the search attribute `MigrationTarget` says.
+        first: the first phase.
+        policies: what an operator may do in each phase.
     """
 
-    # Phases ---------------------------------------------------------------------------------------------------------
-
-    async def phase(
-        self, phase: str, rules: PhasePolicy, work: Callable[[], Awaitable[ResultT]], *, undoing: bool = False
-    ) -> ResultT:
-        """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
-
-        A phase that undoes the others (`undoing`) is interrupted by nothing, and repeated until it succeeds.
-
-        Raises:
-            Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
-        """
-        if undoing:
-            self.lifecycle.undo()
-        else:
-            await self.wait_if_paused()
-        entry = self._enter(phase, rules)
-        try:
-            result = await (self.run_shielded(work) if undoing else self.unless_interrupted(work()))
-        except Interrupted as stop:
-            self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
-            raise
-        except BaseException as error:
-            self._close(entry, Outcome.FAILED, _cause(error))
-            raise
-        self._close(entry, Outcome.DONE, "")
-        return result
-
-    async def step(
+    def __init__(
         self,
-        activity: Callable[..., Awaitable[ResultT]],
-        *args: Any,
-        summary: str,
-        limit: timedelta = timedelta(days=7),
-        total: timedelta | None = None,
-        queue: str | None = None,
-    ) -> ResultT:
-        """Run one activity with the house's retries; it gets an `Execution` before `args`.
+        input: InputT,
+        state: StateT,
+        *,
+        kind: str,
+        target: str,
+        first: str,
+        policies: Mapping[Any, PhasePolicy],
+    ) -> None:
+        self.input = input
+        self.state = state
+        #: Updates that call activities come one after the other: each builds on what the one before has set.
+        self.update_lock = asyncio.Lock()
+        self.verbs = state.verbs
+        self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first)
+        self.continuation = Continuation(state)
+        self.timers = Timers(state, self.board, self.continuation)
+        self.activities = ActivityRunner(input, state, self.board, self.continuation)
+        self.decisions = Decisions(state, self.board, self.timers, self.continuation)
+        self.phases = Phases(
+            state,
+            self.board,
+            self.timers,
+            activities=self.activities,
+            continuation=self.continuation,
+            policies=policies,
+        )
 
-        `queue` is the queue of one worker that can do the step faster. A worker that does not answer there, or falls
-        silent, is given up after a few seconds, and any worker takes the step. `limit` bounds one attempt, `total` all
-        of them.
-        """
-        common: dict[str, Any] = {
-            "start_to_close_timeout": limit,
-            "schedule_to_close_timeout": total,
-            "heartbeat_timeout": HEARTBEAT,
-            "retry_policy": RETRIES,
-            "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            "summary": summary,
-        }
-        if queue and queue not in self._lost_queues:
-            own: dict[str, Any] = {**common, "retry_policy": _RETRIES_OF_ONE}
-            try:
-                return await workflow.execute_activity_method(
-                    activity,
-                    args=(self._execution(), *args),
-                    task_queue=queue,
-                    schedule_to_start_timeout=timedelta(seconds=5),
-                    **own,
-                )
-            except ActivityError as error:
-                if not _worker_is_lost(error):
-                    raise
-                self._lost_queues.add(queue)
-                self.note(f"the worker that watched the source is gone; another one takes over: {summary}")
-        return await workflow.execute_activity_method(activity, args=(self._execution(), *args), **common)
-
-    async def try_step(
-        self,
-        activity: Callable[..., Awaitable[ResultT]],
-        *args: Any,
-        summary: str,
-        total: timedelta,
-        otherwise: str,
-    ) -> ResultT | None:
-        """Run a step without which the migration goes on; None and the note `otherwise` where it fails."""
+    async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
+        """Run the whole migration and give it its end: report, rollback, typed failure, or a new run that goes on."""
+        upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(self.board.target))
         try:
-            return await self.step(activity, *args, summary=summary, total=total)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            self.note(f"{otherwise}: {_cause(error)}")
-            return None
-
-    @asynccontextmanager
-    async def rollback_on_failure(self, undo: Callable[[str], Awaitable[bool]]) -> AsyncGenerator[None]:
-        """Undo what the phases inside did when they fail, are interrupted, or the workflow is cancelled.
-
-        Args:
-            undo: undoes, retrying for as long as it takes; True means that the migration turned out to be committed, so
-                that it goes on as if nothing had happened.
-        """
-        try:
-            yield
-        except (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError) as error:
-            if not await undo(_cause(error)):
-                raise
-            self.lifecycle.commit()
-            self.note("the migration had been committed before it was interrupted, and goes on")
-
-    async def execute(self, work: Awaitable[Report]) -> Report:
-        """Run the whole migration and give it its end: report, rollback or typed failure."""
-        _upsert(KIND_KEY.value_set(self.kind), TARGET_KEY.value_set(self.target))
-        try:
-            report = await work
+            report = await work()
+        except ContinuationDue as due:
+            start: Any = Start[Any, Any](input=self.input, state=due.state)
+            workflow.continue_as_new(start)
         except Interrupted as stop:
             if not stop.by_operator:
                 self._end(Outcome.FAILED)
@@ -170,10 +91,7 @@ class Migration(Bounded[InputT]):
             report = self.report(Outcome.ROLLED_BACK, str(stop))
         except ActivityError as error:
             self._end(Outcome.FAILED)
-            cause = error.cause
-            if isinstance(cause, ApplicationError) and cause.type:
-                raise ApplicationError(cause.message, type=cause.type, non_retryable=True) from error
-            raise ApplicationError(_cause(error), type=FailureKind.UNREACHABLE, non_retryable=True) from error
+            raise raised_again(failure_of(error)) from error
         except BaseException:
             self._end(Outcome.FAILED)
             raise
@@ -181,92 +99,112 @@ class Migration(Bounded[InputT]):
         await workflow.wait_condition(workflow.all_handlers_finished)
         return report
 
-    def report(self, outcome: Outcome, summary: str) -> Report:
+    def report(self, outcome: Outcome, summary: str) -> Report[Any, Any]:
         """The migration's result."""
-        return Report(
-            kind=self.kind,
+        state = self.state
+        return Report[Any, Any](
+            kind=self.board.kind,
             cluster=self.input.cluster,
             outcome=outcome,
             summary=summary,
-            history=self.history,
-            figures=self.figures,
-            certificate=self.certificate,
-            notes=self.notes,
-            failed_items=self.failed_items,
+            history=state.history,
+            figures=state.figures,
+            certificate=state.certificate,
+            notes=state.notes,
+            failed_items=list(state.failed.values()),
         )
 
-    # Inside ---------------------------------------------------------------------------------------------------------
-
-    def _execution(self) -> Execution[InputT]:
-        """The first argument of the activity that is scheduled next."""
-        self._epoch += 1
-        info = workflow.info()
-        return Execution(
-            input=self.input,
-            run_id=info.first_execution_run_id,
-            started=info.workflow_start_time,
-            epoch=self._epoch,
-        )
-
-    def _enter(self, phase: str, rules: PhasePolicy) -> PhaseEntry:
-        self.lifecycle.enter(rules)
-        self._progress = self._waiting = self._step_waiting = None
-        entry = PhaseEntry(phase=phase, started=workflow.now(), undo=rules.undo)
-        self.history.append(entry)
-        _upsert(PHASE_KEY.value_set(phase))
-        gauge = workflow.metric_meter().create_gauge("pulsar_migrate_phase", "Index of the running phase")
-        gauge.with_additional_attributes(self._labels(phase=phase)).set(len(self.history))
-        self.publish()
-        return entry
-
-    def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
-        entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
-        meter = workflow.metric_meter()
-        seconds = meter.create_gauge_float("pulsar_migrate_phase_seconds", "Time that a phase took", "s")
-        seconds.with_additional_attributes(self._labels(phase=entry.phase)).set(entry.seconds(workflow.now()))
-        self.publish()
+    def note(self, text: str) -> None:
+        """Remember an event of a phase, once, however many runs of the workflow the phase takes."""
+        if not self.activities.catching_up:
+            self.board.note(text)
 
     def _end(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        self.lifecycle.end()
-        self._waiting = self._step_waiting = None
-        self.publish()
+        self.state.outcome = outcome
+        self.verbs.end()
+        self.state.waiting = self.state.activity_waiting = None
+        self.board.publish()
 
-    async def run_shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
-        task = asyncio.ensure_future(self._repeat(work))
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError:
-                self.note("the workflow was cancelled; the way back that is under way ends first")
-        return task.result()
+    # What the operator sees -------------------------------------------------------------------------------------------
 
-    async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        patience = _SHORTEST_PATIENCE
-        while True:
-            try:
-                return await work()
-            except (ActivityError, ApplicationError) as error:
-                failure = _cause(error)
-            self.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
-            self._wait_for(WaitKind.RETRY, "the next attempt of the way back", until=workflow.now() + patience)
-            self.publish()
-            await workflow.sleep(patience, summary="next attempt of the way back")
-            self._waiting = None
-            patience = min(2 * patience, _LONGEST_PATIENCE)
+    @workflow.query(description="Where the migration stands, what it waits for, and which verbs are legal now.")
+    def status(self) -> Status[Any, Any]:
+        """Answer the query `status`."""
+        return self.board.status()
+
+    # What the operator says -------------------------------------------------------------------------------------------
+
+    @workflow.signal(description="Undo the migration; refused behind its point of no return. Optional: a reason.")
+    def rollback(self, reason: str = "") -> None:
+        """Take the verb `rollback`."""
+        self.take(Verb.ROLLBACK, reason)
+
+    @workflow.signal(description="Clean up the old side, once the migration is committed. Optional: a reason.")
+    def cleanup(self, reason: str = "") -> None:
+        """Take the verb `cleanup`."""
+        self.take(Verb.CLEANUP, reason)
+
+    @workflow.signal(description="Hold before the next step that is safe to wait at. Optional: a reason.")
+    def pause(self, reason: str = "") -> None:
+        """Take the verb `pause`."""
+        self.take(Verb.PAUSE, reason)
+
+    @workflow.signal(description="Go on after `pause`. Optional: a reason.")
+    def resume(self, reason: str = "") -> None:
+        """Take the verb `resume`."""
+        self.take(Verb.RESUME, reason)
+
+    @workflow.signal(description="Open the gate at which the migration waits. Optional: a reason.")
+    def proceed(self, reason: str = "") -> None:
+        """Take the verb `proceed`."""
+        self.take(Verb.PROCEED, reason)
+
+    @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
+    def steer(self, request: VerbRequest) -> VerbResponse:
+        """Take a verb and answer."""
+        return self.take(request.verb, request.reason)
+
+    @steer.validator
+    def check_steer(self, request: VerbRequest) -> None:
+        """Refuse an illegal verb before it enters the history."""
+        response = self.verbs.judge(request.verb)
+        if not response.accepted:
+            raise refused(_refusal(response))
+
+    @workflow.update(description="Set the time that the running window shall have left: longer, shorter or zero.")
+    def change_window(self, change: WindowChange) -> datetime:
+        """Move the end of the running window; returns the new end."""
+        end = self.timers.change_window(change.remaining)
+        self.board.note(f"the window now ends {end:%Y-%m-%d %H:%M:%S}Z")
+        return end
+
+    @change_window.validator
+    def check_change_window(self, change: WindowChange) -> None:
+        """Refuse while no window is open."""
+        del change
+        if WINDOW not in self.state.deadlines:
+            raise refused("no window is open")
+
+    def take(self, verb: Verb, reason: str) -> VerbResponse:
+        """Judge a verb, let it take effect where it is legal, and note what came of it."""
+        response = self.verbs.take(verb)
+        because = f" ({reason})" if reason else ""
+        self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
+        return response
+
+    # What the running activities say ----------------------------------------------------------------------------------
+
+    @workflow.signal(name="report_progress", description="Sent by the migration's own activities: reasons to wait.")
+    def report_progress(self, report: ProgressReport) -> None:
+        """Show what a running activity waits for."""
+        self.board.activity_reports(report)
 
 
-def _upsert(*updates: SearchAttributeUpdate[str]) -> None:
-    workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
+def refused(why: str) -> ApplicationError:
+    """The failure of an update that is not legal now."""
+    return ApplicationError(why, type=FailureKind.REFUSED)
 
 
-def _cause(error: BaseException) -> str:
-    while isinstance(error, ActivityError) and error.cause is not None:
-        error = error.cause
-    return str(error) or type(error).__name__
-
-
-def _worker_is_lost(error: ActivityError) -> bool:
-    lost = (TimeoutType.SCHEDULE_TO_START, TimeoutType.HEARTBEAT)
-    return isinstance(error.cause, ActivityTimeoutError) and error.cause.type in lost
+def _refusal(response: VerbResponse) -> str:
+    legal = ", ".join(response.legal) or "none"
+    return f"{response.verb} refused: {response.why}. Legal now: {legal}"

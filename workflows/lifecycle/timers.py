@@ -1,4 +1,4 @@
-"""What a migration waits for beside its steps: windows, deadlines, decisions, pauses, and who ends them."""
+"""What a migration waits for beside its activities: windows, deadlines and pauses, and who ends them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,38 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.execution import InputT
+    from models.lifecycle.state import MigrationState
     from models.lifecycle.status import WaitKind
     from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.verbs import OperatorHandlers
+    from workflows.lifecycle.continuation import Continuation
+    from workflows.lifecycle.failures import Interrupted
+    from workflows.lifecycle.status import StatusBoard
 
 ResultT = TypeVar("ResultT")
 
+WINDOW = "window"
+"""Name of the window among the deadlines; there is one at a time."""
+
 _WINDOW_ENDERS = (Verb.CLEANUP, Verb.PROCEED, Verb.ROLLBACK)
 _CHECK_EVERY = timedelta(minutes=10)
+_ROLLED_BACK = "rolled back by the operator"
 
 
-class Interrupted(Exception):
-    """A phase was left because of a rollback or a deadline."""
+class Timers:
+    """Durable timers of one migration, which stand in its state.
 
-    def __init__(self, why: str, *, by_operator: bool) -> None:
-        super().__init__(why)
-        self.by_operator = by_operator
+    Args:
+        state: of the migration.
+        status: where waits are shown.
+        continuation: asked while nothing but time passes.
+    """
 
-
-class Bounded(OperatorHandlers[InputT]):
-    """A migration that waits for people and for time."""
+    def __init__(self, state: MigrationState[Any, Any, Any], status: StatusBoard, continuation: Continuation) -> None:
+        self._state = state
+        self._verbs = state.verbs
+        self._deadlines = state.deadlines
+        self._status = status
+        self._continuation = continuation
 
     async def window(
         self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
@@ -42,47 +53,29 @@ class Bounded(OperatorHandlers[InputT]):
         seldom, since the history that it fills is limited.
         """
         opened = workflow.now()
-        self.deadlines["window"] = opened + length
-        enders = [verb for verb in _WINDOW_ENDERS if verb in self.lifecycle.legal()]
-        self._wait_for(WaitKind.WINDOW, f"the {name} window", until=self.deadlines["window"], ends_on=enders)
-        self.publish()
+        self._deadlines.setdefault(WINDOW, opened + length)
+        enders = [verb for verb in _WINDOW_ENDERS if verb in self._verbs.legal()]
         try:
             while not self._window_ended():
+                end = self._deadlines[WINDOW]
+                self._status.wait_for(WaitKind.WINDOW, f"the {name} window", until=end, ends_on=enders)
                 if check is not None:
                     await check()
-                end = self.deadlines["window"]
-                left, now = end - workflow.now(), workflow.now()
-                await _until(
-                    lambda end=end: self._window_ended() or self.deadlines["window"] != end,
-                    max(min(left, max(_CHECK_EVERY, (now - opened) / 10)), timedelta(0)),
+                end, now = self._deadlines[WINDOW], workflow.now()
+                await self._until(
+                    lambda end=end: self._window_ended() or self._deadlines[WINDOW] != end,
+                    max(min(end - now, max(_CHECK_EVERY, (now - opened) / 10)), timedelta(0)),
                     f"{name} window",
                 )
         finally:
-            self._waiting = None
-            ended = self.deadlines.pop("window")
+            self._status.stop_waiting()
+            ended = self._deadlines.pop(WINDOW)
         return ended
 
-    async def decision(self, why: str, effect: str) -> None:
-        """Wait inside a phase for the operator's word: `proceed` goes on.
-
-        A rollback, where it is legal, and a deadline leave the phase instead.
-
-        Args:
-            why: what has to be decided, in a sentence.
-            effect: what `proceed` does.
-        """
-        self.lifecycle.close_gate(effect)
-        enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in self.lifecycle.legal()]
-        bound = self._next_bound()
-        action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
-        self._wait_for(WaitKind.DECISION, why, action=action, until=bound[0] if bound else None, ends_on=enders)
-        self.publish()
-        try:
-            await workflow.wait_condition(lambda: self.lifecycle.proceed_wanted)
-        finally:
-            self.lifecycle.open_gate()
-            self._waiting = None
-            self.publish()
+    def change_window(self, remaining: timedelta) -> datetime:
+        """Move the end of the open window; returns the new end."""
+        self._deadlines[WINDOW] = workflow.now() + remaining
+        return self._deadlines[WINDOW]
 
     @asynccontextmanager
     async def deadline(self, name: str, length: timedelta, *, since: datetime | None = None) -> AsyncGenerator[None]:
@@ -91,11 +84,11 @@ class Bounded(OperatorHandlers[InputT]):
         A pause before it is no part. The time counts from `since`, by default from now on.
         """
         await self.wait_if_paused()
-        self.deadlines[name] = (since or workflow.now()) + length
+        self._deadlines.setdefault(name, (since or workflow.now()) + length)
         try:
             yield
         finally:
-            self.deadlines.pop(name, None)
+            self._deadlines.pop(name, None)
 
     async def wait_if_paused(self) -> None:
         """Wait for `resume`.
@@ -103,18 +96,17 @@ class Bounded(OperatorHandlers[InputT]):
         Raises:
             Interrupted: a rollback was asked for.
         """
-        if self.lifecycle.paused:
-            self._wait_for(
+        while self._verbs.paused:
+            self._status.wait_for(
                 WaitKind.PAUSE,
                 "paused by the operator",
-                action="resume to go on",
-                ends_on=("resume", "rollback"),
+                action="give `resume` to go on",
+                ends_on=(Verb.RESUME, Verb.ROLLBACK),
             )
-            self.publish()
-            await workflow.wait_condition(lambda: not self.lifecycle.paused)
-            self._waiting = None
-        if self.lifecycle.rollback_wanted:
-            raise Interrupted("rolled back by the operator", by_operator=True)
+            await self._until(lambda: not self._verbs.paused, None, "")
+            self._status.stop_waiting()
+        if self._verbs.rollback_wanted:
+            raise Interrupted(_ROLLED_BACK, by_operator=True)
 
     async def unless_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
         """Run work until it ends, a rollback is asked for, or a deadline passes.
@@ -125,10 +117,10 @@ class Bounded(OperatorHandlers[InputT]):
         task = asyncio.ensure_future(work)
         passed = ""
         try:
-            while not task.done() and not passed and not self.lifecycle.rollback_wanted:
-                bound = self._next_bound()
+            while not task.done() and not passed and not self._verbs.rollback_wanted:
+                bound = self.next_bound()
                 left, name = (max(bound[0] - workflow.now(), timedelta(0)), bound[1]) if bound else (None, "")
-                await _until(lambda bound=bound: self._attention(task, bound), left, name)
+                await _wait(lambda bound=bound: self._attention(task, bound), left, name)
                 # The work that is interrupted takes its deadline with it.
                 passed = self._passed_bound()
         finally:
@@ -136,30 +128,36 @@ class Bounded(OperatorHandlers[InputT]):
                 task.cancel()
                 await asyncio.wait([task])
         # A rollback that was accepted is honoured, even if the work ended at the same moment.
-        if self.lifecycle.rollback_wanted:
-            raise Interrupted("rolled back by the operator", by_operator=True)
+        if self._verbs.rollback_wanted:
+            raise Interrupted(_ROLLED_BACK, by_operator=True)
         if passed and (task.cancelled() or task.exception() is not None):
             raise Interrupted(f"{passed}: the deadline passed", by_operator=False)
         return task.result()
 
-    # Inside ---------------------------------------------------------------------------------------------------------
+    def next_bound(self) -> tuple[datetime, str] | None:
+        """Time and name of the deadline that passes first."""
+        return min(((at, name) for name, at in self._deadlines.items() if name != WINDOW), default=None)
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _until(self, condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
+        """Wait for a condition or for time, and leave the run meanwhile when its history has grown enough."""
+        await _wait(lambda: condition() or self._continuation.due, longest, summary)
+        if not condition():
+            await self._continuation.checkpoint()
 
     def _window_ended(self) -> bool:
-        asked = self.lifecycle.cleanup_wanted or self.lifecycle.proceed_wanted or self.lifecycle.rollback_wanted
-        return asked or workflow.now() >= self.deadlines["window"]
-
-    def _next_bound(self) -> tuple[datetime, str] | None:
-        """Time and name of the deadline that passes first."""
-        return min(((at, name) for name, at in self.deadlines.items() if name != "window"), default=None)
+        asked = self._verbs.cleanup_wanted or self._verbs.proceed_wanted or self._verbs.rollback_wanted
+        return asked or workflow.now() >= self._deadlines[WINDOW]
 
     def _passed_bound(self) -> str:
-        bound = self._next_bound()
+        bound = self.next_bound()
         return bound[1] if bound and workflow.now() >= bound[0] else ""
 
     def _attention(self, task: asyncio.Future[Any], bound: tuple[datetime, str] | None) -> bool:
-        return task.done() or self.lifecycle.rollback_wanted or self._next_bound() != bound
+        return task.done() or self._verbs.rollback_wanted or self.next_bound() != bound
 
 
-async def _until(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
+async def _wait(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
     with suppress(TimeoutError):
         await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)

@@ -3,109 +3,113 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store.activities import MetadataStoreActivities as Steps
-    from models.lifecycle.failures import FailureKind
+    from activities.metadata_store.activities import MetadataStoreActivities as Activities
+    from models.lifecycle.failures import FailedItem, FailedItems
     from models.lifecycle.input import SourceCleanup
     from models.lifecycle.names import BLOCKED_GAUGE
+    from models.lifecycle.policy import VerbState
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from models.lifecycle.verbs import Speed
     from models.metadata_store.input import KIND, MetadataStoreInput, Mode
     from models.metadata_store.phases import Phase
-    from models.metadata_store.results import Census, ChangeCopy, Precheck, PreCopy, Verification
-    from workflows.lifecycle.migration import Migration
+    from models.metadata_store.results import Census, Precheck, PreCopy
+    from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
 
+# How often a cleanup that was refused is tried again.
+_CHECK_EVERY = timedelta(minutes=10)
+
 # How long a new throttle may take; the migration cannot end before its updates are answered.
 _THROTTLING = timedelta(seconds=30)
 
+_METHOD = "path, value, version and counters of every record: XXH3 sums by path, then record by record"
+
 
 @workflow.defn
-class MetadataStoreMigration(Migration[MetadataStoreInput]):
+class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     """Move a Pulsar cluster's metadata to another store (PIP-454)."""
 
     @workflow.init
-    def __init__(self, input: MetadataStoreInput) -> None:
-        super().__init__(input, kind=KIND, target=input.target, first=Phase.PRECHECK, rules=POLICIES[Phase.PRECHECK])
-        self._records = 0
-        self._pre: PreCopy | None = None
+    def __init__(self, start: MetadataStoreStart) -> None:
+        super().__init__(
+            start.input,
+            start.state or MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
+            kind=KIND,
+            target=start.input.target,
+            first=Phase.PRECHECK,
+            policies=POLICIES,
+        )
 
     @workflow.run
-    async def run(self, input: MetadataStoreInput) -> Report:
+    async def run(self, start: MetadataStoreStart) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        return await self.execute(self._migrate(input))
+        del start
+        return await self.execute(self._migrate)
 
-    async def _migrate(self, input: MetadataStoreInput) -> Report:
-        facts = await self.phase(Phase.PRECHECK, POLICIES[Phase.PRECHECK], self._precheck)
-        if input.dry_run:
-            self.figures["blockers"] = len(facts.blockers)
-            return self.report(Outcome.PLANNED, _plan_summary(facts))
-        require_ready(facts.blockers)
-        async with self.rollback_on_failure(self._fail):
-            if input.mode is Mode.LIVE:
-                await self._move_live(input)
-            else:
-                await self._move_offline()
-        await self._watch_and_clean(input)
-        return self.report(Outcome.DONE, f"the metadata of {input.cluster} is in {input.target}")
+    async def _migrate(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        if self.input.dry_run:
+            return self.report(Outcome.PLANNED, _plan_summary(self._facts))
+        require_ready(self._facts.blockers)
+        move = self._move_live if self.input.mode is Mode.LIVE else self._move_offline
+        await self.phases.rollback_on_failure(move, undo=self._fail)
+        await self.phases.run(Phase.VALIDATION, self._validate)
+        await self._clean_up()
+        return self.report(Outcome.DONE, f"the metadata of {self.input.cluster} is in {self.input.target}")
 
-    # The phases of PIP-454, in its order ----------------------------------------------------------------------------
+    # The phases of PIP-454, in its order ------------------------------------------------------------------------------
 
-    async def _move_live(self, input: MetadataStoreInput) -> None:
-        pre = await self.phase(Phase.PRE_COPY, POLICIES[Phase.PRE_COPY], self._pre_copy)
-        async with self.deadline("longest time with writes blocked", input.blocked_deadline):
-            await self.phase(Phase.PREPARATION, POLICIES[Phase.PREPARATION], lambda: self._prepare(pre))
-            await self.phase(Phase.COPYING, POLICIES[Phase.COPYING], lambda: self._copy_changes(pre))
-            await self.phase(Phase.VERIFY, POLICIES[Phase.VERIFY], lambda: self._verify(pre))
-            await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(pre))
+    async def _move_live(self) -> None:
+        await self.phases.run(Phase.PRE_COPY, self._pre_copy)
+        async with self.timers.deadline("longest time with writes blocked", self.input.blocked_deadline):
+            await self.phases.run(Phase.PREPARATION, self._prepare)
+            await self.phases.run(Phase.COPYING, self._copy_changes)
+            await self.phases.run(Phase.VERIFY, self._verify)
+            await self.phases.run(Phase.COMPLETED, self._complete)
 
     async def _move_offline(self) -> None:
-        copied = await self.phase(Phase.COPYING, OFFLINE_COPY, self._copy_whole)
-        await self.phase(Phase.VERIFY, OFFLINE_COPY, lambda: self._verify(copied))
-        await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(copied))
+        await self.phases.run(Phase.COPYING, self._copy_whole, policy=OFFLINE_COPY)
+        await self.phases.run(Phase.VERIFY, self._verify, policy=OFFLINE_COPY)
+        await self.phases.run(Phase.COMPLETED, self._complete)
 
-    async def _precheck(self) -> Precheck:
-        facts = await self.step(Steps.precheck, summary=f"Check {self.input.source} and {self.input.target}")
-        self.facts["precheck"] = facts.model_dump(mode="json")
-        self._records = facts.survey.records if facts.survey else 0
+    async def _precheck(self) -> None:
+        call = Call(f"Check {self.input.source} and {self.input.target}")
+        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        if self.input.dry_run:
+            self.state.figures.blockers = len(facts.blockers)
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
-        return facts
 
-    async def _pre_copy(self) -> PreCopy:
-        pre = await self.step(Steps.pre_copy, self._records, summary="Copy and compare while brokers write")
-        self._note_copy(pre)
-        self._pre = pre
-        return pre
+    async def _pre_copy(self) -> None:
+        call = Call("Copy and compare while brokers write")
+        self._copied(await self.activities.run(Activities.pre_copy, call, self._records))
 
-    async def _copy_whole(self) -> PreCopy:
-        copied = await self.step(Steps.copy_whole, self._records, summary="Copy and compare; all services are stopped")
-        self._note_copy(copied)
-        return copied
+    async def _copy_whole(self) -> None:
+        call = Call("Copy and compare; all services are stopped")
+        self._copied(await self.activities.run(Activities.copy_whole, call, self._records))
 
-    async def _prepare(self, pre: PreCopy) -> None:
-        ready = await self.step(
-            Steps.prepare,
-            summary="Brokers and bookies recreate their ephemerals in the target",
-            queue=pre.worker_queue,
-        )
-        self.certificate["ephemerals_recreated"] = ready.ephemerals
-        self.figures["preparation_seconds"] = ready.seconds
+    async def _prepare(self) -> None:
+        call = self._on_watcher("Brokers and bookies recreate their ephemerals in the target")
+        ready = await self.activities.run(Activities.prepare, call)
+        self.state.certificate.ephemerals_recreated = ready.ephemerals
+        self.state.figures.preparation_seconds = ready.seconds
 
-    async def _copy_changes(self, pre: PreCopy) -> ChangeCopy:
-        changes = await self.step(
-            Steps.copy_changes, pre, summary="Copy what changed since PRE_COPY", queue=pre.worker_queue
-        )
-        self.figures.update(
+    async def _copy_changes(self) -> None:
+        call = self._on_watcher("Copy what changed since PRE_COPY")
+        changes = await self.activities.run(Activities.copy_changes, call, self.state.copied)
+        self.state.figures.update(
             changes_known_by=changes.by,
             changed_records=changes.changed,
             changes_written=changes.written,
@@ -114,16 +118,12 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
         )
         if changes.gap:
             self.note(f"the source was scanned by transaction ids: {changes.gap}")
-        return changes
 
-    async def _verify(self, pre: PreCopy) -> Verification:
-        result = await self.step(
-            Steps.verify,
-            pre,
-            summary="Compare what was copied while writes were blocked",
-            queue=pre.worker_queue,
-        )
-        self.certificate.update(
+    async def _verify(self) -> None:
+        pre = self.state.copied
+        call = self._on_watcher("Compare what was copied while writes were blocked")
+        result = await self.activities.run(Activities.verify, call, pre)
+        self.state.certificate.update(
             source=self.input.source,
             target=self.input.target,
             compared_in_pre_copy=pre.compared,
@@ -132,120 +132,136 @@ class MetadataStoreMigration(Migration[MetadataStoreInput]):
             caught_up=pre.repaired,
             repaired=result.repaired,
             differences=0,
-            method="path, value, version and counters of every record: XXH3 sums by path, then record by record",
+            method=_METHOD,
         )
-        self.figures["verify_seconds"] = result.seconds
-        return result
+        self.state.figures.verify_seconds = result.seconds
 
-    async def _complete(self, pre: PreCopy) -> None:
-        done = await self.step(
-            Steps.complete,
-            pre,
-            summary="Commit: the flag becomes COMPLETED; late writes are followed",
-            queue=pre.worker_queue,
-        )
-        self.figures["blocked_seconds"] = done.blocked_seconds
-        self.certificate["late_writes_followed"] = done.late_copied
-        for path in done.contested:
-            self.failed_items.append(f"{path}: written in both stores around the commit; the target's state stands")
-        self.certificate["completed_at"] = workflow.now().isoformat()
+    async def _complete(self) -> None:
+        call = self._on_watcher("Commit: the flag becomes COMPLETED; late writes are followed")
+        done = await self.activities.run(Activities.complete, call, self.state.copied)
+        self.state.figures.blocked_seconds = done.blocked_seconds
+        self.state.certificate.late_writes_followed = done.late_copied
+        self.state.certificate.completed_at = workflow.now()
+        why = "written in both stores around the commit; the target's state stands"
+        contested = tuple(FailedItem(path=path, reason=why) for path in done.contested)
+        self.board.report_failures(FailedItems(what="contested record(s)", items=contested, count=len(contested)))
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
-        gauge.with_additional_attributes(self._labels()).set(done.blocked_seconds)
+        gauge.with_additional_attributes(self.board.labels()).set(done.blocked_seconds)
+
+    # The way back before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
 
     async def _fail(self, cause: str) -> bool:
-        """The way back before COMPLETED (PIP-454, "Failure Handling"); True if the commit had happened after all."""
-        restored = await self.phase(
-            Phase.FAILED,
-            POLICIES[Phase.FAILED],
-            lambda: self.step(Steps.unblock_writes, cause, summary="Give metadata writes back to the source"),
-            undoing=True,
-        )
-        self.figures["blocked_seconds"] = restored.blocked_seconds
-        if restored.committed:
-            await self._finish()
+        """Give writes back to the source; True if the commit had happened after all."""
+        await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))
+        if (restored := self.state.restored) and restored.committed:
+            # What the commit that was interrupted had not done yet: late writes, the second flag, our record.
+            if self.state.pre:
+                await self.phases.undo(Phase.COMPLETED, self._complete)
             return True
-        self.note(f"the source is in charge (flag: {restored.flag})")
-        try:
-            removed = await self.step(Steps.clear_target, summary="Remove the copy from the target", total=_CLEARING)
-        except ActivityError:
-            self.note("the copy could not be removed from the target; the next start of this migration uses it")
-        else:
-            self.figures["removed_from_target"] = removed
-            self.note(f"{removed:,} records removed from the target")
+        await self._clear_target()
         return False
 
-    async def _finish(self) -> None:
-        """Do what the commit that was interrupted had not done yet: late writes, the second flag, our record."""
-        if pre := self._pre:
-            await self.phase(Phase.COMPLETED, POLICIES[Phase.COMPLETED], lambda: self._complete(pre), undoing=True)
+    async def _unblock(self, cause: str) -> None:
+        call = Call("Give metadata writes back to the source")
+        restored = self.state.restored = await self.activities.run(Activities.unblock_writes, call, cause)
+        self.state.figures.blocked_seconds = restored.blocked_seconds
+        if not restored.committed:
+            self.note(f"the source is in charge (flag: {restored.flag})")
 
-    # After the commit -----------------------------------------------------------------------------------------------
+    async def _clear_target(self) -> None:
+        removed = await self.activities.try_run(
+            Activities.clear_target,
+            Call("Remove the copy from the target", total=_CLEARING),
+            "the copy could not be removed from the target; the next start of this migration uses it",
+        )
+        if removed is not None:
+            self.state.figures.removed_from_target = removed
+            self.note(f"{removed:,} records removed from the target")
 
-    async def _watch_and_clean(self, input: MetadataStoreInput) -> None:
-        rules = POLICIES[Phase.VALIDATION]
-        await self.phase(Phase.VALIDATION, rules, lambda: self._validate(input.validation_window))
-        asked = self.lifecycle.cleanup_wanted or (input.cleanup_at_window_end and not self.lifecycle.proceed_wanted)
-        if asked and input.cleanup is SourceCleanup.REMOVE:
-            await self.phase(Phase.CLEANUP, POLICIES[Phase.CLEANUP], self._clean_source)
-        else:
-            self.note(f"the source {input.source} was left as it is")
+    # After the commit -------------------------------------------------------------------------------------------------
 
-    async def _validate(self, length: timedelta) -> None:
+    async def _validate(self) -> None:
         """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
-        opened, told = workflow.now(), ""
-        ends = opened + length
+        opened, length = self.state.history[-1].started, self.input.validation_window
         while True:
-            ends = await self.window("validation", max(ends - workflow.now(), timedelta(0)), check=self._take_census)
-            removal = self.input.cleanup is SourceCleanup.REMOVE and not self.lifecycle.proceed_wanted
-            if not removal or not (self.lifecycle.cleanup_wanted or self.input.cleanup_at_window_end):
+            end = await self.timers.window("validation", length, check=self._take_census)
+            if not self._removal_is_due or not (census := await self._take_census()).services:
                 return
-            census = await self._take_census()
-            if not census.services:
-                return
-            refused = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
+            refusal = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
             # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
-            if self.lifecycle.cleanup_wanted or refused != told:
-                self.note(refused)
-            told, self.lifecycle.cleanup_wanted = refused, False
+            if self.verbs.cleanup_wanted or refusal != self.state.refused_cleanup:
+                self.board.note(refusal)
+            self.state.refused_cleanup, self.verbs.cleanup_wanted = refusal, False
             now = workflow.now()
-            ends = max(ends, now + max(timedelta(minutes=10), (now - opened) / 10))
+            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+
+    @property
+    def _removal_is_due(self) -> bool:
+        """Whether the end of the window asks to remove the source's records."""
+        asked = self.verbs.cleanup_wanted or (self.input.cleanup_at_window_end and not self.verbs.proceed_wanted)
+        return asked and self.input.cleanup is SourceCleanup.REMOVE
 
     async def _take_census(self) -> Census:
-        census = await self.step(Steps.take_census, summary="Who still uses the source?")
-        self.facts["still_on_source"] = list(census.services)
-        self.facts["not_known"] = list(census.unknown)
-        self.publish()
+        census = await self.activities.ask(Activities.take_census, Call("Who still uses the source?"))
+        self.state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
+        self.board.publish()
         return census
 
-    async def _clean_source(self) -> None:
-        count = await self.step(Steps.count_source, summary="Dry run: count what will be removed")
-        self.note(f"cleanup removes {count:,} records from {self.input.source}")
-        removed, remaining = 0, 1
-        while remaining:
-            part = await self.step(Steps.clean_source, summary="Remove a bounded part of the source")
-            removed, remaining = removed + part.removed, part.remaining
-        self.figures["removed_from_source"] = removed
+    async def _clean_up(self) -> None:
+        if self._removal_is_due or self.state.running_phase == Phase.CLEANUP:
+            await self.phases.run(Phase.CLEANUP, self._clean_source)
+        else:
+            self.note(f"the source {self.input.source} was left as it is")
 
-    # Speed ----------------------------------------------------------------------------------------------------------
+    async def _clean_source(self) -> None:
+        count = await self.activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
+        self.note(f"cleanup removes {count:,} records from {self.input.source}")
+        remaining = 1
+        while remaining:
+            call = Call("Remove a bounded part of the source", once=False)
+            part = await self.activities.run(Activities.clean_source, call)
+            self.state.figures.removed_from_source = (self.state.figures.removed_from_source or 0) + part.removed
+            remaining = part.remaining
+
+    # Speed ------------------------------------------------------------------------------------------------------------
 
     @workflow.update(description="Limit the bulk copy to megabytes of values per second; null lifts the limit.")
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
-        await self.step(Steps.set_speed, speed, summary=f"Throttle: {limit}", total=_THROTTLING)
-        self.note(f"throttle is now {limit}")
+        await self.activities.ask(Activities.set_speed, Call(f"Throttle: {limit}", total=_THROTTLING), speed)
+        self.board.note(f"throttle is now {limit}")
         return speed
 
     @set_throttle.validator
     def check_set_throttle(self, speed: Speed) -> None:
         """Refuse where no bulk copy runs."""
         del speed
-        phase = next((entry.phase for entry in self.history[-1:] if not entry.ended), "")
+        phase = self.state.running_phase
         if phase != Phase.PRE_COPY and not (phase == Phase.COPYING and self.input.mode is Mode.OFFLINE):
-            raise ApplicationError("no bulk copy runs now", type=FailureKind.REFUSED)
+            raise refused("no bulk copy runs now")
 
-    def _note_copy(self, pre: PreCopy) -> None:
-        self.figures.update(
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _facts(self) -> Precheck:
+        """The result of PRECHECK."""
+        facts = self.state.facts.precheck
+        assert facts is not None, "PRECHECK has passed"
+        return facts
+
+    @property
+    def _records(self) -> int:
+        """About how many records there are."""
+        return self._facts.survey.records if self._facts.survey else 0
+
+    def _on_watcher(self, summary: str) -> Call:
+        """A call of the worker that watches the source, which knows what changed."""
+        return Call(summary, queue=self.state.copied.worker_queue)
+
+    def _copied(self, pre: PreCopy) -> None:
+        self.state.pre = pre
+        self.state.figures.update(
             copied_records=pre.copied,
             copied_bytes=pre.copied_bytes,
             copy_seconds=pre.copy_seconds,

@@ -42,7 +42,7 @@ class Victim(StrEnum):
 
 
 FORWARD = ("pre_copy", "prepare", "copy_changes", "verify", "complete")
-BACK = ("give_back", "clear_target")
+BACK = ("unblock_writes", "clear_target")
 """The steps of a rollback; rounds that hit them ask for one first."""
 
 

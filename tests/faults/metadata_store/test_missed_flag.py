@@ -42,7 +42,7 @@ def link(stack: Stack) -> Generator[Proxy]:
     [
         (Gate("prepare", Edge.BEFORE), FlagPhase.PREPARATION),
         (Gate("complete", Edge.BEFORE), FlagPhase.COMPLETED),
-        (Gate("give_back", Edge.BEFORE), FlagPhase.FAILED),
+        (Gate("unblock_writes", Edge.BEFORE), FlagPhase.FAILED),
     ],
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )

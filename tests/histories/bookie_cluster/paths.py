@@ -118,7 +118,7 @@ async def _failed(stage: Harness) -> Run:
 
 
 def _in_window(status: Status) -> bool:
-    return "window" in status.deadlines and "gained_ledgers" in status.facts
+    return "window" in status.deadlines and "target_only_ledgers" in status.facts
 
 
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {

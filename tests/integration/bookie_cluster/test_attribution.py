@@ -53,7 +53,7 @@ def schema_of(place: Place, topic: str, versions: int) -> bytes:
 
 def counts(promotion: Promotion) -> tuple[int, int, int, int]:
     """Rewritten, contested, deferred and failed."""
-    return promotion.schemas, promotion.contested, promotion.deferred_count, promotion.failed_count
+    return promotion.schemas, promotion.contested, promotion.deferred_count, promotion.failed.count
 
 
 def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
@@ -79,7 +79,7 @@ def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
     back = place.promote(Direction.BACK)
     place.direct()
 
-    assert back.failed_count == 0
+    assert back.failed.count == 0
     assert place.locator("named") == named
     assert stamps(place.locator("bare")) == [OLD] * 4
     assert without_stamps(place.locator("bare")) == without_stamps(bare)
@@ -104,7 +104,7 @@ def test_a_version_that_was_not_copied_stays(place: Place) -> None:
 
         assert stamps(place.locator("partly")) == [NEW, NEW, None, NEW]
         assert counts(promotion) == (1, 0, 0, 1)
-        assert "schema /schemas/public/default/partly: ledger" in promotion.failed[0]
+        assert "schema /schemas/public/default/partly: ledger" in str(promotion.failed.items[0])
         assert place.schemas("partly") == [1, 2, 3]
         target.delete([(odd, None)])
     place.build()

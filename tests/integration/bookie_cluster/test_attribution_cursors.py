@@ -156,7 +156,7 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     place.double.before_promote = None
     client.close()
 
-    assert (there.cursors, there.rollovers, there.deferred_count, there.failed) == (2, 1, 1, ())
+    assert (there.cursors, there.rollovers, there.deferred_count, there.failed.count) == (2, 1, 1, 0)
     assert there.deferred == (f"cursor sub of {topic_url('open')}: ledger {ledger(place, 'open')} is open",)
     asked = sorted((body["topic"], body["cursorName"]) for body in place.double.promotions)
     assert asked == sorted((topic_url(topic), CURSORS[topic]) for topic in CURSORS if topic != "open")
@@ -171,13 +171,13 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     positions(place, "rolls", "open")
     place.build()
     rest = place.promote()
-    assert (rest.cursors, rest.rollovers, rest.deferred, rest.failed) == (2, 0, (), ())
+    assert (rest.cursors, rest.rollovers, rest.deferred, rest.failed.count) == (2, 0, (), 0)
 
     place.direct(Direction.BACK)
     back = place.promote(Direction.BACK)
     place.direct()
 
-    assert (back.cursors, back.failed) == (4, ())
+    assert (back.cursors, back.failed.count) == (4, 0)
     assert node(place, ODD) == before[ODD]
     assert {stamp(place, topic) for topic in CURSORS} == {OLD}
     assert other_bytes(node(place, "open")) == other_bytes(before["open"])
@@ -199,14 +199,14 @@ def test_the_node_counts_and_not_the_answer(place: Place) -> None:
 
     place.double.troubles = deque((200,))
     idle = place.promote()
-    assert (idle.cursors, idle.failed_count) == (count - 1, 1)
-    assert "answered 200" in idle.failed[0]
-    assert f"its node does not name {NEW}" in idle.failed[0]
+    assert (idle.cursors, idle.failed.count) == (count - 1, 1)
+    assert "answered 200" in str(idle.failed.items[0])
+    assert f"its node does not name {NEW}" in str(idle.failed.items[0])
 
     place.double.troubles = deque((404,))
     refused = place.promote()
-    assert (refused.cursors, refused.failed_count) == (0, 1)
-    assert "answered 404" in refused.failed[0]
+    assert (refused.cursors, refused.failed.count) == (0, 1)
+    assert "answered 404" in str(refused.failed.items[0])
     assert place.promote().cursors == 1
     assert sum(stamp(place, topic) == NEW for topic in CURSORS) == count
 
@@ -237,7 +237,7 @@ def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> N
         close_client(task, ClientClosing(cluster=NEW))
     assert place.double.closed == []
 
-    assert place.promote(Direction.BACK).failed == ()
+    assert place.promote(Direction.BACK).failed.count == 0
     close_client(task, ClientClosing(cluster=NEW))
     place.direct()
 

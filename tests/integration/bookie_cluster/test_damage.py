@@ -28,6 +28,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 from models.bookie_registry import ReadMode
+from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.support.bookie_cluster.broker_webhook import TOKEN, BrokerWebhook
@@ -260,7 +261,7 @@ def test_rollback_at_the_decision(place: Place) -> None:
         status = run.wait_until_it_waits_for(WaitKind.DECISION)
 
         assert status.phase == Phase.BUILD
-        assert_named(place, status.failed_items)
+        assert_named(place, failed_lines(status.failed_items))
         assert status.waiting is not None
         assert "2 ledger(s) cannot be copied" in status.waiting.why
         assert set(status.waiting.ends_on) == {"proceed", "rollback"}
@@ -317,7 +318,7 @@ def test_proceed_at_the_decision(place: Place) -> None:
         run.signal(Verb.PROCEED)
         status = wait_for_window(run)
 
-        assert_named(place, status.failed_items)
+        assert_named(place, failed_lines(status.failed_items))
         assert place.webhook.asked == [
             {"action": action, "cluster": "damage", "bookkeeperMetadataServiceUri": uri}
             for action, uri in (("stop", place.stack.second_bookkeeper_uri), ("start", place.stack.bookkeeper_uri))
@@ -331,6 +332,6 @@ def test_proceed_at_the_decision(place: Place) -> None:
         report = run.result(LIMIT)
 
         assert report.outcome is Outcome.DONE_WITH_FAILURES, report.summary
-        assert_named(place, report.failed_items)
+        assert_named(place, failed_lines(report.failed_items))
         assert any("the ledgers of b were left as they are" in note for note in report.notes)
         assert standing(b, place.lost) is not None

@@ -124,7 +124,7 @@ def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Envi
         status = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
     assert broker_operator.asked == [WaitKind.BROKERS_STOP, WaitKind.BROKERS_START]
     assert status.failed_items == []
-    assert status.facts["tail_recovered_ledgers"] > 0
+    assert status.figures["tail"]["recovered_ledgers"] > 0
     with cluster.without(A):
         cluster.verify()
         cluster.dataset.add_more(*cluster.addresses)

@@ -27,6 +27,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 from models.bookie_registry import ReadMode
+from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
@@ -336,7 +337,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
     status = wait_for_census(run)
 
     assert scene.registry("switch-target")["target"] == OLD
-    assert {f"ledger {one}" for one in ids} <= {item.partition(":")[0] for item in status.failed_items}
+    assert {f"ledger {one}" for one in ids} <= {item.partition(":")[0] for item in failed_lines(status.failed_items)}
     assert scene.held() == before
     assert errors(java, scene.stack.bookkeeper_uri, ids) == {GONE}
     run.signal(Verb.ROLLBACK, "bookies of the old cluster can be started")
@@ -372,7 +373,11 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, environment: Environment, 
     run.steer(Verb.RESUME)
     status = wait_for_census(run)
 
-    assert [item for item in status.failed_items if item.startswith(f"ledger {late}: ") and "cannot be read" in item]
+    assert [
+        item
+        for item in failed_lines(status.failed_items)
+        if item.startswith(f"ledger {late}: ") and "cannot be read" in item
+    ]
     assert attributions(scene.held()) == {OLD}
     assert stamps(scene.locator("early")) == [OLD, OLD]
     assert set(stamps(scene.locator("late"))) <= {NEW, None}
@@ -381,7 +386,7 @@ def test_p5_scenario_a_old_cluster_down(scene: Scene, environment: Environment, 
     run.signal(Verb.PROCEED)
     report = run.result(LIMIT)
     assert report.outcome is Outcome.DONE_WITH_FAILURES, report.summary
-    assert any(f"ledger {late}" in item for item in report.failed_items)
+    assert any(f"ledger {late}" in item for item in failed_lines(report.failed_items))
     assert scene.statuses() == {OLD: "ACTIVE", NEW: "DEPRECATED"}
     scene.stack[SECOND[0]].start()
     contents(java, scene.stack.second_bookkeeper_uri, [late])

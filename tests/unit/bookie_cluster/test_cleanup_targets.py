@@ -9,10 +9,10 @@ import pytest
 from activities.bookie_cluster.cleanup_targets import (
     Facts,
     Judgement,
-    gained,
     judge_copies,
     judge_source,
     misrouted_ledgers,
+    target_only,
 )
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
@@ -195,4 +195,4 @@ def test_misrouted_ledgers_are_above_the_cutover() -> None:
 
 def test_gained_ledgers() -> None:
     """The target has gained what neither the source has nor was copied from it."""
-    assert list(gained(facts(RESTART, [ledger(1)], [ledger(1), ledger(2), ledger(500)], verified=[2]))) == [500]
+    assert list(target_only(facts(RESTART, [ledger(1)], [ledger(1), ledger(2), ledger(500)], verified=[2]))) == [500]

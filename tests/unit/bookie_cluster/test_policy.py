@@ -7,18 +7,18 @@ import pytest
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchCensus
-from models.lifecycle.policy import Lifecycle, PhasePolicy
+from models.lifecycle.policy import PhasePolicy, VerbState
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
-from workflows.bookie_cluster.policy import DELETION_DELAY, POLICIES, with_gain
+from workflows.bookie_cluster.policy import DELETION_DELAY, POLICIES, with_target_only
 
 EVERY = [(routing, phase) for routing in Routing for phase in Phase]
 CENSUS = SwitchCensus(
     brokers=(),
     misrouted_ledgers=(),
     attributions_set_again=0,
-    gained=1234,
-    gained_bytes=5_600_000,
+    target_only=1234,
+    target_only_bytes=5_600_000,
     targets=CleanupTargets(cluster="old", ledgers=0, entry_bytes=0, examples=(), kept=0, reasons=()),
 )
 
@@ -27,7 +27,7 @@ CENSUS = SwitchCensus(
 def test_every_phase_has_rules(routing: Routing, phase: Phase) -> None:
     """Each phase says how it is undone; a rollback is legal until the window is over, and a cleanup only within."""
     rules = POLICIES[routing][phase]
-    legal = Lifecycle(rules).legal()
+    legal = VerbState(policy=rules).legal()
     assert rules.undo_cost
     assert (Verb.ROLLBACK in legal) is (phase not in (Phase.CLEANUP, Phase.ROLLED_BACK))
     assert (Verb.CLEANUP in legal) is (Verb.PROCEED in legal) is (phase is Phase.ROLLBACK_WINDOW)
@@ -50,18 +50,18 @@ def test_undo_classes(routing: Routing, undo: list[Undo]) -> None:
 def test_gain_is_part_of_the_cost() -> None:
     """The cost of a rollback that copies back says how much; where nothing is copied it stays as it is."""
     restart, attribution = (POLICIES[routing][Phase.ROLLBACK_WINDOW] for routing in Routing)
-    assert with_gain(restart, CENSUS).undo_cost.endswith("(1,234 ledgers with 5.6 MB at the last look)")
-    assert with_gain(attribution, CENSUS) == attribution
+    assert with_target_only(restart, CENSUS).undo_cost.endswith("(1,234 ledgers with 5.6 MB at the last look)")
+    assert with_target_only(attribution, CENSUS) == attribution
 
 
 def test_deletion_delay() -> None:
     """While copies wait for their deletion it can be hastened or called off, and nothing else."""
-    assert Lifecycle(DELETION_DELAY).legal() == (Verb.CLEANUP, Verb.PROCEED)
+    assert VerbState(policy=DELETION_DELAY).legal() == (Verb.CLEANUP, Verb.PROCEED)
 
 
 def test_gate_inside_a_phase() -> None:
     """A gate takes one `proceed`; the next gate of the same phase needs another one."""
-    lifecycle = Lifecycle(PhasePolicy(Undo.FREE, "nothing"))
+    lifecycle = VerbState(policy=PhasePolicy(undo=Undo.FREE, undo_cost="nothing"))
     for effect in ("goes on without these", "goes on without those"):
         assert not lifecycle.judge(Verb.PROCEED).accepted
         lifecycle.close_gate(effect)
@@ -73,7 +73,7 @@ def test_gate_inside_a_phase() -> None:
 
 def test_rollback_has_gates_of_its_own() -> None:
     """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
-    lifecycle = Lifecycle(POLICIES[Routing.RESTART][Phase.BUILD])
+    lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)
     lifecycle.close_gate("goes on")
     assert lifecycle.judge(Verb.PROCEED).why == "a rollback is under way"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.status import (
     Outcome,
     PhaseEntry,
@@ -81,6 +82,7 @@ def status() -> Status:
         failed_items=[],
         deadlines={},
         notes=["2026-05-04 12:00:01Z warning: the target is not empty"],
+        figures={},
         facts={},
     )
 
@@ -144,8 +146,13 @@ def test_alarms_come_first() -> None:
 @pytest.mark.parametrize(("count", "more"), [(2, 0), (8, 0), (1208, 1200)])
 def test_failed_items_are_counted(count: int, more: int) -> None:
     """Failed items are counted; the first eight are named."""
-    items = [f"ledger {number}: no replica\nanswers" for number in range(count)]
-    text = render(status().model_copy(update={"failed_items": items, "notes": []}), BEGIN)
+    items = (FailedItem(ledger_id=number, reason="no replica\nanswers") for number in range(count))
+    text = render(
+        status().model_copy(
+            update={"failed_items": [FailedItems.of("ledger(s) cannot be copied", items)], "notes": []}
+        ),
+        BEGIN,
+    )
     _, _, listed = text.partition(f"**Failed** ({count:,})\n\n")
     named = [f"- ledger {number}: no replica answers" for number in range(min(count, 8))]
     assert listed.splitlines() == [*named, *([f"- … and {more:,} more"] if more else [])]

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from models.lifecycle.policy import ENDED, Lifecycle, PhasePolicy
+from models.lifecycle.policy import ENDED, PhasePolicy, VerbState
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.metadata_store.phases import Phase
@@ -38,12 +38,12 @@ class Engine:
     """How the workflow moves the lifecycle: phase after phase, into the rollback, and to the end."""
 
     road: list[tuple[Phase, PhasePolicy]]
-    lifecycle: Lifecycle = field(init=False)
+    lifecycle: VerbState = field(init=False)
     phase: Phase = field(init=False)
 
     def __post_init__(self) -> None:
         self.phase, rules = self.road[0]
-        self.lifecycle = Lifecycle(rules)
+        self.lifecycle = VerbState(policy=rules)
 
     @property
     def committed(self) -> bool:
@@ -108,7 +108,7 @@ class Engine:
         raise AssertionError(f"no end from {self.phase}")
 
 
-def check_verb(lifecycle: Lifecycle, verb: Verb) -> None:
+def check_verb(lifecycle: VerbState, verb: Verb) -> None:
     """An illegal verb changes nothing and names the legal ones; a legal one is answered and takes effect."""
     before, legal = dict(vars(lifecycle)), lifecycle.legal()
     assert lifecycle.judge(verb).accepted is (verb in legal)
@@ -232,7 +232,7 @@ def test_all_phases_have_rules() -> None:
 
 def test_verbs_of_each_phase() -> None:
     """The table of what is legal when a phase begins."""
-    legal = {phase: Lifecycle(rules).legal() for phase, rules in POLICIES.items()}
+    legal = {phase: VerbState(policy=rules).legal() for phase, rules in POLICIES.items()}
     assert legal == {
         Phase.PRECHECK: (Verb.ROLLBACK,),
         Phase.PRE_COPY: (Verb.ROLLBACK, Verb.PAUSE),
@@ -244,12 +244,12 @@ def test_verbs_of_each_phase() -> None:
         Phase.CLEANUP: (),
         Phase.FAILED: (),
     }
-    assert Lifecycle(OFFLINE_COPY).legal() == (Verb.ROLLBACK,)
+    assert VerbState(policy=OFFLINE_COPY).legal() == (Verb.ROLLBACK,)
 
 
 def test_cleanup_then_proceed() -> None:
     """`proceed` takes a cleanup back; a cleanup after `proceed` is refused."""
-    lifecycle = Lifecycle(POLICIES[Phase.VALIDATION])
+    lifecycle = VerbState(policy=POLICIES[Phase.VALIDATION])
     assert lifecycle.take(Verb.CLEANUP).accepted
     assert lifecycle.take(Verb.PROCEED).accepted
     assert not lifecycle.cleanup_wanted

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from models.bookie_cluster.input import KIND
 from models.bookie_cluster.results import (
+    MISSING,
+    NOT_COPIED,
     BrokersOn,
     BrokersStopped,
     CleanupTargets,
@@ -21,7 +23,7 @@ from models.bookie_cluster.results import (
     SwitchPrecheck,
     TailCopy,
 )
-from models.lifecycle.failures import Blocker
+from models.lifecycle.failures import Blocker, FailedItem, FailedItems
 from tests.workflows.lifecycle import doubles
 
 PLAN: dict[str, Any] = {
@@ -57,12 +59,27 @@ BLOCKED = READY.model_copy(update={"blockers": (BLOCKER,)})
 SAFE = IdCheck(highest=1300, next_id=4294967296, cure=0)
 BEHIND = IdCheck(highest=1300, next_id=21, cure=1)
 BUILT = CopySummary(copied=1190, equal=6, left_open=4, entries=34_000, entry_bytes=35_000_000, compared=34_200)
-FAILED = CopySummary(copied=1188, failed=("ledger 7: no replica gives entry 3", "ledger 9: differs"), failed_count=2)
+FAILED = CopySummary(
+    copied=1188,
+    failed=FailedItems.of(
+        NOT_COPIED,
+        [FailedItem(ledger_id=7, reason="no replica gives entry 3"), FailedItem(ledger_id=9, reason="differs")],
+    ),
+)
 TAIL = TailCopy(copy_summary=CopySummary(copied=4, recovered=4, entries=40), checked=1200, removed=1, references=1190)
-LOST = ("/managed-ledgers/t: DATA ledger 7 does not stand in new",)
-HOLED = TAIL.model_copy(update={"copy_summary": FAILED, "missing": LOST, "missing_count": 1})
+LOST = FailedItems.of(
+    MISSING, [FailedItem(ledger_id=7, path="/managed-ledgers/t", reason="its data ledger does not stand in new")]
+)
+HOLED = TAIL.model_copy(update={"copy_summary": FAILED, "missing": LOST})
+NOT_PROMOTED = "attribution(s) did not become new"
 PROMOTED = Promotion(
-    schemas=100, cursors=20, already=3, rollovers=2, deferred=("t/sub: its ledger 8 is open",), deferred_count=1
+    schemas=100,
+    cursors=20,
+    already=3,
+    rollovers=2,
+    deferred=("t/sub: its ledger 8 is open",),
+    deferred_count=1,
+    failed=FailedItems(what=NOT_PROMOTED),
 )
 CONTESTED = PROMOTED.model_copy(update={"contested": 3})
 TARGETS = CleanupTargets(
@@ -72,8 +89,8 @@ CENSUS = SwitchCensus(
     brokers=("broker-1: new", "broker-2: new"),
     misrouted_ledgers=(),
     attributions_set_again=0,
-    gained=5,
-    gained_bytes=2_500_000,
+    target_only=5,
+    target_only_bytes=2_500_000,
     targets=TARGETS,
 )
 

@@ -12,7 +12,7 @@ from models.bookie_cluster.input import Direction
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import LedgersDeleted, Registration
 from models.bookie_cluster.updates import CleanupOrder
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
@@ -26,6 +26,10 @@ from tests.workflows.bookie_cluster.activities import (
     CONTESTED,
     FAILED,
     HOLED,
+    LOST,
+    MISSING,
+    NOT_COPIED,
+    NOT_PROMOTED,
     PLAN,
     PROMOTED,
     RESTART,
@@ -212,8 +216,9 @@ async def test_ids_unchecked_in_a_laboratory(stage: Harness) -> None:
 
 async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
     """Ledgers that cannot be copied hold BUILD until somebody decides; `proceed` goes on, and the report names them."""
-    lost = (*HOLED.missing, "/managed-ledgers/u: DATA ledger 77 does not stand in new")
-    holed = HOLED.model_copy(update={"missing": lost, "missing_count": 2})
+    other = FailedItem(ledger_id=77, path="/managed-ledgers/u", reason="its data ledger does not stand in new")
+    lost = FailedItems.of(MISSING, [*LOST.items, other])
+    holed = HOLED.model_copy(update={"missing": lost})
     run = await stage.start(Script(build=FAILED, copy_tail=holed), rollback_window="PT0S")
     status = await run.until(lambda status: status.waiting is not None)
     assert status.waiting is not None
@@ -231,22 +236,23 @@ async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
     status = await run.until(lambda status: status.phase == Phase.SWITCH and status.waiting is not None)
     assert status.waiting is not None
     assert status.waiting.kind is WaitKind.DECISION
-    assert all(item in status.waiting.why for item in lost)
+    assert all(item in status.waiting.why for item in lost.lines())
     assert status.waiting.until == status.deadlines["longest pause"]
     await run.signal(Verb.PROCEED)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert report.failed_items == ["ledger 7: no replica gives entry 3", "ledger 9: differs", *lost]
+    assert report.failed_items == [FAILED.failed, lost]
 
 
 async def test_failures_that_are_known_are_not_asked_again(stage: Harness) -> None:
     """Ledgers for which the operator has decided in BUILD do not hold the pause, nor do positions in them."""
-    again = FAILED.model_copy(update={"failed": ("ledger 7: timed out", "ledger 9: differs")})
+    named = [FailedItem(ledger_id=7, reason="timed out"), FailedItem(ledger_id=9, reason="differs")]
+    again = FAILED.model_copy(update={"failed": FailedItems.of(NOT_COPIED, named)})
     script = Script(build=FAILED, copy_tail=HOLED.model_copy(update={"copy_summary": again}))
     run = await stage.start(script, rollback_window="PT0S")
     await run.until(lambda status: status.waiting is not None)
     await run.signal(Verb.PROCEED)
-    assert (await run.report()).failed_items == ["ledger 7: timed out", "ledger 9: differs", *HOLED.missing]
+    assert (await run.report()).failed_items == [again.failed, LOST]
 
 
 async def test_failures_that_heal(stage: Harness) -> None:
@@ -270,21 +276,24 @@ async def test_rollback_instead_of_proceed(stage: Harness) -> None:
 
 async def test_many_failures_are_counted(stage: Harness) -> None:
     """What is not named is counted."""
-    many = FAILED.model_copy(update={"failed_count": 1_102})
+    ledgers = [FailedItem(ledger_id=number, reason="differs") for number in range(1, 1_103)]
+    many = FAILED.model_copy(update={"failed": FailedItems.of(NOT_COPIED, ledgers, listed_in="/progress/failed")})
     run = await stage.start(Script(build=many), rollback_window="PT0S")
     status = await run.until(lambda status: status.waiting is not None)
-    assert status.failed_items[-1] == "1,100 more ledger(s) cannot be copied"
+    (failed,) = status.failed_items
+    assert failed.lines()[-1] == "1,002 more ledger(s) cannot be copied, listed in /progress/failed"
     await run.signal(Verb.ROLLBACK)
     await run.report()
 
 
 async def test_attribution_needs_no_decision(stage: Harness) -> None:
     """With routing `attribution` what cannot be copied or promoted stays readable, and is named in the report."""
-    promotion = PROMOTED.model_copy(update={"failed": ("schema 7: not copied",), "failed_count": 1})
+    failed = FailedItems.of(NOT_PROMOTED, [FailedItem(path="schema 7", reason="not copied")])
+    promotion = PROMOTED.model_copy(update={"failed": failed})
     run = await stage.start(AttributionScript(build=[BUILT, FAILED], promote=promotion), rollback_window="PT0S")
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert report.failed_items == ["ledger 7: no replica gives entry 3", "ledger 9: differs", "schema 7: not copied"]
+    assert report.failed_items == [FAILED.failed, failed]
 
 
 async def test_contested_positions_are_tried_again(stage: Harness) -> None:
@@ -301,7 +310,7 @@ async def test_positions_that_stay_contested(stage: Harness) -> None:
     report = await run.report()
     assert run.script.steps.count("promote") == 5
     assert report.outcome is Outcome.DONE
-    assert any("3 positions are contested and stay as they are" in note for note in report.notes)
+    assert any("3 references are contested and stay as they are" in note for note in report.notes)
 
 
 # Cleanup ------------------------------------------------------------------------------------------------------------
@@ -347,7 +356,7 @@ async def test_cleanup_that_fails(stage: Harness, step: str) -> None:
     run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert report.failed_items == ["cleanup: Conflict: somebody wrote there"]
+    assert [items.lines() for items in report.failed_items] == [["cleanup: Conflict: somebody wrote there"]]
     assert script.steps[-2:] == [step, "release"]
 
 

@@ -333,7 +333,7 @@ async def test_targets_are_listed(stage: Harness) -> None:
     await hang.entered()
     assert await run.handle.query("list_cleanup_targets") is None
     hang.release()
-    await run.until(lambda status: "gained_ledgers" in status.facts)
+    await run.until(lambda status: "target_only_ledgers" in status.facts)
     assert await _targets(run) == TARGETS
     answer = await run.update("clean_up", ORDER.model_copy(update={"dry_run": True}))
     assert CleanupTargets.model_validate(answer) == FREE == await _targets(run)
@@ -406,7 +406,7 @@ async def test_orders_before_the_window(stage: Harness, order: CleanupOrder, nam
 async def _open(stage: Harness, script: Script, **fields: Any) -> Run:
     """A switch whose window is open, with the first census done."""
     run = await stage.start(script, **fields)
-    await run.until(lambda status: "window" in status.deadlines and "gained_ledgers" in status.facts)
+    await run.until(lambda status: "window" in status.deadlines and "target_only_ledgers" in status.facts)
     return run
 
 

@@ -141,7 +141,7 @@ def _stands(status: Status) -> bool:
     return (
         status.phase != Phase.ROLLBACK_WINDOW
         or status.waiting.kind is not WaitKind.WINDOW
-        or "gained_ledgers" in status.facts
+        or "target_only_ledgers" in status.facts
     )
 
 

@@ -55,7 +55,7 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         assert (early.code, "once brokers write to the target" in early.err) == (5, True)
         hang.release()
 
-        await shell.status_with(name, lambda view: "gained_ledgers" in view["status"]["facts"])
+        await shell.status_with(name, lambda view: "target_only_ledgers" in view["status"]["facts"])
         assert (await shell("read-mode", name, "OLD_CLUSTER_ONLY")).out == "read mode: OLD_CLUSTER_ONLY\n"
         assert (await shell("close-client", name, "old")).out == "brokers closed their client of old\n"
         listed = await shell("cleanup-targets", name)

@@ -26,60 +26,71 @@ from temporalio.worker import Worker
 
 from cli.commands.replay import replay
 from deploy.devstack.stack import StackSpec
+from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
-from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.policy import PhasePolicy, VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Undo
 from models.metadata_store.input import KIND, MetadataStoreInput
+from models.metadata_store.state import MetadataStoreState
 from tests.support.stacks import MakeStack
 from worker.exit_codes import CommandFailed, ExitCode
 from worker.registration import register_search_attributes
+from workflows.lifecycle.activities import Call
 from workflows.lifecycle.migration import Migration
 
 LIMIT = 60.0
-OPEN = PhasePolicy(Undo.FREE, "nothing was changed", no_pause="too short", no_cleanup="", gate="the window ends")
+OPEN = PhasePolicy(
+    undo=Undo.FREE, undo_cost="nothing was changed", no_pause="too short", no_cleanup="", gate="the window ends"
+)
 PLAN = ("--source", "zk:zk:2181", "--target", "oxia://oxia:6648")
 
 released = asyncio.Event()
 
 
-@activity.defn
-async def fetch() -> int:
-    """Fails until the test lets it succeed."""
-    if not released.is_set():
-        raise ApplicationError("the store is down")
-    return activity.info().attempt
+class SmallActivities:
+    """The activities of the small migration."""
+
+    @activity.defn
+    async def fetch(self, execution: Execution[MetadataStoreInput]) -> int:
+        """Fails until the test lets it succeed."""
+        del execution
+        if not released.is_set():
+            raise ApplicationError("the store is down")
+        return activity.info().attempt
 
 
 @workflow.defn(name="MetadataStoreMigration", sandboxed=False)
-class SmallMigration(Migration[MetadataStoreInput]):
+class SmallMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     """Does what the name of the cluster says."""
 
     @workflow.init
     def __init__(self, input: MetadataStoreInput) -> None:
-        super().__init__(input, kind=KIND, target=input.target, first="WORK", rules=OPEN)
+        state = MetadataStoreState(verbs=VerbState(policy=OPEN))
+        policies: dict[str, PhasePolicy] = {"WORK": OPEN, "FINISH": OPEN}
+        super().__init__(input, state, kind=KIND, target=input.target, first="WORK", policies=policies)
 
     @workflow.run
-    async def run(self, input: MetadataStoreInput) -> Report:
+    async def run(self, input: MetadataStoreInput) -> Report[Any, Any]:
         """Run one phase."""
-        return await self.execute(self._work(input))
+        return await self.execute(lambda: self._work(input))
 
-    async def _work(self, input: MetadataStoreInput) -> Report:
+    async def _work(self, input: MetadataStoreInput) -> Report[Any, Any]:
         if input.dry_run:
-            self.figures["blockers"] = 1
+            self.state.figures.blockers = 1
             return self.report(Outcome.PLANNED, "not ready: [SOURCE] it is gone")
         if input.cluster.startswith("fails-"):
             raise ApplicationError("it went wrong", type=input.cluster.removeprefix("fails-"), non_retryable=True)
         if input.cluster == "flaky":
-            await self.phase("WORK", OPEN, lambda: self.step(fetch, summary="Fetch"))
+            await self.phases.run("WORK", lambda: self.activities.run(SmallActivities.fetch, Call("Fetch")))
         else:
-            await self.phase("WORK", OPEN, lambda: self.window("trial", timedelta(hours=24)))
-        await self.phase("FINISH", OPEN, self._finish)
+            await self.phases.run("WORK", lambda: self.timers.window("trial", timedelta(hours=24)))
+        await self.phases.run("FINISH", self._finish)
         return self.report(Outcome.DONE, "it is done")
 
     async def _finish(self) -> None:
-        self.figures["items"] = 3
+        self.state.figures.copied_records = 3
 
 
 @dataclass
@@ -146,7 +157,7 @@ async def small_worker(client: Client, *, cached: int = 1000) -> AsyncGenerator[
         client,
         task_queue=TASK_QUEUE,
         workflows=[SmallMigration],
-        activities=[fetch],
+        activities=[SmallActivities().fetch],
         workflow_failure_exception_types=[pydantic.ValidationError],
         max_cached_workflows=cached,
     ):
@@ -188,7 +199,7 @@ async def test_start_status_and_proceed(shell: Shell) -> None:
         assert ended.code == 0, ended.err
         assert "result     done: it is done" in ended.out
         report = await shell("report", "metadata-store/happy", "-o", "json")
-        assert (report.code, report.json["figures"]) == (0, {"items": 3})
+        assert (report.code, report.json["figures"]) == (0, {"copied_records": 3})
         assert any("proceed (all is well)" in note for note in report.json["notes"])
 
 

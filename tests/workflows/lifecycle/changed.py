@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
-    from models.metadata_store.input import MetadataStoreInput
-    from models.metadata_store.results import PreCopy, Verification
+    from models.metadata_store.state import MetadataStoreStart
     from workflows.metadata_store.workflow import MetadataStoreMigration
 
 
@@ -16,14 +17,14 @@ class ChangedMigration(MetadataStoreMigration):
     """Commits before it verifies."""
 
     @workflow.init
-    def __init__(self, input: MetadataStoreInput) -> None:
-        super().__init__(input)
+    def __init__(self, start: MetadataStoreStart) -> None:
+        super().__init__(start)
 
     @workflow.run
-    async def run(self, input: MetadataStoreInput) -> Report:
+    async def run(self, start: MetadataStoreStart) -> Report[Any, Any]:
         """Run the migration."""
-        return await self.execute(self._migrate(input))
+        return await super().run(start)
 
-    async def _verify(self, pre: PreCopy) -> Verification:
-        await self._complete(pre)
-        return await super()._verify(pre)
+    async def _verify(self) -> None:
+        await self._complete()
+        await super()._verify()

@@ -62,7 +62,7 @@ ANSWERS: dict[str, Any] = {
     "copy_changes": ChangeCopy(by="watch", gap="", changed=4, written=3, deleted=1, seconds=0.2),
     "verify": Verification(compared=4, repaired=2, whole=False, seconds=0.3),
     "complete": Completion(blocked_seconds=1.75),
-    "give_back": Restoration(committed=False, flag=FlagPhase.FAILED),
+    "unblock_writes": Restoration(committed=False, flag=FlagPhase.FAILED),
     "clear_target": 12,
     "set_speed": None,
     "take_census": Census(services=(), unknown=()),

@@ -18,7 +18,7 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script
 
-UNDO = ["give_back", "clear_target"]
+UNDO = ["unblock_writes", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 
@@ -88,7 +88,7 @@ async def test_rollback_after_the_commit_is_refused(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    assert "give_back" not in run.script.steps
+    assert "unblock_writes" not in run.script.steps
     refused = next(note for note in report.notes if "rollback refused" in note)
     assert '"mode": "offline" and "replace_target": true. Legal now: cleanup, proceed' in refused
 
@@ -145,7 +145,7 @@ async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
     run = await stage.start(script, blocked_deadline="PT0.5S", validation_window="PT0S")
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    assert script.steps == [*LIVE, "give_back", "complete"]
+    assert script.steps == [*LIVE, "unblock_writes", "complete"]
     assert [entry.phase for entry in report.history[-3:]] == [Phase.FAILED, Phase.COMPLETED, Phase.VALIDATION]
     assert report.figures["blocked_seconds"] == ANSWERS["complete"].blocked_seconds
     assert any("had been committed before it was interrupted, and goes on" in note for note in report.notes)
@@ -200,7 +200,7 @@ async def test_way_back_is_repeated(stage: Harness) -> None:
     run = await stage.start(script)
     failure = await run.typed_failure()
     assert failure.type == FailureKind.DENIED
-    assert script.steps[3:] == ["give_back"] * 3 + ["clear_target"]
+    assert script.steps[3:] == ["unblock_writes"] * 3 + ["clear_target"]
     notes = (await run.status()).notes
     assert [note.partition("tried again in ")[2] for note in notes if "tried again" in note] == [
         "5 s: Denied: no right to write",
@@ -216,7 +216,7 @@ async def test_target_out_of_reach(stage: Harness) -> None:
     assert failure.type == FailureKind.DENIED
     assert run.script.steps.count("clear_target") > 10
     status = await run.status()
-    assert status.notes[-1].endswith("the next start of this migration uses it")
+    assert status.notes[-1].endswith("the next start of this migration uses it: Unreachable: no route")
 
 
 async def _rolled_back(stage: Harness, step: str, *, deaf: bool = False, **fields: Any) -> tuple[Run, Any]:

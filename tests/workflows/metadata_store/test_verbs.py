@@ -50,7 +50,7 @@ async def test_rollback_while_paused(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert run.script.steps == ["precheck", "pre_copy", "give_back", "clear_target"]
+    assert run.script.steps == ["precheck", "pre_copy", "unblock_writes", "clear_target"]
 
 
 async def test_cancellation_while_paused(stage: Harness) -> None:
@@ -58,7 +58,7 @@ async def test_cancellation_while_paused(stage: Harness) -> None:
     run = await _paused(stage)
     await run.handle.cancel()
     await run.failure()
-    assert run.script.steps == ["precheck", "pre_copy", "give_back", "clear_target"]
+    assert run.script.steps == ["precheck", "pre_copy", "unblock_writes", "clear_target"]
 
 
 async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None:

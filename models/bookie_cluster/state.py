@@ -1,0 +1,195 @@
+"""What the bookie cluster switch found, measured and proved, and the state that its workflow carries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import IntEnum
+
+from pydantic import Field
+
+from models.bookie_cluster.input import BookieClusterInput
+from models.bookie_cluster.results import BrokersStopped, CleanupTargets, CopySummary, SwitchPrecheck
+from models.bookie_cluster.updates import CleanupOrder, Pace
+from models.bookie_registry import ReadMode
+from models.lifecycle.base import Figures
+from models.lifecycle.start import Start
+from models.lifecycle.state import MigrationState
+from models.lifecycle.units import Bytes, Count, Cursors, Entries, Ledgers, Seconds
+
+
+class CutoverStage(IntEnum):
+    """How far a switch may have come; set before the activity that makes it true."""
+
+    NOTHING = 0
+    COPIES = 1
+    BROKERS_STOPPED = 2
+    DIRECTED = 3
+    PROMOTED = 4
+
+
+class BookieClusterFacts(Figures):
+    """What was found out.
+
+    Attributes:
+        registered: clusters that this switch added to the registry.
+        epoch: of the last directive in the registry.
+        ids_checked: false where the input says that new ids are not compared with old ones.
+        precheck: the result of PRECHECK.
+        pause_since: when the last broker vanished, while none runs.
+        brokers_stopped: the brokers that were stopped.
+        deferred: cursors and schemas that stay where they are, and why.
+        read_mode: from which clusters brokers were told to read.
+        brokers: each registered broker, with the cluster that it uses.
+        misrouted_ledgers: ledgers that brokers created in the old cluster since the switch; none is as it should be.
+        target_only_ledgers: ledgers that only the new cluster has: what a rollback copies back, with
+            `target_only_bytes`.
+    """
+
+    registered: list[str] | None = None
+    epoch: int | None = None
+    ids_checked: bool | None = None
+    precheck: SwitchPrecheck | None = None
+    pause_since: datetime | None = None
+    brokers_stopped: list[str] | None = None
+    deferred: list[str] | None = None
+    read_mode: ReadMode | None = None
+    brokers: list[str] | None = None
+    misrouted_ledgers: list[str] | None = None
+    target_only_ledgers: Ledgers | None = None
+    target_only_bytes: Bytes | None = None
+
+
+class CopyFigures(Figures):
+    """What one copy of ledgers did.
+
+    Attributes:
+        copied_ledgers: written, read back and found equal, with `copied_entries` and `copied_bytes`.
+        equal_ledgers: stood in the target already.
+        compared_entries: compared on both sides.
+        recovered_ledgers: open ones that were closed first.
+        seconds: of the whole copy.
+    """
+
+    copied_ledgers: Ledgers
+    equal_ledgers: Ledgers
+    copied_entries: Entries
+    copied_bytes: Bytes
+    compared_entries: Entries
+    recovered_ledgers: Ledgers
+    seconds: Seconds
+
+    @staticmethod
+    def of(done: CopySummary) -> CopyFigures:
+        """The figures of a copy."""
+        return CopyFigures(
+            copied_ledgers=done.copied,
+            equal_ledgers=done.equal + done.known,
+            copied_entries=done.entries,
+            copied_bytes=done.entry_bytes,
+            compared_entries=done.compared,
+            recovered_ledgers=done.recovered,
+            seconds=done.seconds,
+        )
+
+
+class BookieClusterFigures(Figures):
+    """What was measured.
+
+    Attributes:
+        blockers: how many a dry run found.
+        build: the copy of closed ledgers, while brokers serve.
+        tail: the copy of the rest, while no broker runs.
+        removed_copies: copies removed from the target because the source had deleted the ledgers meanwhile.
+        pause_seconds: from the last broker's end to the commit.
+        brokers_away_seconds: from the last broker's end to the first broker on the target.
+        rollback_brokers_away_seconds: the same in a rollback, to the first broker on the source.
+        new_ledgers: created in the target by brokers, as proof that they write there.
+        promoted_schemas: schemas whose attribution was changed.
+        promoted_cursors: cursors whose attribution was changed by their topic's owner.
+        promoted_before: carried the attribution already.
+        promoted_via_rollover_fallback: cursors whose ledger changed before the owner was asked.
+        deferred_cursors: stay where they are for now.
+        copies_removed: copies that a rollback removed from the target.
+        deleted_from_source: ledgers that the cleanup deleted.
+    """
+
+    blockers: Count | None = None
+    build: CopyFigures | None = None
+    tail: CopyFigures | None = None
+    removed_copies: Ledgers | None = None
+    pause_seconds: Seconds | None = None
+    brokers_away_seconds: Seconds | None = None
+    rollback_brokers_away_seconds: Seconds | None = None
+    new_ledgers: Ledgers | None = None
+    promoted_schemas: Count | None = None
+    promoted_cursors: Cursors | None = None
+    promoted_before: Count | None = None
+    promoted_via_rollover_fallback: Cursors | None = None
+    deferred_cursors: Cursors | None = None
+    copies_removed: Ledgers | None = None
+    deleted_from_source: Ledgers | None = None
+
+
+class BookieClusterCertificate(Figures):
+    """What was compared, and what came of it.
+
+    Attributes:
+        source: metadataServiceUri of the cluster that was left.
+        target: metadataServiceUri of the cluster that took over.
+        method: what is compared of a ledger, and how.
+        compared_entries_in_build: entries compared while brokers served.
+        compared_entries_in_tail: entries compared while no broker ran.
+        ledgers_compared: ledgers whose metadata were compared.
+        references_found: references in Pulsar's metadata whose ledger stands in the target.
+        references_missing: references whose ledger does not.
+        brokers_on_the_target: brokers that were proven to write there, with the evidence.
+        copied_back: ledgers that a rollback copied to the source.
+        compared_entries_in_rollback: entries that it compared.
+        brokers_on_the_source: brokers that were proven to write there after a rollback.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    method: str | None = None
+    compared_entries_in_build: Entries | None = None
+    compared_entries_in_tail: Entries | None = None
+    ledgers_compared: Ledgers | None = None
+    references_found: Count | None = None
+    references_missing: Count | None = None
+    brokers_on_the_target: list[str] | None = None
+    copied_back: Ledgers | None = None
+    compared_entries_in_rollback: Entries | None = None
+    brokers_on_the_source: list[str] | None = None
+
+
+class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures, BookieClusterCertificate]):
+    """The state of one bookie cluster switch.
+
+    Attributes:
+        pace: how fast ledgers are copied.
+        stage: how far the switch may have come.
+        resumed: an earlier run was ended from outside behind its commit; this one goes on there.
+        stopped: when brokers were stopped last.
+        read_mode: as brokers with the plugin were told last.
+        order: what the cleanup shall delete; None for nothing.
+        targets: what a cleanup would delete, as listed last.
+        rolled_back_from: how far the switch had come when the way back began; None while it goes forward.
+        tidying: a rollback removes copies from the target now, whose delay is over.
+    """
+
+    facts: BookieClusterFacts = Field(default_factory=BookieClusterFacts)
+    figures: BookieClusterFigures = Field(default_factory=BookieClusterFigures)
+    certificate: BookieClusterCertificate = Field(default_factory=BookieClusterCertificate)
+    pace: Pace
+    stage: CutoverStage = CutoverStage.NOTHING
+    resumed: bool = False
+    stopped: BrokersStopped | None = None
+    read_mode: ReadMode = ReadMode.DUAL_READ
+    order: CleanupOrder | None = None
+    targets: CleanupTargets | None = None
+    rolled_back_from: CutoverStage | None = None
+    tidying: bool = False
+
+
+BookieClusterStart = Start[BookieClusterInput, BookieClusterState]
+"""The argument of `BookieClusterSwitch`."""

@@ -1,0 +1,128 @@
+"""What the metadata store migration found, measured and proved, and the state that its workflow carries."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from models.lifecycle.base import Figures
+from models.lifecycle.start import Start
+from models.lifecycle.state import MigrationState
+from models.lifecycle.units import Bytes, Count, Records, Seconds
+from models.metadata_store.input import MetadataStoreInput
+from models.metadata_store.results import Precheck, PreCopy, Restoration
+
+
+class MetadataStoreFacts(Figures):
+    """What was found out.
+
+    Attributes:
+        precheck: the result of PRECHECK.
+        still_on_source: brokers and bookies that still run on the old configuration, with the evidence for each.
+        not_known: what could not be found out about that, and why.
+    """
+
+    precheck: Precheck | None = None
+    still_on_source: list[str] | None = None
+    not_known: list[str] | None = None
+
+
+class MetadataStoreFigures(Figures):
+    """What was measured.
+
+    Attributes:
+        blockers: how many a dry run found.
+        copied_records: written by the bulk copy, with `copied_bytes` of values, in `copy_seconds`.
+        compare_seconds: the full compare of both stores.
+        catch_up_rounds: rounds after that, while brokers write.
+        preparation_seconds: until every participant stood in the target.
+        changes_known_by: `watch` or `scan`.
+        changed_records: changed since PRE_COPY; of these `changes_written` and `changes_deleted`, in
+            `change_copy_seconds`.
+        verify_seconds: the compare while writes were blocked.
+        blocked_seconds: how long metadata writes were blocked, by the source's own clock.
+        removed_from_target: records that a rollback removed.
+        removed_from_source: records that the cleanup removed.
+    """
+
+    blockers: Count | None = None
+    copied_records: Records | None = None
+    copied_bytes: Bytes | None = None
+    copy_seconds: Seconds | None = None
+    compare_seconds: Seconds | None = None
+    catch_up_rounds: Count | None = None
+    preparation_seconds: Seconds | None = None
+    changes_known_by: str | None = None
+    changed_records: Records | None = None
+    changes_written: Records | None = None
+    changes_deleted: Records | None = None
+    change_copy_seconds: Seconds | None = None
+    verify_seconds: Seconds | None = None
+    blocked_seconds: Seconds | None = None
+    removed_from_target: Records | None = None
+    removed_from_source: Records | None = None
+
+
+class MetadataStoreCertificate(Figures):
+    """What was compared, and what came of it.
+
+    Attributes:
+        source: address of the store that was left.
+        target: address of the store that took over.
+        compared_in_pre_copy: records of both stores that were compared while brokers wrote.
+        compared_while_blocked: records compared while writes were blocked; all of them where
+            `compared_whole_while_blocked`.
+        caught_up: records that the full compare found different, because they had changed, and that were written again.
+        repaired: records that differed while writes were blocked, and were written again.
+        differences: how many were left.
+        method: what is compared of a record, and how.
+        ephemerals_recreated: ephemerals that stood in the target with live sessions before the commit.
+        late_writes_followed: writes of brokers that had not followed the commit yet, and were copied.
+        completed_at: when the flag became COMPLETED.
+    """
+
+    source: str | None = None
+    target: str | None = None
+    compared_in_pre_copy: Records | None = None
+    compared_while_blocked: Records | None = None
+    compared_whole_while_blocked: bool | None = None
+    caught_up: Records | None = None
+    repaired: Records | None = None
+    differences: Records | None = None
+    method: str | None = None
+    ephemerals_recreated: Records | None = None
+    late_writes_followed: Records | None = None
+    completed_at: datetime | None = None
+
+
+class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures, MetadataStoreCertificate]):
+    """The state of one metadata store migration.
+
+    Attributes:
+        pre: the result of the bulk copy, from which the following phases go on.
+        restored: the result of the way back; None before that.
+        refused_cleanup: why the last cleanup was refused, so that it is told once.
+    """
+
+    facts: MetadataStoreFacts = Field(default_factory=MetadataStoreFacts)
+    figures: MetadataStoreFigures = Field(default_factory=MetadataStoreFigures)
+    certificate: MetadataStoreCertificate = Field(default_factory=MetadataStoreCertificate)
+    pre: PreCopy | None = None
+    restored: Restoration | None = None
+    refused_cleanup: str = ""
+
+    @property
+    def copied(self) -> PreCopy:
+        """The result of the bulk copy.
+
+        Raises:
+            RuntimeError: nothing was copied yet, which no phase asks before.
+        """
+        if self.pre is None:
+            raise RuntimeError("nothing was copied yet")
+        return self.pre
+
+
+MetadataStoreStart = Start[MetadataStoreInput, MetadataStoreState]
+"""The argument of `MetadataStoreMigration`."""

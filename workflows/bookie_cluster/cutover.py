@@ -1,0 +1,136 @@
+"""What both routings of the bookie cluster switch share: each routing is a `Cutover` of its own, there and back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+    from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction
+    from models.bookie_cluster.results import CopySummary, Directive, IdCheck, LedgersDeleted
+    from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
+    from models.lifecycle.failures import FailureKind
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+
+FORWARD, BACK = Direction.FORWARD, Direction.BACK
+
+# How long one part of what a later start can do as well is tried.
+CLEARING = timedelta(minutes=10)
+
+_METHOD = "every entry's bytes, read back from the target; every ledger's metadata"
+
+
+class Cutover(ABC):
+    """One way to bring brokers from the source to the target, and back.
+
+    Args:
+        migration: the switch, whose state and parts it uses.
+    """
+
+    def __init__(self, migration: Migration[BookieClusterInput, BookieClusterState]) -> None:
+        self.migration = migration
+        self.input = migration.input
+        self.state = migration.state
+        self.activities = migration.activities
+
+    # Forward: BUILD, SWITCH, PROMOTE ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def build(self) -> None:
+        """Copy closed ledgers while brokers serve (PIP-477, phase 4)."""
+
+    @abstractmethod
+    async def switch(self) -> None:
+        """Direct writes to the target (PIP-477, phase 3)."""
+
+    @abstractmethod
+    async def promote(self) -> None:
+        """Let brokers use the target (PIP-477, phase 5)."""
+
+    # Backward: ROLLED_BACK --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def roll_back(self) -> None:
+        """Put brokers back on the source, from whatever stage was reached (PIP-477, "Phase 7: ROLLBACK")."""
+
+    @abstractmethod
+    async def tidy_target(self, stage: CutoverStage) -> None:
+        """Brokers are on the source: decide what becomes of the target's ledgers, by the stage that was reached."""
+
+    # Both directions --------------------------------------------------------------------------------------------------
+
+    async def copy_closed(self) -> CopySummary:
+        """Copy closed ledgers, after lifting the target's ids where the input asks for it."""
+        built = await self.activities.run(Activities.build, Call("Copy closed ledgers, compare each in full"), FORWARD)
+        self.migration.board.report_failures(built.failed)
+        self.state.figures.build = CopyFigures.of(built)
+        self.state.certificate.update(
+            source=self.input.source.metadataServiceUri,
+            target=self.input.target.metadataServiceUri,
+            method=_METHOD,
+            compared_entries_in_build=built.compared,
+        )
+        return built
+
+    async def set_target(self, direction: Direction) -> Directive:
+        """Write the directive."""
+        name = self.input.ends(direction).target.name
+        call = Call(f"switch-target becomes {name}")
+        directive = await self.activities.run(Activities.set_target, call, direction)
+        self.state.facts.epoch = directive.epoch
+        return directive
+
+    async def remove_copies(self) -> None:
+        """Remove the copies from the target, in bounded parts."""
+        part = LedgersDeleted(deleted=1, left=1)
+        while part and part.left and part.deleted:
+            part = await self.activities.try_run(
+                Activities.remove_copies,
+                Call("Remove a part of the copies", total=CLEARING, once=False),
+                "not all copies could be removed from the target; the next start of this switch uses them",
+            )
+            removed = part.deleted if part else 0
+            self.state.figures.copies_removed = (self.state.figures.copies_removed or 0) + removed
+        if part and part.left:
+            self.migration.note(f"{part.left:,} copies stay in the target: they are still needed there")
+
+    # Ids (invariant I11) ----------------------------------------------------------------------------------------------
+
+    async def require_ids(self) -> None:
+        """The gate of I11 before brokers write to the target."""
+        if self.input.skip_idgen_precheck:
+            return
+        call = Call("Are new ids above all in use?")
+        check = await self.activities.run(Activities.check_ids, call, FORWARD)
+        if not check.safe and self.input.advance_ids:
+            await self.advance_ids()
+        else:
+            require_safe(check, self.input.target)
+
+    async def advance_ids(self) -> None:
+        """Lift the target's next id above all that are in use."""
+        name = self.input.target.name
+        check = await self.activities.run(Activities.advance_ids, Call(f"Lift {name}'s ids above all in use"), FORWARD)
+        require_safe(check, self.input.target)
+        self.migration.note(f"the next ledger of {name} gets the id {check.next_id:,}")
+
+
+def require_safe(check: IdCheck, cluster: BookieCluster) -> None:
+    """The gate of I11.
+
+    Raises:
+        ApplicationError: new ledgers would get ids that are in use, or that lie below some.
+    """
+    if not check.safe:
+        raise ApplicationError(
+            f"the next ledger of {cluster.name} would get the id {check.next_id:,}, which is not above the highest in "
+            f"use, {check.highest:,}: messages would be lost (PIP-477, I11). "
+            f'Cure: set "advance_ids": true, or create {cluster.root.root}/idgen-long/HOB-{check.cure:010d}',
+            type=FailureKind.PRECHECK_FAILED,
+            non_retryable=True,
+        )

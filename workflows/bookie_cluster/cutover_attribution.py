@@ -1,0 +1,115 @@
+"""Routing `attribution`: brokers with the plugin of PIP-477 ask each ledger's attribution; nobody is stopped."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+    from models.bookie_cluster.input import Direction
+    from models.bookie_cluster.phases import Phase
+    from models.bookie_cluster.results import Promotion
+    from models.bookie_cluster.state import CutoverStage
+    from models.bookie_cluster.updates import ReadModeChange
+    from models.bookie_registry import ReadMode
+    from models.lifecycle.failures import FailureKind
+    from workflows.bookie_cluster.cutover import BACK, FORWARD, Cutover
+    from workflows.bookie_cluster.policy import DELETION_DELAY
+    from workflows.lifecycle.activities import Call
+
+PROMOTE_ROUNDS = 5
+"""How often contested references are tried (PIP-477, "Phase 5: PROMOTE")."""
+
+
+class AttributionCutover(Cutover):
+    """Writes are directed at once; then the attributions of what was copied change, in bounded rounds."""
+
+    # Forward ----------------------------------------------------------------------------------------------------------
+
+    async def build(self) -> None:
+        """Copy closed ledgers; what cannot be copied stays attributed to the source."""
+        self.state.stage = CutoverStage.COPIES
+        if self.input.advance_ids:
+            await self.advance_ids()
+        await self.copy_closed()
+
+    async def switch(self) -> None:
+        """Set the directive: brokers create new ledgers in the target from now on."""
+        await self.require_ids()
+        self.state.stage = CutoverStage.DIRECTED
+        await self.set_target(FORWARD)
+
+    async def promote(self) -> None:
+        """Copy what was closed since BUILD, and attribute what is equal to the target."""
+        await self.copy_closed()
+        self.state.stage = CutoverStage.PROMOTED
+        done = await self._set_attributions(FORWARD)
+        self.state.figures.update(
+            promoted_schemas=done.schemas,
+            promoted_cursors=done.cursors,
+            promoted_before=done.already,
+            promoted_via_rollover_fallback=done.rollovers,
+            deferred_cursors=done.deferred_count,
+        )
+        self.state.facts.deferred = list(done.deferred)
+        if done.contested:
+            why = "references are contested and stay as they are; start the switch again for them"
+            self.migration.note(f"{done.contested:,} {why}")
+
+    # Backward ---------------------------------------------------------------------------------------------------------
+
+    async def roll_back(self) -> None:
+        """Let brokers read both clusters and write to the source, and set the attributions back."""
+        if self.state.stage < CutoverStage.DIRECTED:
+            return
+        # An update that is under way ends first, or it would overtake this one. It may wait for the same lock, so the
+        # workflow must not wait here for its handlers.
+        async with self.migration.update_lock:
+            if self.state.read_mode is not ReadMode.DUAL_READ:
+                both = ReadModeChange(mode=ReadMode.DUAL_READ)
+                call = Call("Brokers read both clusters again", handover=False)
+                await self.activities.run(Activities.set_read_mode, call, both)
+                self.state.read_mode = ReadMode.DUAL_READ
+        await self.set_target(BACK)
+        if self.state.stage >= CutoverStage.PROMOTED and (left := (await self._set_attributions(BACK)).contested):
+            raise ApplicationError(
+                f"{left:,} references were changed by others again and again", type=FailureKind.CONFLICT
+            )
+
+    async def tidy_target(self, stage: CutoverStage) -> None:
+        """PIP-477: "new-cluster copies scheduled for delayed deletion"."""
+        if stage < CutoverStage.COPIES:
+            return
+        kept = False
+        if stage >= CutoverStage.PROMOTED and not self.state.tidying:
+            kept = await self._wait_for_deletion()
+        if kept:
+            self.migration.note(f"the copies in {self.input.target.name} were left as they are")
+        else:
+            self.state.tidying = True
+            await self.remove_copies()
+
+    async def _wait_for_deletion(self) -> bool:
+        """Keep the copies for a while; whether the operator keeps them for good."""
+        verbs = self.migration.verbs
+        if verbs.policy != DELETION_DELAY:
+            verbs.enter(DELETION_DELAY)
+        await self.migration.timers.window("deletion", self.input.deletion_delay)
+        kept = verbs.proceed_wanted
+        verbs.enter(self.migration.phases.policies[Phase.ROLLED_BACK])
+        return kept
+
+    # Both directions --------------------------------------------------------------------------------------------------
+
+    async def _set_attributions(self, direction: Direction) -> Promotion:
+        """Change attributions; what others keep changing is tried a bounded number of times."""
+        name = self.input.ends(direction).target.name
+        done = await self.activities.run(Activities.promote, Call(f"Attributions become {name}"), direction)
+        for rounds in range(2, PROMOTE_ROUNDS + 1):
+            if not done.contested:
+                break
+            call = Call(f"Attributions become {name}, round {rounds}")
+            done = await self.activities.run(Activities.promote, call, direction)
+        self.migration.board.report_failures(done.failed)
+        return done

@@ -1,0 +1,100 @@
+"""What only an operator can weigh: a phase waits for `proceed` or `rollback`, once for each finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailedItem, FailedItems
+    from models.lifecycle.state import MigrationState
+    from models.lifecycle.status import WaitKind
+    from models.lifecycle.verbs import Verb
+    from workflows.lifecycle.continuation import Continuation
+    from workflows.lifecycle.status import StatusBoard
+    from workflows.lifecycle.timers import Timers
+
+
+class Decisions:
+    """Gates inside phases, and what was decided at them.
+
+    Args:
+        state: of the migration; holds what was accepted.
+        status: where failed items and the wait are shown.
+        timers: a deadline ends the wait too.
+        continuation: asked while the operator thinks.
+    """
+
+    def __init__(
+        self, state: MigrationState[Any, Any, Any], status: StatusBoard, timers: Timers, continuation: Continuation
+    ) -> None:
+        self._state = state
+        self._status = status
+        self._timers = timers
+        self._continuation = continuation
+
+    async def decide(self, *failures: FailedItems, effect: str) -> None:
+        """Report failures, and wait for the operator's decision if some of them are not covered by one already.
+
+        Args:
+            failures: what could not be done.
+            effect: what `proceed` does, in a sentence.
+        """
+        self._status.report_failures(*failures)
+        fresh = [failed for failed in failures if not self._covers(failed)]
+        if not fresh:
+            return
+        listed = "; ".join(f"{failed.count:,} {failed.what} ({_first(failed.items)})" for failed in fresh)
+        await self.wait(f"a decision: {listed}", effect)
+        self._state.accepted.update((failed.what, failed) for failed in failures if failed.count)
+
+    async def wait(self, why: str, effect: str) -> None:
+        """Wait inside a phase for the operator's word: `proceed` goes on.
+
+        A rollback, where it is legal, and a deadline leave the phase instead.
+
+        Args:
+            why: what has to be decided, in a sentence.
+            effect: what `proceed` does.
+        """
+        verbs = self._state.verbs
+        verbs.close_gate(effect)
+        enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
+        bound = self._timers.next_bound()
+        action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
+        self._status.wait_for(WaitKind.DECISION, why, action=action, until=bound[0] if bound else None, ends_on=enders)
+        try:
+            await workflow.wait_condition(lambda: verbs.proceed_wanted or self._continuation.due)
+            if not verbs.proceed_wanted:
+                await self._continuation.checkpoint()
+        finally:
+            verbs.open_gate()
+            self._status.stop_waiting()
+
+    def forget(self) -> None:
+        """The direction changes: what could not be done before does not matter any more."""
+        self._state.failed.clear()
+        self._state.accepted.clear()
+        self._status.publish()
+
+    def _covers(self, failed: FailedItems) -> bool:
+        """Whether decisions that were made cover all of this.
+
+        A record whose ledger was given up says nothing new. Lists that are too long to be named are covered only by a
+        decision on the very same list.
+        """
+        if not failed.count:
+            return True
+        known = self._state.accepted.get(failed.what)
+        if not failed.all_named:
+            return known is not None and known.count == failed.count and known.digest == failed.digest
+        accepted = [item for decided in self._state.accepted.values() for item in decided.items]
+        keys, ledgers = {item.key for item in accepted}, {item.ledger_id for item in accepted} - {None}
+        return all(item.key in keys or item.ledger_id in ledgers for item in failed.items)
+
+
+def _first(items: Iterable[FailedItem]) -> str:
+    named = [str(item) for item in items]
+    return f"{', '.join(named[:3])}{', …' if len(named) > 3 else ''}"

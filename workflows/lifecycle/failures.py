@@ -1,0 +1,56 @@
+"""From exceptions to the reason that is told, kept, and raised again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailureKind
+    from models.lifecycle.state import Failure
+
+
+class Interrupted(Exception):
+    """A phase was left because of a rollback or a deadline."""
+
+    def __init__(self, why: str, *, by_operator: bool) -> None:
+        super().__init__(why)
+        self.by_operator = by_operator
+
+
+FAILURES = (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError)
+"""What ends a migration that is not done."""
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What is kept of one of `FAILURES`."""
+    if isinstance(error, Interrupted):
+        return Failure(how="interrupted", why=str(error), by_operator=error.by_operator)
+    if isinstance(error, asyncio.CancelledError) or (isinstance(error, Exception) and is_cancelled_exception(error)):
+        return Failure(how="cancelled", why="cancelled from outside")
+    cause = error
+    while isinstance(cause, ActivityError) and cause.cause is not None:
+        cause = cause.cause
+    kind = cause.type if isinstance(cause, ApplicationError) and cause.type else FailureKind.UNREACHABLE
+    why = cause.message if isinstance(cause, ApplicationError) else cause_of(cause)
+    return Failure(how="failed", why=why, type=kind)
+
+
+def raised_again(failure: Failure) -> BaseException:
+    """The exception that a workflow ends with for this reason."""
+    match failure.how:
+        case "interrupted":
+            return Interrupted(failure.why, by_operator=failure.by_operator)
+        case "cancelled":
+            return CancelledError(failure.why)
+        case "failed":
+            return ApplicationError(failure.why, type=failure.type, non_retryable=True)
+
+
+def cause_of(error: BaseException) -> str:
+    """The innermost reason, in words."""
+    while isinstance(error, ActivityError) and error.cause is not None:
+        error = error.cause
+    return str(error) or type(error).__name__

@@ -1,0 +1,185 @@
+"""The phases of a migration: entered once, recorded, interrupted, and undone when they fail."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from temporalio import workflow
+from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.policy import PhasePolicy
+    from models.lifecycle.state import MigrationState
+    from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
+    from workflows.lifecycle.activities import ActivityRunner
+    from workflows.lifecycle.continuation import Continuation, ContinuationDue
+    from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
+    from workflows.lifecycle.status import StatusBoard
+    from workflows.lifecycle.timers import Timers
+
+ResultT = TypeVar("ResultT")
+
+PHASE_KEY = SearchAttributeKey.for_keyword("MigrationPhase")
+
+_SHORTEST_PATIENCE = timedelta(seconds=5)
+_LONGEST_PATIENCE = timedelta(minutes=10)
+
+
+class Phases:
+    """Runs the phases of one migration.
+
+    Args:
+        state: of the migration.
+        status: where phases are shown.
+        timers: interrupt them.
+        activities: remember what answered in the running phase.
+        continuation: asked before each phase.
+        policies: what an operator may do in each phase, by its name.
+    """
+
+    def __init__(
+        self,
+        state: MigrationState[Any, Any, Any],
+        status: StatusBoard,
+        timers: Timers,
+        *,
+        activities: ActivityRunner[Any],
+        continuation: Continuation,
+        policies: Mapping[Any, PhasePolicy],
+    ) -> None:
+        self._state = state
+        self._status = status
+        self._timers = timers
+        self._activities = activities
+        self._continuation = continuation
+        self.policies = policies
+
+    async def run(
+        self, phase: str, work: Callable[[], Awaitable[object]], *, policy: PhasePolicy | None = None
+    ) -> None:
+        """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
+
+        A phase that was done in an earlier run of the workflow is not entered; one that was left there goes on.
+
+        Raises:
+            Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
+        """
+        if phase in self._state.passed:
+            return
+        if self._state.running_phase != phase:
+            await self._timers.wait_if_paused()
+            await self._continuation.checkpoint()
+        entry = self._enter(phase, policy or self.policies[phase])
+        await self._recorded(entry, self._timers.unless_interrupted(work()))
+
+    async def undo(self, phase: str, work: Callable[[], Awaitable[object]]) -> None:
+        """Enter a phase of the way back: it is interrupted by nothing, and repeated until it succeeds."""
+        if phase in self._state.passed:
+            return
+        self._state.verbs.undo()
+        entry = self._enter(phase, self.policies[phase])
+        await self._recorded(entry, self._run_shielded(work))
+
+    async def rollback_on_failure(
+        self, work: Callable[[], Awaitable[None]], *, undo: Callable[[str], Awaitable[bool]]
+    ) -> None:
+        """Run phases, and undo what they did when one fails, is interrupted, or the workflow is cancelled.
+
+        Args:
+            work: the phases; where it ends well, nothing of them is undone any more.
+            undo: undoes, retrying for as long as it takes; gets the cause. True means that the migration turned out to
+                be committed, so that it goes on as if nothing had happened.
+
+        Raises:
+            Interrupted, ApplicationError, CancelledError: why the phases were undone.
+        """
+        state = self._state
+        if state.committed:
+            return
+        if state.undoing is None:
+            try:
+                await work()
+            except FAILURES as error:
+                state.undoing = failure_of(error)
+        if state.undoing is not None:
+            if not await undo(state.undoing.why):
+                raise raised_again(state.undoing)
+            state.verbs.commit()
+            self._status.note("the migration had been committed before it was interrupted, and goes on")
+        state.undoing, state.committed = None, True
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    def _enter(self, phase: str, policy: PhasePolicy) -> PhaseEntry:
+        state = self._state
+        if state.running_phase == phase:
+            self._status.publish()
+            return state.history[-1]
+        self._activities.begin()
+        state.verbs.enter(policy)
+        state.progress = state.waiting = state.activity_waiting = None
+        state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
+        upsert(PHASE_KEY.value_set(phase))
+        gauge = workflow.metric_meter().create_gauge("pulsar_migrate_phase", "Index of the running phase")
+        gauge.with_additional_attributes(self._status.labels(phase=phase)).set(len(state.history))
+        self._status.publish()
+        return state.history[-1]
+
+    async def _recorded(self, entry: PhaseEntry, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except ContinuationDue:
+            raise
+        except Interrupted as stop:
+            self._close(entry, Outcome.ROLLED_BACK if stop.by_operator else Outcome.FAILED, str(stop))
+            raise
+        except BaseException as error:
+            self._close(entry, Outcome.FAILED, cause_of(error))
+            raise
+        self._state.passed.add(entry.phase)
+        self._close(entry, Outcome.DONE, "")
+
+    def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
+        entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
+        # What follows outside of a phase has answers of its own.
+        self._activities.begin()
+        meter = workflow.metric_meter()
+        seconds = meter.create_gauge_float("pulsar_migrate_phase_seconds", "Time that a phase took", "s")
+        labels = self._status.labels(phase=entry.phase)
+        seconds.with_additional_attributes(labels).set(entry.seconds(workflow.now()))
+        self._status.publish()
+
+    async def _run_shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
+        task = asyncio.ensure_future(self._repeat(work))
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError:
+                self._status.note("the workflow was cancelled; the way back that is under way ends first")
+        return task.result()
+
+    async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        patience = _SHORTEST_PATIENCE
+        while True:
+            try:
+                return await work()
+            except (ActivityError, ApplicationError) as error:
+                failure = cause_of(error)
+            # Another try asks everything anew: answers of this one may be outdated.
+            self._activities.begin()
+            self._status.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
+            until = workflow.now() + patience
+            self._status.wait_for(WaitKind.RETRY, "the next attempt of the way back", until=until)
+            await workflow.sleep(patience, summary="next attempt of the way back")
+            self._status.stop_waiting()
+            patience = min(2 * patience, _LONGEST_PATIENCE)
+
+
+def upsert(*updates: SearchAttributeUpdate[str]) -> None:
+    """Set search attributes."""
+    workflow.upsert_search_attributes(updates)  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation

@@ -1,0 +1,134 @@
+"""What operators see: the status, the notes, and the current details in the Web UI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailedItems
+    from models.lifecycle.state import MigrationState
+    from models.lifecycle.status import ProgressReport, Status, Waiting, WaitKind
+    from workflows.lifecycle.details import render
+
+_NOTES = 500
+"""The last notes are kept; earlier ones stand in the history."""
+
+
+class StatusBoard:
+    """Tells where a migration stands.
+
+    Args:
+        state: of the migration.
+        kind: name of the kind of migration.
+        cluster: the Pulsar cluster.
+        target: what the search attribute `MigrationTarget` says.
+        first: the phase that is shown before any has begun.
+    """
+
+    def __init__(
+        self, state: MigrationState[Any, Any, Any], *, kind: str, cluster: str, target: str, first: str
+    ) -> None:
+        self.kind = kind
+        self.cluster = cluster
+        self.target = target
+        self._state = state
+        self._first = first
+
+    def status(self) -> Status[Any, Any]:
+        """The answer of the query `status`."""
+        state = self._state
+        return Status[Any, Any](
+            kind=self.kind,
+            cluster=self.cluster,
+            target=self.target,
+            phase=state.history[-1].phase if state.history else self._first,
+            outcome=state.outcome,
+            history=state.history,
+            progress=state.progress,
+            waiting=state.waiting or state.activity_waiting,
+            paused=state.verbs.paused,
+            undo=state.verbs.policy.undo,
+            undo_cost=state.verbs.policy.undo_cost,
+            legal_verbs=list(state.verbs.legal()),
+            failed_items=list(state.failed.values()),
+            alarms=state.alarms,
+            deadlines=state.deadlines,
+            notes=state.notes,
+            facts=state.facts,
+            figures=state.figures,
+        )
+
+    def publish(self) -> None:
+        """Show the state in the Web UI."""
+        workflow.set_current_details(render(self.status(), workflow.now()))
+
+    def note(self, text: str) -> None:
+        """Remember an event for status and report."""
+        notes = self._state.notes
+        notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
+        del notes[:-_NOTES]
+        self.publish()
+
+    def alarm(self, text: str) -> None:
+        """Show in red, from now to the end, what makes this migration dangerous."""
+        if text not in self._state.alarms:
+            self._state.alarms.append(text)
+            self.note(f"🔴 {text}")
+
+    def wait_for(
+        self,
+        kind: WaitKind,
+        why: str,
+        *,
+        action: str = "",
+        until: datetime | None = None,
+        ends_on: Sequence[str] = (),
+    ) -> None:
+        """Say what the migration itself waits for now."""
+        self._state.waiting = waiting(
+            kind, why, action=action, until=until, ends_on=ends_on, before=self._state.waiting
+        )
+        self.publish()
+
+    def stop_waiting(self) -> None:
+        """The wait is over."""
+        self._state.waiting = None
+        self.publish()
+
+    def activity_reports(self, report: ProgressReport) -> None:
+        """Show what the running activity has done, and what it waits for."""
+        state, reason = self._state, report.waiting
+        state.progress = report.progress or state.progress
+        before = state.activity_waiting
+        state.activity_waiting = reason and waiting(reason.kind, reason.why, action=reason.action, before=before)
+        self.publish()
+
+    def report_failures(self, *failures: FailedItems) -> None:
+        """Name what could not be migrated; what was said of the same kind before is outdated."""
+        for failed in failures:
+            self._state.failed.pop(failed.what, None)
+            if failed.count:
+                self._state.failed[failed.what] = failed
+        self.publish()
+
+    def labels(self, **more: str) -> dict[str, str | int | float | bool]:
+        """Labels of this migration's metrics."""
+        return {"kind": self.kind, "cluster": self.cluster, **more}
+
+
+def waiting(
+    kind: WaitKind,
+    why: str,
+    *,
+    action: str = "",
+    until: datetime | None = None,
+    ends_on: Sequence[str] = (),
+    before: Waiting | None,
+) -> Waiting:
+    """A reason to wait; one that was given before keeps its begin."""
+    since = before.since if before and before.why == why else workflow.now()
+    return Waiting(kind=kind, why=why, action=action, since=since, until=until, ends_on=tuple(ends_on))
