@@ -8,14 +8,16 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, get_args
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 from temporalio import workflow
 from typer.main import get_command
 
 from cli.app import app
+from models.lifecycle.base import Figures
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES
@@ -170,12 +172,23 @@ def test_every_invariant_of_the_proposal_is_kept_by_something_that_is_tested() -
         assert _TEST.search(f"`{row[-1]}`"), f"{number} names no test"
 
 
-def test_facts_and_figures_of_the_switch_are_those_of_the_code() -> None:
-    """Each fact and figure that the page explains is told by the workflow under that name."""
-    told = "".join(file.read_text() for file in ROOT.glob("workflows/bookie_cluster/*.py"))
-    names = [row[0] for row in rows(BOOKIES, "The output explained") if row[0] not in ("name", "---")]
-    assert names
-    assert [name for name in names if name.removeprefix("build") not in told] == []
+@every_kind
+@pytest.mark.parametrize("part", ["facts", "figures", "certificate"])
+def test_results_are_those_of_the_code(kind: Kind[Any], part: str) -> None:
+    """The page explains every fact, every figure and all that the certificate says, and nothing else."""
+    (argument,) = definition(kind).arg_types
+    state = next(one for one in get_args(argument.model_fields["state"].annotation) if one is not NoneType)
+    _, _, text = section(page(kind), "The output explained").partition(f"\n### {part.capitalize()}\n")
+    explained = set(re.findall(r"^\| `(\w+)` \|", text.partition("\n### ")[0], re.MULTILINE))
+    assert explained == set(_fields(state.model_fields[part].annotation))
+
+
+def _fields(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield name
+        for inner in get_args(field.annotation):
+            if isinstance(inner, type) and issubclass(inner, Figures):
+                yield from _fields(inner)
 
 
 def test_blockers_of_the_switch_are_those_of_the_code() -> None:
