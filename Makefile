@@ -8,13 +8,16 @@ SEED ?=
 SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
 LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+
+# Without compiling: Python does that for what it imports, which is little of what is installed.
 define INSTALL
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes $(LOCKS:%=-r %)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(PIP) --no-compile --require-hashes $(LOCKS:%=-r %)
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
+.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -38,13 +41,20 @@ $(BIN)/python:
 provision: setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
 
-demo: provision ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
+demo: ready-for-demo ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
 	@$(BIN)/python -m deploy.demos metadata-store
 
-demo-%: provision ## Another migration: make demo-bookie-cluster
+demo-%: ready-for-demo ## Another migration: make demo-bookie-cluster
 	@$(BIN)/python -m deploy.demos $*
 
-demo-down: setup ## Stop what a demo left running
+# The empty recipe keeps make from looking for a demo of this name.
+demo-bookie-switch: demo-bookie-cluster ;
+
+# What a demo needs and no more: without the tools of development and what only tests start.
+ready-for-demo: | $(BIN)/python
+	@$(BIN)/python -m deploy.devstack.prepare $(VENV)/.demo
+
+demo-down: $(VENV)/.demo ## Stop what a demo left running
 	@$(BIN)/python -m deploy.demos down
 
 test: setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time

@@ -91,7 +91,7 @@ class Stage:
         take_down()
         self._begun = time.monotonic()
         self.folder = _folder()
-        self.stack = Stack(spec, self.folder / "stack", provision(), detach=True)
+        self.stack = Stack(spec, self.folder / "stack", provision(servers_only=True), detach=True)
         self.workflow_id = workflow_id
         self._workflow = workflow
         self._settings = settings

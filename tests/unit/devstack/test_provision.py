@@ -12,6 +12,7 @@ from deploy.devstack import tools
 from deploy.devstack.cache import Cache, Product, cache_folder, sha256_of
 from deploy.devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
 from deploy.devstack.jars import check_jars, read_lock
+from deploy.devstack.temporal import temporal_product
 from deploy.devstack.toolchain import DATA
 
 
@@ -195,6 +196,21 @@ def test_an_oxia_that_drops_versions_is_not_used(
     monkeypatch.setenv("PATH", str(tmp_path))
     program(tmp_path, "oxia", f"oxia version {version}")
     assert (tools.find_oxia() is not None) is good
+
+
+def test_temporal_is_built_where_pypi_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Cache, lines: list[str]
+) -> None:
+    """Without a wheel for this platform the same version is built from Go modules, and a line says so."""
+    # A `go` of a fitting release, whose build writes a file.
+    build = 'case $1 in build) while [ "$1" != -o ]; do shift; done; echo made > $2;; *) echo go1.26.1;; esac'
+    (tmp_path / "go").write_text(f"#!/bin/sh\n{build}\n")
+    (tmp_path / "go").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    folder = cache.ensure(temporal_product(DATA / "temporal_cli", cache, tmp_path / "logs"))
+    assert (folder / "temporal").read_text() == "made\n"
+    assert any("it is built" in line for line in lines)
 
 
 def test_a_failed_tool_shows_its_last_words(tmp_path: Path) -> None:

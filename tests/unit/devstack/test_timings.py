@@ -1,0 +1,47 @@
+"""The table of what took how long says which of several things going on at once was waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.devstack.timings import Span, Timings, time_alone
+
+PIP, JARS, GO = Span("pip", 0, 30), Span("jars", 5, 60), Span("go", 5, 75)
+
+
+@pytest.mark.parametrize(
+    ("item", "spans", "seconds"),
+    [
+        (GO, [PIP, JARS, GO], 15),
+        (JARS, [PIP, JARS, GO], 0),
+        (PIP, [PIP, JARS, GO], 5),
+        (PIP, [PIP], 30),
+        (Span("gap", 0, 10), [Span("gap", 0, 10), Span("a", 2, 4), Span("b", 6, 8)], 6),
+    ],
+)
+def test_only_time_without_others_counts_as_waited_for(item: Span, spans: list[Span], seconds: float) -> None:
+    """An item was waited for while no other was under way, before, between and after them."""
+    assert time_alone(item, spans) == pytest.approx(seconds)
+
+
+def test_the_table_names_every_item_and_the_whole() -> None:
+    """Items stand in the order of their beginnings, one that failed too; without items there is no table."""
+    timings = Timings()
+    assert timings.table() == []
+    with timings.measure("outer"):
+        with timings.measure("inner"):
+            pass
+        with pytest.raises(ZeroDivisionError), timings.measure("broken"):
+            raise ZeroDivisionError
+    assert [line.split()[0] for line in timings.table()] == ["item", "outer", "inner", "broken", "total"]
+
+
+def test_preparation_needs_nothing_installed() -> None:
+    """What runs before the installation imports with the standard library alone."""
+    root = Path(__file__).parents[3]
+    code = f"import sys; sys.path.insert(0, {str(root)!r}); import deploy.devstack.prepare"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)
