@@ -34,7 +34,7 @@ def prepare(target: str) -> None:
 
 def _install(target: str, timings: Timings) -> None:
     # Where it is up to date, nothing is measured and nothing is said.
-    if subprocess.call(["make", "--question", target]) == 0:
+    if subprocess.call(["make", "--no-print-directory", "--question", target]) == 0:
         return
     print_progress("environment: begin")
     with timings.measure("environment"):
