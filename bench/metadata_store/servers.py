@@ -16,7 +16,7 @@ from clients.stores import Access, open_reader
 from deploy.devstack import configs, probes, supervise
 from deploy.devstack.errors import ServerFailed
 from deploy.devstack.ports import PortBlock
-from deploy.devstack.provision import DATA, Toolchain
+from deploy.devstack.toolchain import DATA, Toolchain
 from models.store_url import parse_store_url
 
 _START_SECONDS = 180.0
