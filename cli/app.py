@@ -8,7 +8,9 @@ import traceback
 import typer
 
 from cli.commands.dev import dev_command
+from cli.commands.doctor import doctor_app
 from cli.commands.history import history_command
+from cli.commands.list import list_command
 from cli.commands.replay import replay_command
 from cli.commands.report import report_command
 from cli.commands.start import start_app
@@ -17,6 +19,7 @@ from cli.commands.throttle import throttle_command
 from cli.commands.verbs import verb_command
 from cli.commands.window import window_command
 from cli.commands.worker import worker_command
+from cli.help import Sections
 from cli.migrations import commands_of
 from models.lifecycle.verbs import Verb
 from worker.catalog import KINDS
@@ -24,8 +27,11 @@ from worker.exit_codes import CommandFailed, ExitCode, leave, report, table
 
 NAME = "pulsar-migrate"
 
+_LOOK, _STEER, _RUN = "Migrations", "Steering", "Running it"
+
 app = typer.Typer(
     name=NAME,
+    cls=Sections,
     help="Durable migrations for Apache Pulsar, as a Temporal application.",
     epilog=f"Exit codes: {table()}",
     no_args_is_help=True,
@@ -33,22 +39,32 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.add_typer(start_app(), name="start")
-app.command("status")(status_command)
-for _verb in Verb:
-    app.command(_verb.value)(verb_command(_verb))
-app.command("throttle")(throttle_command)
-app.command("window")(window_command)
-app.command("report")(report_command)
-app.command("history")(history_command)
-app.command("replay")(replay_command)
+app.add_typer(start_app(), name="start", rich_help_panel=_LOOK)
+for _name, _command in {
+    "list": list_command,
+    "status": status_command,
+    "report": report_command,
+    "history": history_command,
+    "replay": replay_command,
+}.items():
+    app.command(_name, rich_help_panel=_LOOK)(_command)
+for _name, _command in {
+    **{verb.value: verb_command(verb) for verb in Verb},
+    "throttle": throttle_command,
+    "window": window_command,
+}.items():
+    app.command(_name, rich_help_panel=_STEER)(_command)
 for _kind in KINDS.values():
     for _name, _command in commands_of(_kind).items():
-        app.command(_name, rich_help_panel=_kind.name)(_command)
-app.command("worker")(worker_command)
-app.command("dev", add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-    dev_command
-)
+        app.command(_name, rich_help_panel=f"Steering a {_kind.name}")(_command)
+app.command("worker", rich_help_panel=_RUN)(worker_command)
+app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
+app.command(
+    "dev",
+    rich_help_panel=_RUN,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(dev_command)
 
 
 def main() -> None:

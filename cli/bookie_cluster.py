@@ -1,4 +1,4 @@
-"""The commands of the bookie cluster switch alone: pace, read mode, the old cluster's client and its ledgers."""
+"""What the command line knows of the bookie cluster switch alone: commands for pace, read mode, and the old cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from cli.migrations import Servers
 from cli.operations import against_temporal, query
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.temporal_lines import query_line
 from cli.updates import checked, send_update
+from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
 
@@ -76,6 +78,16 @@ def _lines(found: CleanupTargets, what: str) -> list[str]:
     examples = f", e.g. {', '.join(map(str, found.examples))}" if found.examples else ""
     deleted = f"{found.ledgers:,} ledgers of {found.cluster} ({found.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
     return [deleted, f"{found.kept:,} are kept", *(f"kept       {reason}" for reason in found.reasons)]
+
+
+def servers(input: BookieClusterInput) -> Servers:
+    """The brokers' metadata store, and both bookie clusters."""
+    return Servers(
+        cluster=input.cluster,
+        metadata=input.store,
+        stores={"metadata store": input.store},
+        bookie_clusters={cluster.name: cluster.root for cluster in (input.source, input.target)},
+    )
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

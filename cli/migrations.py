@@ -1,26 +1,54 @@
-"""What the command line knows of one migration: the module `cli.<package>`, where there is one.
+"""What the command line knows of one migration: the module `cli.<package>`.
 
-It may hold `COMMANDS`, the commands that this migration alone has, by name, and `servers`, the servers that `doctor`
-looks after for an input.
+It may hold `COMMANDS`, the commands that this migration alone has, by name, and `servers`, a function that names the
+servers of an input for `doctor`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from models.lifecycle.input import MigrationInput
+from models.store_url import StoreUrl
 from worker.catalog import Kind
 
 Command = Callable[..., None]
 
 
+@dataclass(frozen=True)
+class Servers:
+    """The servers that an input leads to.
+
+    Attributes:
+        cluster: the Pulsar cluster.
+        metadata: the store in which its brokers register.
+        stores: all metadata stores, by the parts that they play.
+        bookie_clusters: roots of ledgers' metadata, by the names of the bookie clusters.
+        needs_brokers: whether brokers have to run when the migration starts.
+    """
+
+    cluster: str
+    metadata: StoreUrl
+    stores: Mapping[str, StoreUrl]
+    bookie_clusters: Mapping[str, StoreUrl] = field(default_factory=dict[str, StoreUrl])
+    needs_brokers: bool = True
+
+
 def commands_of(kind: Kind[Any]) -> Mapping[str, Command]:
     """The commands that this migration alone has, by name."""
-    return _exported(kind, "COMMANDS", {})
+    return _exported(kind, "COMMANDS") or {}
 
 
-def _exported(kind: Kind[Any], name: str, default: Any) -> Any:
+def servers_of(kind: Kind[Any], input: MigrationInput) -> Servers | None:
+    """The servers that an input leads to; None if the migration's module does not say."""
+    servers: Callable[[MigrationInput], Servers] | None = _exported(kind, "servers")
+    return servers(input) if servers else None
+
+
+def _exported(kind: Kind[Any], name: str) -> Any:
     module = f"cli.{kind.package}"
-    return getattr(import_module(module), name, default) if find_spec(module) else default
+    return getattr(import_module(module), name, None) if find_spec(module) else None

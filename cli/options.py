@@ -11,6 +11,7 @@ import pydantic
 import typer
 from pydantic import BaseModel
 
+from cli.completion import running_ids
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -23,10 +24,15 @@ class Form(StrEnum):
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="How the answer is printed.")]
-WorkflowId = Annotated[str, typer.Argument(metavar="ID", help="The migration's workflow id, e.g. metadata-store/prod.")]
+WorkflowId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="The migration's workflow id, e.g. metadata-store/prod.", autocompletion=running_ids
+    ),
+]
 
 
-def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any]) -> None:
+def answer(form: Form, lines: list[str], value: BaseModel | dict[str, Any] | list[Any]) -> None:
     """Print an answer on standard output: its lines, or the value as JSON."""
     if form is Form.TEXT:
         print(*lines, sep="\n", flush=True)

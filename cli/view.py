@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pydantic import BaseModel
@@ -99,22 +99,40 @@ def code_of_report(report: Report) -> ExitCode:
     return ExitCode.OK if report.outcome is Outcome.DONE else ExitCode.FAILED
 
 
-async def look(client: Client, workflow_id: str, *, with_status: bool = True) -> View:
+async def look(
+    client: Client,
+    workflow_id: str,
+    *,
+    run_id: str | None = None,
+    with_status: bool = True,
+    limit: timedelta = ANSWER_LIMIT,
+) -> View:
     """Ask Temporal, and the migration through one of its workers.
+
+    Args:
+        client: of Temporal.
+        workflow_id: of the migration.
+        run_id: one of its runs; the newest by default.
+        with_status: ask the migration itself.
+        limit: longest wait for its answer.
 
     Raises:
         CommandFailed: there is no such workflow, or it is no migration.
         RPCError: Temporal does not answer.
     """
-    handle = client.get_workflow_handle(workflow_id, result_type=Report)
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id, result_type=Report)
     try:
         described = await handle.describe(rpc_timeout=ANSWER_LIMIT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             raise not_found(client, workflow_id) from error
         raise
+<<<<<<< HEAD
     status, silence = await _ask(handle, described) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
+=======
+    status, silence = await _ask(handle, described, limit) if with_status else (None, "")
+>>>>>>> 6382ab9 (List migrations, and check what they need)
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
@@ -141,13 +159,13 @@ def with_latest_progress(status: Status, steps: Sequence[Step]) -> Status:
 
 def not_found(client: Client, workflow_id: str) -> CommandFailed:
     """There is no such workflow."""
-    cure = "list migrations: temporal workflow list --query 'MigrationKind IS NOT NULL'"
+    cure = "list migrations: pulsar-migrate list"
     return CommandFailed(ExitCode.USAGE, f"no workflow {workflow_id} in namespace {client.namespace}.", cure)
 
 
-async def _ask(handle: Handle, described: WorkflowExecutionDescription) -> tuple[Status | None, str]:
+async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: timedelta) -> tuple[Status | None, str]:
     try:
-        return await handle.query("status", result_type=Status, rpc_timeout=ANSWER_LIMIT), ""
+        return await handle.query("status", result_type=Status, rpc_timeout=limit), ""
     except WorkflowQueryFailedError as error:
         cause = f"{handle.id} ({described.workflow_type}) is no migration: {error}."
         raise CommandFailed(ExitCode.USAGE, cause, "name the id of a migration") from error

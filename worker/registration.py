@@ -22,6 +22,18 @@ async def register_search_attributes(client: Client) -> tuple[str, ...]:
     Raises:
         CommandFailed: one has another type, or the right to add is missing; the message holds the command that adds.
     """
+    missing = await missing_search_attributes(client)
+    if missing:
+        await _add(client, missing)
+    return missing
+
+
+async def missing_search_attributes(client: Client) -> tuple[str, ...]:
+    """Names of those search attributes of migrations that the namespace lacks.
+
+    Raises:
+        CommandFailed: one has another type, or they cannot be listed.
+    """
     try:
         listed = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), timeout=ANSWER_LIMIT
@@ -33,10 +45,7 @@ async def register_search_attributes(client: Client) -> tuple[str, ...]:
         if there.get(name, _KEYWORD) != _KEYWORD:
             cure = f"temporal operator search-attribute remove --namespace {client.namespace} --name {name} --yes"
             raise CommandFailed(ExitCode.CONFLICT, f"search attribute {name} exists, but is not a Keyword.", cure)
-    missing = tuple(name for name in SEARCH_ATTRIBUTES if name not in there)
-    if missing:
-        await _add(client, missing)
-    return missing
+    return tuple(name for name in SEARCH_ATTRIBUTES if name not in there)
 
 
 async def _add(client: Client, names: tuple[str, ...]) -> None:

@@ -1,0 +1,82 @@
+"""`pulsar-migrate doctor`: is everything there that a worker and a migration need?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from cli.doctor.findings import Finding, Level, failed, ok, run_checks, worst
+from cli.help import Sections
+from cli.input_options import input_command
+from cli.migrations import Servers, servers_of
+from cli.options import Form, Output, answer, read_settings
+from models.lifecycle.input import MigrationInput
+from models.lifecycle.names import TASK_QUEUE
+from worker.catalog import KINDS, Kind
+from worker.exit_codes import CommandFailed
+
+_HELP = "Check what a worker and a migration need. Nothing is written. Run it where the worker runs, as the worker."
+_MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.FAILED: "FAILED"}
+
+
+def doctor_app() -> typer.Typer:
+    """The command `doctor`, with one command below it for each kind of migration."""
+    app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
+    app.callback()(_check_settings)
+    for kind in KINDS.values():
+        text = f"Check the worker's settings, and the servers of a {kind.workflow}."
+        app.command(kind.name)(input_command(kind, text, _check_input, {"output": (Output, Form.TEXT)}))
+    return app
+
+
+def _check_settings(context: typer.Context, output: Output = Form.TEXT) -> None:
+    if context.invoked_subcommand is None:
+        _show(_findings(), output)
+
+
+def _check_input(kind: Kind[Any], input: MigrationInput, *, output: Form) -> None:
+    _show(_findings(servers_of(kind, input)), output)
+
+
+def _findings(servers: Servers | None = None) -> Iterator[Finding]:
+    # Only here: clients of stores and of Temporal take time to import.
+    from cli.doctor.process import process_checks
+    from cli.doctor.servers import server_findings
+    from cli.doctor.temporal import temporal_findings
+
+    try:
+        settings = read_settings()
+    except CommandFailed as error:
+        yield failed("settings", error)
+        # Temporal has settings of its own; all else cannot be checked without ours.
+        yield from temporal_findings(TASK_QUEUE)
+        return
+    yield ok("settings", "all PULSAR_MIGRATE_ variables can be read")
+    yield from temporal_findings(settings.task_queue)
+    yield from run_checks(process_checks(settings))
+    if servers is not None:
+        yield from server_findings(servers, settings)
+
+
+def _show(findings: Iterator[Finding], form: Form) -> None:
+    """Print each finding as it comes, and leave with the exit code of the worst."""
+    found: list[Finding] = []
+    for finding in findings:
+        found.append(finding)
+        if form is Form.TEXT:
+            answer(form, _lines(finding), {})
+    if form is Form.JSON:
+        answer(form, [], [finding.model_dump(mode="json") for finding in found])
+    else:
+        count = Counter(finding.level for finding in found)
+        told = ", ".join(f"{count[level]} {level}" for level in Level if count[level])
+        answer(form, [f"{len(found)} checks: {told}"], {})
+    raise typer.Exit(worst(found))
+
+
+def _lines(finding: Finding) -> list[str]:
+    line = f"{_MARKS[finding.level]:<8} {finding.subject}: {finding.detail}"
+    return [line, f"{'':<8} cure: {finding.cure}"] if finding.cure else [line]

@@ -1,0 +1,54 @@
+"""`pulsar-migrate list`: running and ended migrations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from cli.listing import Listed, list_migrations
+from cli.operations import against_temporal
+from cli.options import Form, Output, answer
+from cli.tables import print_table
+from models.lifecycle.units import format_value
+
+_HEAD = ("KIND", "CLUSTER", "PHASE", "SINCE", "STATE")
+
+
+def list_command(
+    *,
+    running: Annotated[bool, typer.Option("--running", help="Only those that run.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Without a limit.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Most to show; running ones first, then the newest.")] = 20,
+    output: Output = Form.TEXT,
+) -> None:
+    """List migrations: kind, cluster, phase, and what each waits for."""
+    most = None if all_ else limit
+    found = against_temporal(lambda client: list_migrations(client, ended=not running, limit=most))
+    if output is Form.JSON:
+        answer(output, [], [one.model_dump(mode="json") for one in found])
+    elif found:
+        now = datetime.now(UTC)
+        print_table(_HEAD, [_row(one, now) for one in found])
+    else:
+        answer(output, ["no migration runs" if running else "there are no migrations"], [])
+
+
+def _row(one: Listed, now: datetime) -> tuple[str, ...]:
+    return (one.kind, one.cluster, one.phase or "-", _ago(now - one.since), _state(one))
+
+
+def _ago(time: timedelta) -> str:
+    whole = timedelta(seconds=max(0, round(time.total_seconds())))
+    return f"{format_value(whole).replace('.0 s', ' s')} ago"
+
+
+def _state(one: Listed) -> str:
+    if one.silence:
+        return f"no answer: {one.silence}"
+    if one.waiting:
+        return f"{one.waiting.action}; waits for {one.waiting.why}".removeprefix("; ")
+    if one.failure:
+        return f"{one.outcome}: {one.failure}"
+    return str(one.outcome or one.execution.lower())

@@ -1,0 +1,231 @@
+"""Checks of a worker's own settings: Spark, metrics, files, commands, credentials and the webhook."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+
+from cli.doctor.certificates import SOON, check_authorities, check_identity
+from cli.doctor.findings import Check, Finding, warning
+from models.lifecycle.units import Unit, format_value
+from models.settings import Settings
+from worker.exit_codes import CommandFailed, ExitCode
+
+OLDEST_JAVA = 17
+PATIENCE = 5.0
+"""Longest wait for a connection, in seconds."""
+
+_PREFIX = "PULSAR_MIGRATE_"
+_SPARK_PORT = {"spark": 7077, "k8s": 443}
+
+
+def process_checks(settings: Settings) -> list[Check]:
+    """All checks of a worker's settings but those of Temporal."""
+    checks = [
+        Check("java", _java),
+        Check("Spark", partial(_spark, settings.spark_master)),
+        Check("metrics", partial(_metrics, settings.metrics_address)),
+    ]
+    return [*checks, *_files(settings), *_commands(settings), *_credentials(settings), *_webhook(settings)]
+
+
+def reach(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    """Connect, and begin TLS where it is wanted.
+
+    Raises:
+        CommandFailed: it cannot be done.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=PATIENCE) as plain:
+            if tls is not None:
+                tls.wrap_socket(plain, server_hostname=host).close()
+    except OSError as error:
+        cause = f"{host}:{port} cannot be reached: {_said(error)}"
+        raise CommandFailed(ExitCode.UNREACHABLE, cause, "check the address, the network and the server") from error
+
+
+def variable(field: str) -> str:
+    """The environment variable of a setting."""
+    return f"{_PREFIX}{field.upper()}"
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
+    cure = f"install Java {OLDEST_JAVA} or newer, and put it on the PATH or set JAVA_HOME"
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CommandFailed(ExitCode.USAGE, f"{program} does not run: {error}", cure) from error
+    told = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
+    if told is None:
+        raise CommandFailed(ExitCode.USAGE, f"{program} -version tells no version", cure)
+    if int(told[1]) < OLDEST_JAVA:
+        raise CommandFailed(ExitCode.USAGE, f"{program} is Java {told[1]}", cure)
+    return f"{program} is Java {told[1]}"
+
+
+def _spark(master: str) -> str:
+    scheme, _, rest = master.partition("://")
+    engine = f"PySpark {version('pyspark')}"
+    if re.fullmatch(r"local(\[(\*|\d+)(,\d+)?\])?|local-cluster\[.+\]", master):
+        return f"{engine}, on this machine ({master})"
+    if master == "yarn":
+        folder = os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR") or ""
+        if not folder or not Path(folder).is_dir():
+            cause = f"{variable('spark_master')}=yarn needs the cluster's configuration, and there is none"
+            raise CommandFailed(ExitCode.USAGE, cause, "set HADOOP_CONF_DIR to its folder")
+        return f"{engine}, on the cluster that {folder} describes"
+    if scheme not in _SPARK_PORT:
+        cause = f"{master!r} is no address of Spark"
+        raise CommandFailed(
+            ExitCode.USAGE, cause, f"set {variable('spark_master')} to local[*], spark://, k8s:// or yarn"
+        )
+    # Standby masters are listed behind the first one, with commas; Kubernetes' address has a scheme of its own.
+    address = urlsplit("//" + rest.rpartition("://")[2].split(",")[0])
+    reach(address.hostname or "", address.port or _SPARK_PORT[scheme])
+    return f"{engine}; {master} takes connections"
+
+
+def _metrics(address: str) -> str:
+    if not address:
+        return f"turned off ({variable('metrics_address')} is empty)"
+    host, _, port = address.rpartition(":")
+    cure = f"set {variable('metrics_address')} to a free host:port, or to nothing for no metrics"
+    if not host or not port.isdigit():
+        raise CommandFailed(ExitCode.USAGE, f"{address!r} is no host:port", cure)
+    try:
+        with socket.create_server(
+            (host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        ):
+            return f"{address} is free"
+    except OSError as error:
+        if _serves_metrics(address):
+            return f"{address} is served by a worker that runs"
+        raise CommandFailed(ExitCode.USAGE, f"{address} cannot be used: {_said(error)}", cure) from error
+
+
+def _serves_metrics(address: str) -> bool:
+    try:
+        answer = httpx.get(f"http://{address}/metrics", timeout=PATIENCE, trust_env=False)
+    except httpx.HTTPError:
+        return False
+    return "temporal_" in answer.text
+
+
+def _files(settings: Settings) -> Iterator[Check]:
+    """The files that settings name, by their names: `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, `…_file`."""
+    for name in type(settings).model_fields:
+        value = str(getattr(settings, name) or "")
+        if not value:
+            continue
+        if name.endswith("_tls_ca"):
+            yield Check(variable(name), partial(check_authorities, variable(name), value))
+        elif name.endswith("_tls_certificate"):
+            prefix = name.removesuffix("certificate")
+            key = str(getattr(settings, f"{prefix}key", ""))
+            yield Check(variable(name), partial(check_identity, variable(name), value, key))
+        elif name.endswith("_file"):
+            yield Check(variable(name), partial(_readable, value))
+
+
+def _readable(file: str) -> str:
+    path = Path(file.removeprefix("file://"))
+    try:
+        empty = not path.read_bytes().strip()
+    except OSError as error:
+        cause = f"{path} cannot be read: {_said(error)}"
+        raise CommandFailed(ExitCode.USAGE, cause, "name a file that the worker can read") from error
+    if empty:
+        raise CommandFailed(ExitCode.USAGE, f"{path} is empty", "write the secret into it")
+    return f"{path} can be read"
+
+
+def _commands(settings: Settings) -> Iterator[Check]:
+    for name in type(settings).model_fields:
+        command = getattr(settings, name)
+        if name.endswith("_command") and command:
+            yield Check(variable(name), partial(_executable, command))
+
+
+def _executable(command: tuple[str, ...]) -> str:
+    found = shutil.which(command[0])
+    if found is None:
+        cause = f"{command[0]!r} is no program that can be run here"
+        raise CommandFailed(
+            ExitCode.USAGE, cause, "name a program on the PATH, or its whole path, and make it executable"
+        )
+    return f"{found} can be run"
+
+
+def _credentials(settings: Settings) -> Iterator[Check]:
+    if settings.zookeeper_auth:
+        yield Check(variable("zookeeper_auth"), partial(_zookeeper_auth, settings))
+
+
+def _zookeeper_auth(settings: Settings) -> str:
+    try:
+        credentials = settings.zookeeper_credentials
+    except ValueError as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
+    return f"{Unit(noun='credentials').format(len(credentials))} ({', '.join(scheme for scheme, _ in credentials)})"
+
+
+def _webhook(settings: Settings) -> Iterator[Check]:
+    if settings.broker_webhook:
+        yield Check(variable("broker_webhook"), partial(_connects, settings.broker_webhook))
+
+
+def _connects(address: str) -> str:
+    """Only a connection: a request would stop or start brokers."""
+    url = urlsplit(address)
+    if url.scheme not in {"http", "https"} or not url.hostname:
+        raise CommandFailed(ExitCode.USAGE, f"{address!r} is no web address", "write http://… or https://…")
+    secure = url.scheme == "https"
+    reach(url.hostname, url.port or (443 if secure else 80), ssl.create_default_context() if secure else None)
+    return f"{url.scheme}://{url.netloc} takes connections"
+
+
+def token_life(subject: str, token: str) -> str | Finding:
+    """What a token says of its own life, if it is a JSON web token.
+
+    Raises:
+        CommandFailed: it has expired.
+    """
+    end = _expiry(token)
+    if end is None:
+        return "a token without an end"
+    if end <= datetime.now(UTC):
+        raise CommandFailed(ExitCode.USAGE, f"the token expired {format_value(end)}", "put a new token there")
+    if end - datetime.now(UTC) < SOON:
+        return warning(
+            subject, f"the token expires {format_value(end)}", "a migration may take longer: use a file that is renewed"
+        )
+    return f"a token that is valid until {format_value(end)}"
+
+
+def _expiry(token: str) -> datetime | None:
+    parts = token.split(".")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+        return datetime.fromtimestamp(float(claims["exp"]), UTC)
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _said(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)

@@ -1,0 +1,131 @@
+"""Checks of the servers that a migration's input leads to: stores, brokers and bookies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from cli.doctor.findings import Check, Finding, failed, run_checks, warning
+from cli.migrations import Servers
+from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.transport import BookieTls
+from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.store import StoreReader
+from clients.stores import Access, open_reader
+from models.lifecycle.units import Quantity, Unit, format_value
+from models.settings import Settings
+from models.store_url import StoreUrl
+from worker.exit_codes import CommandFailed, ExitCode
+
+CLUSTERS = b"/admin/clusters"
+"""Where Pulsar's metadata name the clusters that they know."""
+
+
+def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
+    """Check all of them, read only."""
+    access = Access(settings.zookeeper_credentials, settings.store_timeout.total_seconds())
+    checks = [
+        Check(_at(role, url), partial(_answers, url, access))
+        for role, store in servers.stores.items()
+        for url in _each_server(store)
+    ]
+    checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
+    yield from run_checks(checks)
+    for name, root in servers.bookie_clusters.items():
+        yield from _bookies(name, root, access, _bookie_tls(settings))
+
+
+def _each_server(url: StoreUrl) -> list[StoreUrl]:
+    """Each server of a store by itself: a client of all of them is content with one that answers."""
+    return [url.model_copy(update={"hosts": (host,)}) for host in url.hosts]
+
+
+def _at(role: str, url: StoreUrl) -> str:
+    return f"{role} {url.hosts[0]}"
+
+
+def _answers(url: StoreUrl, access: Access) -> str:
+    begun = time.monotonic()
+    top = _read(url, access, lambda reader: reader.children(b"/"))
+    taken = time.monotonic() - begun
+    where = f"{url.root} of " if url.root else ""
+    return f"{where}{url.display} has {len(top)} nodes at its top; read in {format_value(taken, Unit(Quantity.TIME))}"
+
+
+def _cluster(servers: Servers, access: Access) -> str | Finding:
+    """Whether the store is that of a Pulsar cluster of this name: a wrong chroot looks like an empty store."""
+    subject = f"cluster {servers.cluster}"
+    paths = _read(servers.metadata, access, lambda reader: reader.children(CLUSTERS))
+    known = sorted(path.rpartition(b"/")[2].decode() for path in paths)
+    if not known:
+        cure = "check the address, above all what follows the port"
+        return warning(subject, f"{servers.metadata} holds no Pulsar cluster (no {CLUSTERS.decode()})", cure)
+    if servers.cluster not in known:
+        return warning(
+            subject, f"{servers.metadata} knows {', '.join(known)}", "check the cluster's name and the address"
+        )
+    return f"{servers.metadata} knows it"
+
+
+def _bookies(name: str, root: StoreUrl, access: Access, tls: BookieTls | None) -> Iterator[Finding]:
+    subject = f"bookies of {name}"
+    try:
+        with LedgerDirectory(root, access) as directory:
+            up, members = directory.bookies(), directory.cookies()
+    except StoreError as error:
+        yield failed(subject, _failure(error))
+        return
+    if not up:
+        yield warning(subject, f"none is registered below {root}", "start them, and check the address")
+    if down := sorted(members - up.keys()):
+        yield warning(subject, f"these are down: {', '.join(down)}", "start them; ledgers may lack replicas meanwhile")
+    yield from run_checks(
+        [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, tls, access)) for bookie_id, bookie in up.items()]
+    )
+
+
+def _bookie(bookie: Bookie, known: dict[str, Bookie], tls: BookieTls | None, access: Access) -> str | Finding:
+    subject = f"bookie {bookie.bookie_id}"
+    try:
+        with Bookies(lambda: known, tls=tls, read_timeout=access.timeout) as bookies:
+            space = bookies.free_space(bookie.bookie_id)
+    except StoreError as error:
+        raise _failure(error) from error
+    except OSError as error:
+        raise CommandFailed(ExitCode.USAGE, f"files of TLS cannot be used: {error}", "see the lines above") from error
+    size = Unit(Quantity.SIZE)
+    told = f"{size.format(space.free)} of {size.format(space.total)} are free{', with TLS' if tls else ''}"
+    return told if bookie.writable else warning(subject, f"it is read-only; {told}", "free its disks")
+
+
+def _read(url: StoreUrl, access: Access, read: Callable[[StoreReader], list[bytes]]) -> list[bytes]:
+    reader = open_reader(url, access)
+    try:
+        return read(reader)
+    except StoreError as error:
+        raise _failure(error) from error
+    finally:
+        reader.close()
+
+
+def _failure(error: StoreError) -> CommandFailed:
+    if isinstance(error, StoreUnreachable):
+        return CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address, the network and the server's log")
+    if isinstance(error, StoreDenied):
+        cure = "give the worker credentials, or change the ACL"
+        return CommandFailed(ExitCode.USAGE, str(error), cure)
+    cure = "check that the address leads to the right server" if isinstance(error, StoreProtocolError) else ""
+    return CommandFailed(ExitCode.USAGE, str(error), cure)
+
+
+def _bookie_tls(settings: Settings) -> BookieTls | None:
+    if not settings.bookie_tls_ca:
+        return None
+    return BookieTls(
+        ca_file=settings.bookie_tls_ca,
+        cert_file=settings.bookie_tls_certificate or None,
+        key_file=settings.bookie_tls_key or None,
+        verify_hostname=settings.bookie_tls_verify_hostname,
+    )

@@ -1,0 +1,92 @@
+"""Checks of Temporal: the server, the namespace, the search attributes, and the workers of the task queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    GetSystemInfoRequest,
+)
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from cli.doctor.findings import Finding, failed, ok, warning
+from models.lifecycle.names import SEARCH_ATTRIBUTES
+from models.lifecycle.units import format_value
+from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
+from worker.exit_codes import CommandFailed, ExitCode
+from worker.registration import create_line, missing_search_attributes
+
+
+def temporal_findings(queue: str) -> list[Finding]:
+    """Check Temporal as the environment names it; without a connection that is the only finding."""
+    return asyncio.run(_findings(queue))
+
+
+async def _findings(queue: str) -> list[Finding]:
+    try:
+        client = await connect(quiet_runtime())
+    except CommandFailed as error:
+        return [failed("Temporal", error)]
+    parts: dict[str, Callable[[], Awaitable[Finding]]] = {
+        "Temporal": lambda: _server(client),
+        "namespace": lambda: _namespace(client),
+        "search attributes": lambda: _search_attributes(client),
+        "workers": lambda: _workers(client, queue),
+    }
+    return [await _guarded(subject, part) for subject, part in parts.items()]
+
+
+async def _guarded(subject: str, part: Callable[[], Awaitable[Finding]]) -> Finding:
+    try:
+        return await part()
+    except CommandFailed as error:
+        return failed(subject, error)
+    except RPCError as error:
+        silent = error.status in {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}
+        code = ExitCode.UNREACHABLE if silent else ExitCode.USAGE
+        cure = "check the server" if silent else "check TEMPORAL_NAMESPACE and the credentials of Temporal"
+        return failed(subject, CommandFailed(code, f"Temporal answers: {error.message}", cure))
+
+
+async def _server(client: Client) -> Finding:
+    info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=ANSWER_LIMIT)
+    return ok("Temporal", f"{client.service_client.config.target_host}, server {info.server_version or 'unknown'}")
+
+
+async def _namespace(client: Client) -> Finding:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    found = await client.workflow_service.describe_namespace(request, timeout=ANSWER_LIMIT)
+    kept = timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
+    return ok("namespace", f"{client.namespace} keeps ended migrations for {format_value(kept)}")
+
+
+async def _search_attributes(client: Client) -> Finding:
+    missing = await missing_search_attributes(client)
+    if missing:
+        cure = f"a worker adds them when it starts, or: {create_line(client.namespace, missing)}"
+        return warning("search attributes", f"{', '.join(missing)} are not registered yet", cure)
+    return ok("search attributes", f"{', '.join(SEARCH_ATTRIBUTES)} are registered")
+
+
+async def _workers(client: Client, queue: str) -> Finding:
+    workflows = await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    activities = await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+    both = sorted(workflows & activities)
+    if not both:
+        return warning("workers", f"the task queue {queue} is served by none", "start one: pulsar-migrate worker")
+    return ok("workers", f"the task queue {queue} is served by {', '.join(both)}")
+
+
+async def _pollers(client: Client, queue: str, kind: TaskQueueType.ValueType) -> set[str]:
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
+    )
+    found = await client.workflow_service.describe_task_queue(request, timeout=ANSWER_LIMIT)
+    return {poller.identity for poller in found.pollers}

@@ -1,0 +1,210 @@
+"""What `pulsar-migrate doctor` says of a worker's settings, without any server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import certifi
+import pytest
+
+from cli.doctor.certificates import SOON, validity
+from cli.doctor.findings import Check, Finding, Level, run_check, run_checks, warning, worst
+from cli.doctor.process import process_checks, token_life
+from models.settings import Settings
+from worker.exit_codes import CommandFailed, ExitCode
+
+AUTHORITIES = certifi.where()
+TLS = Path(__file__).parent / "tls"
+"""A certificate for a hundred years with its key, and the key of another one."""
+
+
+def finding(settings: dict[str, object], subject: str) -> Finding:
+    """What is found for one subject with these settings."""
+    (check,) = [check for check in process_checks(Settings.model_validate(settings)) if check.subject == subject]
+    return run_check(check)
+
+
+def test_validity_is_read_as_openssl_reads_it() -> None:
+    """The dates of every authority that the world trusts are read as OpenSSL reads them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(AUTHORITIES)
+    known = zip(context.get_ca_certs(binary_form=True), context.get_ca_certs(), strict=True)
+    assert len(context.get_ca_certs()) > 100
+    for der, told in known:
+        dates = validity(der)
+        assert dates.begin.timestamp() == ssl.cert_time_to_seconds(str(told["notBefore"]))
+        assert dates.end.timestamp() == ssl.cert_time_to_seconds(str(told["notAfter"]))
+
+
+@pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x82", b"\x30\x03\x02\x01", b"no certificate at all"])
+def test_what_is_no_certificate(der: bytes) -> None:
+    """Bytes that are no certificate are said to be none."""
+    with pytest.raises(ValueError, match="no certificate"):
+        validity(der)
+
+
+def test_files_of_tls(tmp_path: Path) -> None:
+    """Certificates are checked with their dates, keys by whether they belong to them; each fault names its file."""
+    certificate, key, other = (str(TLS / name) for name in ("own.pem", "own.key", "other.key"))
+    name = "PULSAR_MIGRATE_BOOKIE_TLS_CA"
+    good = finding({"bookie_tls_ca": AUTHORITIES}, name)
+    assert (good.level, "certificates, valid until" in good.detail) == (Level.OK, True)
+    for file, said in ((tmp_path / "absent.pem", "No such file"), (Path(key), "holds no certificate")):
+        bad = finding({"bookie_tls_ca": str(file)}, name)
+        assert (bad.level, bad.exit_code, said in bad.detail) == (Level.FAILED, ExitCode.USAGE, True), bad
+        assert str(file) in bad.detail
+
+    own = {"bookie_tls_ca": AUTHORITIES, "bookie_tls_certificate": certificate}
+    assert finding({**own, "bookie_tls_key": key}, "PULSAR_MIGRATE_BOOKIE_TLS_CERTIFICATE").level is Level.OK
+    wrong = finding({**own, "bookie_tls_key": other}, "PULSAR_MIGRATE_BOOKIE_TLS_CERTIFICATE")
+    assert (wrong.level, "key values mismatch" in wrong.detail) == (Level.FAILED, True)
+
+
+def test_expired_and_nearly_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An expired certificate fails the check, one with little time left warns."""
+    settings: dict[str, object] = {"bookie_tls_ca": str(TLS / "own.pem")}
+    end = validity(ssl.PEM_cert_to_DER_cert((TLS / "own.pem").read_text())).end
+    for now, level, said in (
+        (end - 2 * SOON, Level.OK, "valid until"),
+        (end - SOON / 2, Level.WARNING, "in 15 d"),
+        (end, Level.FAILED, "expired"),
+    ):
+        monkeypatch.setattr("cli.doctor.certificates.datetime", clock(now))
+        found = finding(settings, "PULSAR_MIGRATE_BOOKIE_TLS_CA")
+        assert (found.level, said in found.detail) == (level, True), found
+
+
+def clock(now: datetime) -> type[datetime]:
+    """A `datetime` whose `now` stands still."""
+
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return now
+
+    return Stopped
+
+
+def test_commands() -> None:
+    """A command is looked up as a shell would look it up."""
+    found = finding({"broker_stop_command": (sys.executable, "-c", "")}, "PULSAR_MIGRATE_BROKER_STOP_COMMAND")
+    assert (found.level, found.detail) == (Level.OK, f"{sys.executable} can be run")
+    absent = finding({"broker_start_command": ("no-such-program",)}, "PULSAR_MIGRATE_BROKER_START_COMMAND")
+    assert (absent.level, absent.exit_code) == (Level.FAILED, ExitCode.USAGE)
+
+
+class Answers(BaseHTTPRequestHandler):
+    """A worker's metrics, as little of them as is needed; anything but GET fails the test."""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"temporal_num_pollers 1\n")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """A web server on a port of its own."""
+    http = HTTPServer(("127.0.0.1", 0), Answers)
+    Thread(target=http.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{http.server_port}"
+    http.shutdown()
+    http.server_close()
+
+
+def test_metrics_address(server: str) -> None:
+    """A free address is fine, and one that a worker serves; one that somebody else holds is not."""
+    assert finding({"metrics_address": server}, "metrics").detail == f"{server} is served by a worker that runs"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken.close()
+        free = f"127.0.0.1:{taken.getsockname()[1]}" if taken.fileno() >= 0 else "127.0.0.1:0"
+    assert finding({"metrics_address": free}, "metrics").level is Level.OK
+    assert finding({"metrics_address": ""}, "metrics").level is Level.OK
+    wrong = finding({"metrics_address": "everywhere"}, "metrics")
+    assert (wrong.exit_code, "is no host:port" in wrong.detail) == (ExitCode.USAGE, True)
+
+
+def test_webhook_is_not_called(server: str) -> None:
+    """The webhook is only connected to: a request would stop brokers."""
+    found = finding({"broker_webhook": f"http://{server}/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
+    assert (found.level, found.detail) == (Level.OK, f"http://{server} takes connections")
+    lost = finding({"broker_webhook": "http://127.0.0.1:1/brokers"}, "PULSAR_MIGRATE_BROKER_WEBHOOK")
+    assert (lost.exit_code, "Connection refused" in lost.detail) == (ExitCode.UNREACHABLE, True)
+
+
+@pytest.mark.parametrize(
+    ("master", "level", "said"),
+    [
+        ("local[*]", Level.OK, "on this machine"),
+        ("local[2]", Level.OK, "on this machine"),
+        ("spark://127.0.0.1:1", Level.FAILED, "127.0.0.1:1 cannot be reached"),
+        ("k8s://https://127.0.0.1:1", Level.FAILED, "127.0.0.1:1 cannot be reached"),
+        ("yarn", Level.FAILED, "needs the cluster's configuration"),
+        ("mesos://127.0.0.1:5050", Level.FAILED, "is no address of Spark"),
+    ],
+)
+def test_spark(master: str, level: Level, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each form of Spark's address is checked by what it needs."""
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    found = finding({"spark_master": master}, "Spark")
+    assert (found.level, said in found.detail) == (level, True), found
+
+
+def token(end: datetime | None) -> str:
+    """A JSON web token, unsigned."""
+    claims = {"sub": "admin"} | ({"exp": end.timestamp()} if end else {})
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+    ]
+    return ".".join([*parts, ""])
+
+
+def test_tokens() -> None:
+    """A token that has expired fails, one that will soon warns; other texts say nothing of their life."""
+    now = datetime.now(UTC)
+    assert token_life("token", "secret") == "a token without an end"
+    assert token_life("token", token(None)) == "a token without an end"
+    assert str(token_life("token", token(now + 2 * SOON))).startswith("a token that is valid until")
+    soon = token_life("token", token(now + SOON / 2))
+    assert isinstance(soon, Finding)
+    assert soon.level is Level.WARNING
+    with pytest.raises(CommandFailed, match="expired"):
+        token_life("token", token(now - SOON))
+
+
+def test_one_check_does_not_hide_others() -> None:
+    """An error that nobody foresaw is told as a finding, in the order of the checks."""
+
+    def broken() -> str:
+        raise KeyError("x")
+
+    found = list(run_checks([Check("first", broken), Check("second", lambda: "fine")]))
+    assert [(one.subject, one.level, one.exit_code) for one in found] == [
+        ("first", Level.FAILED, ExitCode.UNEXPECTED),
+        ("second", Level.OK, ExitCode.OK),
+    ]
+
+
+def test_the_worst_decides() -> None:
+    """Wrong settings come before what does not answer, and warnings do not count."""
+
+    def ended(code: ExitCode) -> Finding:
+        return Finding(subject="", level=Level.FAILED, detail="", exit_code=code)
+
+    assert worst([]) == worst([warning("", "", "")]) == ExitCode.OK
+    assert worst([ended(ExitCode.CONFLICT), ended(ExitCode.UNREACHABLE)]) == ExitCode.UNREACHABLE
+    assert worst([ended(ExitCode.UNREACHABLE), ended(ExitCode.USAGE), ended(ExitCode.OK)]) == ExitCode.USAGE

@@ -1,0 +1,83 @@
+"""`pulsar-migrate list` against a real Temporal server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from models.lifecycle.failures import FailureKind
+from tests.workflows.cli.test_cli import LIMIT, PLAN, Shell, shell, small_worker
+
+__all__ = ["shell"]
+
+
+async def listed(shell: Shell, wanted: Callable[[dict[str, Any]], object], *options: str) -> dict[str, Any]:
+    """List until it is as wanted, as visibility is told late; the listed migrations by cluster."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            answer = await shell("list", "-o", "json", *options)
+            assert answer.code == 0, answer.err
+            found = {one["cluster"]: one for one in answer.json}
+            if wanted(found):
+                return found
+
+
+async def test_list(shell: Shell) -> None:
+    """Running and ended migrations are listed with kind, cluster, phase, what they wait for, and since when."""
+    assert (await shell("list")).out == "there are no migrations\n"
+    async with small_worker(shell.client):
+        workflow_id = await shell.begin("waits")
+        await shell("start", "metadata-store", "--cluster", "ended", *PLAN, "--dry-run", "--wait")
+        failed = f"fails-{FailureKind.CONFLICT}"
+        await shell("start", "metadata-store", "--cluster", failed, *PLAN, "--wait")
+        found = await listed(
+            shell,
+            lambda all_: (
+                {"waits", "ended", failed} <= set(all_) and all_["waits"]["waiting"] and all_[failed]["closed"]
+            ),
+        )
+        waits = found["waits"]
+        assert (waits["kind"], waits["execution"], waits["phase"]) == ("metadata-store", "RUNNING", "WORK")
+        assert waits["waiting"]["why"] == "the trial window"
+        assert waits["since"] == waits["waiting"]["since"]
+        assert (found["ended"]["outcome"], found["ended"]["since"]) == ("planned", found["ended"]["closed"])
+        assert (found[failed]["outcome"], found[failed]["failure"]) == ("failed", "Conflict")
+
+        text = (await shell("list")).out.splitlines()
+        assert text[0].split() == ["KIND", "CLUSTER", "PHASE", "SINCE", "STATE"]
+        assert text[1].startswith("metadata-store  waits")
+        assert text[1].endswith("ago  waits for the trial window")
+        assert [line.split()[1] for line in text[2:]] == [failed, "ended"]
+        assert set(await listed(shell, bool, "--running")) == {"waits"}
+        assert set(await listed(shell, bool, "--limit", "2")) == {"waits", failed}
+        assert set(await listed(shell, bool, "--limit", "1", "--all")) == {"waits", "ended", failed}
+        assert await completed(shell, "pulsar-migrate status met") == ["metadata-store/waits"]
+        assert (await shell("proceed", workflow_id)).code == 0
+
+
+async def completed(shell: Shell, line: str) -> list[str]:
+    """What a shell offers for the last word of a line."""
+    asked = {"_PULSAR_MIGRATE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    return (await shell(**asked)).out.split()
+
+
+async def test_completion(shell: Shell) -> None:
+    """A shell completes commands, kinds and options; without Temporal it offers no ids, and says nothing."""
+    assert await completed(shell, "pulsar-migrate sta") == ["status", "start"]
+    assert await completed(shell, "pulsar-migrate start meta") == ["metadata-store"]
+    assert "--validation-window" in await completed(shell, "pulsar-migrate start metadata-store --val")
+    nowhere = Shell("127.0.0.1:1", client=shell.client)
+    assert await completed(nowhere, "pulsar-migrate status met") == []
+
+
+async def test_list_without_a_worker(shell: Shell) -> None:
+    """A migration that no worker serves is listed with what Temporal knows, and the others do not wait for it long."""
+    workflow_id = await shell.begin("alone")
+    found = await listed(shell, lambda all_: "alone" in all_, "--running")
+    alone = found["alone"]
+    assert (alone["workflow_id"], alone["target"]) == (workflow_id, "oxia://oxia:6648/default")
+    assert alone["waiting"] is None
+    assert "no worker on the queue pulsar-migrate answers" in alone["silence"]
+    async with small_worker(shell.client):
+        assert (await shell("proceed", workflow_id)).code == 0
