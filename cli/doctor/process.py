@@ -1,9 +1,7 @@
-"""Checks of a worker's own settings: Spark, metrics, files, commands, credentials and the webhook."""
+"""Checks of a worker's own settings: Java, Spark, metrics, files, commands and the webhook."""
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import re
 import shutil
@@ -11,7 +9,6 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -19,9 +16,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from cli.doctor.certificates import SOON, check_authorities, check_identity
-from cli.doctor.findings import Check, Finding, warning
-from models.lifecycle.units import Unit, format_value
+from cli.doctor.certificates import check_authorities, check_identity
+from cli.doctor.credentials import credential_checks
+from cli.doctor.findings import Check
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -40,7 +37,7 @@ def process_checks(settings: Settings) -> list[Check]:
         Check("Spark", partial(_spark, settings.spark_master)),
         Check("metrics", partial(_metrics, settings.metrics_address)),
     ]
-    return [*checks, *_files(settings), *_commands(settings), *_credentials(settings), *_webhook(settings)]
+    return [*checks, *_files(settings), *_commands(settings), *credential_checks(settings), *_webhook(settings)]
 
 
 def reach(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -172,19 +169,6 @@ def _executable(command: tuple[str, ...]) -> str:
     return f"{found} can be run"
 
 
-def _credentials(settings: Settings) -> Iterator[Check]:
-    if settings.zookeeper_auth:
-        yield Check(variable("zookeeper_auth"), partial(_zookeeper_auth, settings))
-
-
-def _zookeeper_auth(settings: Settings) -> str:
-    try:
-        credentials = settings.zookeeper_credentials
-    except ValueError as error:
-        raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
-    return f"{Unit(noun='credentials').format(len(credentials))} ({', '.join(scheme for scheme, _ in credentials)})"
-
-
 def _webhook(settings: Settings) -> Iterator[Check]:
     if settings.broker_webhook:
         yield Check(variable("broker_webhook"), partial(_connects, settings.broker_webhook))
@@ -198,33 +182,6 @@ def _connects(address: str) -> str:
     secure = url.scheme == "https"
     reach(url.hostname, url.port or (443 if secure else 80), ssl.create_default_context() if secure else None)
     return f"{url.scheme}://{url.netloc} takes connections"
-
-
-def token_life(subject: str, token: str) -> str | Finding:
-    """What a token says of its own life, if it is a JSON web token.
-
-    Raises:
-        CommandFailed: it has expired.
-    """
-    end = _expiry(token)
-    if end is None:
-        return "a token without an end"
-    if end <= datetime.now(UTC):
-        raise CommandFailed(ExitCode.USAGE, f"the token expired {format_value(end)}", "put a new token there")
-    if end - datetime.now(UTC) < SOON:
-        return warning(
-            subject, f"the token expires {format_value(end)}", "a migration may take longer: use a file that is renewed"
-        )
-    return f"a token that is valid until {format_value(end)}"
-
-
-def _expiry(token: str) -> datetime | None:
-    parts = token.split(".")
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return datetime.fromtimestamp(float(claims["exp"]), UTC)
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
 
 
 def _said(error: OSError) -> str:

@@ -6,12 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from activities.lifecycle.registrations import Service
+from activities.lifecycle.registrations import brokers as registered_brokers
 from cli.doctor.findings import Check, Finding, failed, run_checks, warning
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.transport import BookieTls
 from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.store import StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.units import Quantity, Unit, format_value
@@ -33,6 +38,7 @@ def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
     ]
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
+    yield from _brokers(servers, access, AdminAccess.from_settings(settings))
     for name, root in servers.bookie_clusters.items():
         yield from _bookies(name, root, access, _bookie_tls(settings))
 
@@ -67,6 +73,40 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
             subject, f"{servers.metadata} knows {', '.join(known)}", "check the cluster's name and the address"
         )
     return f"{servers.metadata} knows it"
+
+
+def _brokers(servers: Servers, access: Access, admin: AdminAccess) -> Iterator[Finding]:
+    reader = open_reader(servers.metadata, access)
+    try:
+        found = registered_brokers(reader)
+    except StoreError as error:
+        yield failed("brokers", _failure(error))
+        return
+    finally:
+        reader.close()
+    if servers.needs_brokers and not found:
+        cure = "start them; without any the migration does not start"
+        yield warning("brokers", f"none is registered in {servers.metadata}", cure)
+    yield from run_checks([Check(broker.name, partial(_broker, broker, admin)) for broker in found])
+
+
+def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
+    try:
+        urls = registered_urls(broker.data, admin)
+        with PulsarAdminReader.open(admin, urls, connections=1) as client:
+            version = client.brokers.version()
+            # Only superusers may read it, and a migration has to.
+            client.brokers.runtime_configuration()
+    except StoreDenied as error:
+        cure = "give the worker a superuser's credentials: PULSAR_MIGRATE_ADMIN_TOKEN, or those of OAuth2 or TLS"
+        raise CommandFailed(ExitCode.USAGE, str(error), cure) from error
+    except StoreError as error:
+        raise _failure(error) from error
+    told = f"Pulsar {version} at {urls[0]}"
+    if admin.auth is not None and urls[0].startswith("http:"):
+        cure = "let it offer HTTPS (webServicePortTls)"
+        return warning(broker.name, f"{told}, so that credentials are sent in clear text", cure)
+    return told
 
 
 def _bookies(name: str, root: StoreUrl, access: Access, tls: BookieTls | None) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import json
 import socket
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, tzinfo
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -17,8 +17,9 @@ import certifi
 import pytest
 
 from cli.doctor.certificates import SOON, validity
+from cli.doctor.credentials import token_life
 from cli.doctor.findings import Check, Finding, Level, run_check, run_checks, warning, worst
-from cli.doctor.process import process_checks, token_life
+from cli.doctor.process import process_checks
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -27,7 +28,7 @@ TLS = Path(__file__).parent / "tls"
 """A certificate for a hundred years with its key, and the key of another one."""
 
 
-def finding(settings: dict[str, object], subject: str) -> Finding:
+def finding(settings: Mapping[str, object], subject: str) -> Finding:
     """What is found for one subject with these settings."""
     (check,) = [check for check in process_checks(Settings.model_validate(settings)) if check.subject == subject]
     return run_check(check)
@@ -71,7 +72,7 @@ def test_files_of_tls(tmp_path: Path) -> None:
 
 def test_expired_and_nearly_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     """An expired certificate fails the check, one with little time left warns."""
-    settings: dict[str, object] = {"bookie_tls_ca": str(TLS / "own.pem")}
+    settings = {"bookie_tls_ca": str(TLS / "own.pem")}
     end = validity(ssl.PEM_cert_to_DER_cert((TLS / "own.pem").read_text())).end
     for now, level, said in (
         (end - 2 * SOON, Level.OK, "valid until"),
@@ -176,14 +177,35 @@ def token(end: datetime | None) -> str:
 def test_tokens() -> None:
     """A token that has expired fails, one that will soon warns; other texts say nothing of their life."""
     now = datetime.now(UTC)
-    assert token_life("token", "secret") == "a token without an end"
-    assert token_life("token", token(None)) == "a token without an end"
+    assert token_life("token", "secret") == "a token that names no end"
+    assert token_life("token", token(None)) == "a token that names no end"
     assert str(token_life("token", token(now + 2 * SOON))).startswith("a token that is valid until")
     soon = token_life("token", token(now + SOON / 2))
     assert isinstance(soon, Finding)
     assert soon.level is Level.WARNING
     with pytest.raises(CommandFailed, match="expired"):
         token_life("token", token(now - SOON))
+
+
+def test_credentials(tmp_path: Path) -> None:
+    """Credentials are had as a worker would have them; none of them is shown."""
+    file = tmp_path / "token"
+    file.write_text(token(datetime.now(UTC) + 2 * SOON))
+    good = finding({"admin_token_file": str(file)}, "credentials for brokers")
+    assert (good.level, good.detail[:30]) == (Level.OK, "a token that is valid until 20"), good
+    file.write_text(token(datetime.now(UTC) - SOON))
+    expired = finding({"broker_webhook_token_file": str(file)}, "credentials for the webhook")
+    assert (expired.level, "expired" in expired.detail) == (Level.FAILED, True)
+    named = finding({"zookeeper_auth": ("digest:user:secret", "digest:other:secret")}, "credentials for ZooKeeper")
+    assert (named.level, named.detail) == (Level.OK, "2 credentials of the schemes digest")
+    assert finding({"zookeeper_auth": ("secret",)}, "credentials for ZooKeeper").exit_code is ExitCode.USAGE
+
+    key = tmp_path / "key.json"
+    key.write_text('{"client_id": "us", "client_secret": "secret"}')
+    oauth = {"admin_oauth2_key_file": str(key), "admin_oauth2_token_url": "http://127.0.0.1:1/token"}
+    lost = finding(oauth, "credentials for brokers")
+    assert (lost.exit_code, "127.0.0.1:1" in lost.detail) == (ExitCode.UNREACHABLE, True), lost
+    assert finding(oauth, "PULSAR_MIGRATE_ADMIN_OAUTH2_KEY_FILE").level is Level.OK
 
 
 def test_one_check_does_not_hide_others() -> None:
