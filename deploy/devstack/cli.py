@@ -24,7 +24,12 @@ from deploy.devstack.server import Server, ServerStatus
 from deploy.devstack.spec import StackSpec
 from deploy.devstack.stack import Stack
 
-app = typer.Typer(name="dev", help="Real servers on this machine: ZooKeeper, Oxia, bookies, brokers, Temporal.")
+app = typer.Typer(
+    name="dev",
+    help="Real servers on this machine: ZooKeeper, Oxia, bookies, brokers, Temporal.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 _LOOK_EVERY = 1.0
 

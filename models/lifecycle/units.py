@@ -144,6 +144,9 @@ def _fields(model: BaseModel, prefix: str, before: str) -> Iterator[Described]:
         label = field.title or _label(name, unit)
         if isinstance(value, BaseModel):
             yield from _fields(value, f"{prefix}{name}.", f"{before}{label} ")
+        elif before and unit and name == unit.word:
+            # `seconds` of a copy reads as "copy 1.9 s".
+            yield Described(f"{prefix}{name}", before.rstrip(), format_value(value, unit))
         else:
             # A field `records` reads as "records 12", not as "records 12 records".
             text = format_value(value, unit, with_noun=unit is None or name != unit.noun)

@@ -32,6 +32,7 @@ class Inner(BaseModel):
 
     copied_ledgers: Ledgers
     compared_entries: Entries
+    seconds: Seconds = 0.0
 
 
 class Figures(BaseModel):
@@ -93,7 +94,7 @@ def test_a_model_is_described_by_its_annotations() -> None:
         rounds=3,
         by_kind={"schema": 1, "cursor": 1200},
         seconds_on_the_way_back=75,
-        build=Inner(copied_ledgers=1, compared_entries=20_000),
+        build=Inner(copied_ledgers=1, compared_entries=20_000, seconds=45.04),
         odd=0.12345,
     )
     assert [str(field) for field in describe(figures)] == [
@@ -109,9 +110,14 @@ def test_a_model_is_described_by_its_annotations() -> None:
         "whole yes",
         "build copied 1 ledger",
         "build compared 20,000 entries",
+        "build 45.0 s",
         "something odd 0.123",
     ]
-    assert [field.name for field in describe(figures)][-3:-1] == ["build.copied_ledgers", "build.compared_entries"]
+    assert [field.name for field in describe(figures)][-4:-1] == [
+        "build.copied_ledgers",
+        "build.compared_entries",
+        "build.seconds",
+    ]
 
 
 def test_json_is_exact_and_its_schema_names_the_unit() -> None:

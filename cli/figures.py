@@ -1,0 +1,41 @@
+"""Facts, figures and certificates as text: each value with the unit that the migration's model gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic
+from pydantic import BaseModel
+
+from models.lifecycle.units import Described, Quantity, Unit, describe, format_value
+
+
+def described(values: Mapping[str, Any], model: type[BaseModel] | None) -> list[Described]:
+    """Each value as text.
+
+    Args:
+        values: as a migration answered them, in JSON's types.
+        model: what they are of this version's; None if it is not known. What it lacks, a newer version has told.
+    """
+    try:
+        known = describe(model.model_validate(values)) if model else []
+    except pydantic.ValidationError:
+        known, model = [], None
+    fields = model.model_fields if model else {}
+    others = {name: value for name, value in values.items() if name not in fields and value is not None}
+    return [
+        *known,
+        *(Described(name, _label(name), format_value(value, _guessed(name))) for name, value in others.items()),
+    ]
+
+
+def _guessed(name: str) -> Unit | None:
+    words = name.split("_")
+    found = [quantity for quantity in (Quantity.TIME, Quantity.SIZE) if quantity.value in words]
+    return Unit(found[0]) if found else None
+
+
+def _label(name: str) -> str:
+    words = [word for word in name.split("_") if word not in {Quantity.TIME.value, Quantity.SIZE.value}]
+    return " ".join(words) or name
