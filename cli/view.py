@@ -127,12 +127,8 @@ async def look(
         if error.status is RPCStatusCode.NOT_FOUND:
             raise not_found(client, workflow_id) from error
         raise
-<<<<<<< HEAD
-    status, silence = await _ask(handle, described) if with_status else (None, "")
-    steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
-=======
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
->>>>>>> 6382ab9 (List migrations, and check what they need)
+    steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
