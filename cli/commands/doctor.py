@@ -19,6 +19,7 @@ from worker.catalog import KINDS, Kind
 from worker.exit_codes import CommandFailed
 
 _HELP = "Check what a worker and a migration need. Nothing is written. Run it where the worker runs, as the worker."
+_COUNTED = {Level.OK: "ok", Level.WARNING: "with a warning", Level.FAILED: "failed"}
 _MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.FAILED: "FAILED"}
 
 
@@ -72,7 +73,7 @@ def _show(findings: Iterator[Finding], form: Form) -> None:
         answer(form, [], [finding.model_dump(mode="json") for finding in found])
     else:
         count = Counter(finding.level for finding in found)
-        told = ", ".join(f"{count[level]} {level}" for level in Level if count[level])
+        told = ", ".join(f"{count[level]} {_COUNTED[level]}" for level in Level if count[level])
         answer(form, [f"{len(found)} checks: {told}"], {})
     raise typer.Exit(worst(found))
 

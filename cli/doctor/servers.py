@@ -70,9 +70,9 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
         return warning(subject, f"{servers.metadata} holds no Pulsar cluster (no {CLUSTERS.decode()})", cure)
     if servers.cluster not in known:
         return warning(
-            subject, f"{servers.metadata} knows {', '.join(known)}", "check the cluster's name and the address"
+            subject, f"{servers.metadata} knows {', '.join(known)} only", "check the cluster's name and the address"
         )
-    return f"{servers.metadata} knows it"
+    return f"{servers.metadata} holds its metadata"
 
 
 def _brokers(servers: Servers, access: Access, admin: AdminAccess) -> Iterator[Finding]:
