@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 ROUNDS ?= 20
 SEED ?=
+REPLAY ?=
 SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
 LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
@@ -66,8 +67,8 @@ lint: setup ## ruff and pyright
 test-unit test-workflows test-integration: test-%: provision ## One tier
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS) $*
 
-test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7
-	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED))
+test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or REPLAY=worker/verify.before/7
+	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED)) $(if $(REPLAY),--replay=$(REPLAY))
 
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record

@@ -149,12 +149,17 @@ def main(arguments: list[str]) -> int:
     known = stages()
     if unknown := set(options.names) - {name for stage in known for job in stage for name in (job.name, job.tier)}:
         parser.error(f"there is no tier or area {', '.join(sorted(unknown))}")
+    chosen = {*options.names} or {job.tier for stage in known for job in stage}
+    return execute([[job for job in stage if {job.name, job.tier} & chosen] for stage in known], options.jobs)
+
+
+def execute(stages: Sequence[Sequence[Job]], side_by_side: int) -> int:
+    """Run stage after stage; returns the exit code of the first job that fails, else 0."""
     begun = time.monotonic()
     results: list[Result] = []
-    with Jobs(options.jobs) as jobs:
-        for stage in known:
-            chosen = [job for job in stage if not options.names or {job.name, job.tier} & {*options.names}]
-            for result in jobs.run(chosen):
+    with Jobs(side_by_side) as jobs:
+        for stage in stages:
+            for result in jobs.run(stage):
                 results.append(result)
                 _show(result)
                 if result.code:

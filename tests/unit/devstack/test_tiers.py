@@ -1,0 +1,51 @@
+"""What `make test` runs, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import Job, execute, stages
+
+
+def job(name: str, *scripts: str) -> Job:
+    """A job of Python programs."""
+    return Job(name, [[sys.executable, "-c", script] for script in scripts])
+
+
+def test_every_test_belongs_to_a_job() -> None:
+    """The jobs take the tests of each tier and area once, whatever areas are added."""
+    paths = [Path(argument) for stage in stages() for job in stage for command in job.commands for argument in command]
+    chosen = [path for path in paths if path.parts[:1] == ("tests",)]
+    root = Path(__file__).parents[3]
+    for test in (root / "tests").rglob("test_*.py"):
+        assert len([path for path in chosen if test.is_relative_to(root / path)]) == 1, test
+
+
+def test_the_first_failure_counts(capfd: pytest.CaptureFixture[str]) -> None:
+    """The exit code is that of the command that failed first, and nothing begins after it."""
+    first = [job("good", "print('one')"), job("bad/area", "import sys; sys.exit(3)", "print('never')")]
+
+    code = execute([first, [job("later", "print('never')")]], 1)
+
+    shown = capfd.readouterr().out
+    assert code == 3
+    assert "one" in shown
+    assert "never" not in shown
+    assert "bad/area" in shown
+    assert shown.rstrip().endswith("FAILED")
+
+
+def test_a_job_that_is_killed_has_failed() -> None:
+    """A job that a signal ends counts as a shell counts it."""
+    assert execute([[job("killed", "import os; os.kill(os.getpid(), 15)")]], 2) == 128 + 15
+
+
+def test_all_pass(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each job is listed with its time, and the last line says that all passed."""
+    assert execute([[job("one", ""), job("two", "")], [job("three", "")]], 2) == 0
+    lines = capfd.readouterr().out.rstrip().splitlines()
+    assert [line.split()[0] for line in lines[-4:-1]] in (["one", "two", "three"], ["two", "one", "three"])
+    assert lines[-1].endswith("passed")
