@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -15,12 +14,13 @@ from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from tests.faults.bookie_cluster import rounds as switch_rounds
 from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store import rounds as metadata_rounds
 from tests.faults.metadata_store.environment import CLUSTER
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.gates import Gates
 from tests.support.lifecycle.operator import Operator
-from tests.support.stacks import MakeStack
+from tests.support.stacks import stack_maker
 
 _SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
 _DEFAULT_SEED = 454
@@ -39,6 +39,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--replay", action="append", default=[], help="a round as its line names it: victim/step.edge/seed")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", "exhaustive: not of the fixed sample; runs where a number of rounds is given")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the fixed sample has no time for, and of a replay all but its rounds; the last line counts it."""
+    options: Any = config.option
+    if options.replay:
+        left_out = [item for item in items if not _ROUNDS.keys() & getattr(item, "fixturenames", ())]
+    elif options.rounds is None:
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+    else:
+        left_out = []
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each round; a number of rounds is shared by all migrations."""
     options: Any = metafunc.config.option
@@ -49,41 +67,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, chosen, ids=str)
 
 
-class StackPool:
-    """Fresh clusters; the next one can be started while the tests look at the one before."""
-
-    def __init__(self, make: MakeStack) -> None:
-        self._make = make
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stacks")
-        self._next: Future[Stack] | None = None
-        self._used: Stack | None = None
-
-    def prepare(self) -> None:
-        """Begin to start the next one."""
-        self._next = self._next or self._thread.submit(self._make, _SPEC)
-
-    def take(self) -> Stack:
-        """A fresh one; the one before ends."""
-        self.prepare()
-        if self._used:
-            self._used.down(graceful=False)
-        assert self._next
-        self._used, self._next = self._next.result(), None
-        return self._used
-
-    def close(self) -> None:
-        """Wait for what is being started; whoever made the stacks ends them."""
-        if self._next:
-            self._next.exception()
-        self._thread.shutdown()
-
-
-@pytest.fixture(scope="module")
-def stacks(make_stack: MakeStack) -> Generator[StackPool]:
+@pytest.fixture(scope="package")
+def stacks(
+    toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Generator[StackPool]:
     """Fresh clusters: ZooKeeper, Oxia, a bookie and two brokers."""
-    pool = StackPool(make_stack)
-    yield pool
-    pool.close()
+    wanted = sum("stacks" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    with stack_maker(toolchain, tmp_path_factory, request.session) as make:
+        pool = StackPool(lambda: make(_SPEC), wanted)
+        yield pool
+        pool.close()
 
 
 @pytest.fixture(scope="session")

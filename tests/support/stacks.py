@@ -1,4 +1,4 @@
-"""Fixtures that give tests real servers: `toolchain` for the session, `make_stack` for each module.
+"""Fixtures that give tests real servers: `toolchain`, `shared_stack` for the session, `make_stack` for each module.
 
 `PULSAR_MIGRATE_STACK=containers` runs the same stacks in containers, and skips where no container engine answers.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -20,7 +20,20 @@ from deploy.devstack.containers import ContainerStack, engine_trouble
 from deploy.devstack.provision import Toolchain, provision
 from deploy.devstack.stack import Stack, StackSpec
 
-MakeStack = Callable[[StackSpec], Stack]
+SharedStack = Callable[[StackSpec], Stack]
+
+
+class MakeStack(Protocol):
+    """Starts stacks."""
+
+    def __call__(self, spec: StackSpec, before_start: Callable[[Stack], None] | None = None) -> Stack:
+        """Start a stack.
+
+        Args:
+            spec: its servers.
+            before_start: changes the settings of servers, which need no restart for it then.
+        """
+        ...
 
 
 @pytest.fixture(scope="session")
@@ -36,20 +49,48 @@ def make_stack(
     toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[MakeStack]:
     """Start stacks that live as long as the module's tests; after a failure their logs and settings are kept."""
+    with stack_maker(toolchain, tmp_path_factory, request.session) as make:
+        yield make
+
+
+@pytest.fixture(scope="session")
+def shared_stack(
+    toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SharedStack]:
+    """The one stack of a spec that all modules share: a test leaves its servers running, and others' data alone."""
+    with stack_maker(toolchain, tmp_path_factory, request.session) as make:
+        stacks: list[Stack] = []
+
+        def share(spec: StackSpec) -> Stack:
+            known = next((stack for stack in stacks if stack.state.spec == spec), None)
+            if known is None:
+                stacks.append(known := make(spec))
+            # A test that failed may have left a server down.
+            known.up()
+            return known
+
+        yield share
+
+
+@contextmanager
+def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: pytest.Session) -> Generator[MakeStack]:
+    """What starts stacks; they end with the context, and after a failure their logs and settings are kept."""
     stack_type = _stack_type()
-    failed_before = request.session.testsfailed
+    failed_before = session.testsfailed
     stacks: list[Stack] = []
 
-    def make(spec: StackSpec) -> Stack:
-        stack = stack_type(spec, tmp_path_factory.mktemp("stack"), toolchain)
+    def make(spec: StackSpec, before_start: Callable[[Stack], None] | None = None) -> Stack:
+        stack = stack_type(spec, folders.mktemp("stack"), toolchain)
         stacks.append(stack)
+        if before_start:
+            before_start(stack)
         stack.up()
         return stack
 
     yield make
     for stack in stacks:
         stack.down(graceful=False)
-        _clean(stack.folder, keep_logs=request.session.testsfailed > failed_before)
+        _clean(stack.folder, keep_logs=session.testsfailed > failed_before)
 
 
 def _stack_type() -> type[Stack]:

@@ -133,14 +133,13 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Six rounds: worker and Temporal, a bookie of each side, a full target, a worker that comes back too late."""
+    """Five rounds: worker, Temporal in a rollback, a bookie, a worker that comes back too late, a broker too early."""
     return [
         SwitchRound(Victim.WORKER, "copy_tail", Edge.AFTER, seed),
         SwitchRound(Victim.TARGET_BOOKIE, "build", DURING, seed),
-        SwitchRound(Victim.CRASHED_BROKERS, "stop_brokers", Edge.BEFORE, seed),
         SwitchRound(Victim.TEMPORAL, f"{BACK}copy_tail", Edge.BEFORE, seed),
         SwitchRound(Victim.ZOMBIE, "copy_tail", Edge.BEFORE, seed),
-        SwitchRound(Victim.FULL_ROLLBACK, "build", Edge.BEFORE, seed),
+        SwitchRound(Victim.RUDE_BROKER, "copy_tail", Edge.BEFORE, seed),
     ]
 
 

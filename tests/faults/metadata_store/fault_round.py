@@ -15,6 +15,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
 from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
+from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import CLUSTER, FlagWatch, input
 from tests.faults.metadata_store.rounds import BACK, MetadataRound, Victim
 from tests.support.clients.proxy import Proxy
@@ -48,14 +49,19 @@ _SERVERS = {
 
 
 class FaultRound:
-    """A migration of one cluster while traffic flows; a context manager.
+    """A migration of the cluster that was taken last, while traffic flows; a context manager.
+
+    Args:
+        environment: where migrations run.
+        stacks: gives the cluster; the next one is started while this one's end is looked at.
 
     Attributes:
         end: how the migration ended, once it has.
     """
 
-    def __init__(self, environment: FaultEnvironment, stack: Stack) -> None:
-        self._environment, self._stack = environment, stack
+    def __init__(self, environment: FaultEnvironment, stacks: StackPool) -> None:
+        self._environment, self._stacks = environment, stacks
+        self._stack = stack = stacks.current
         self._admins = [Admin(url) for url in stack.admin_urls]
         self._opened = ExitStack()
         self._hits = Hits(environment)
@@ -116,6 +122,7 @@ class FaultRound:
             AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
         """
         self.end = self._environment.end_of(run, _END_LIMIT)
+        self._stacks.prepare()
 
     def _hit(self, fault: MetadataRound) -> FaultyWorkerProcess | None:
         environment, victim = self._environment, fault.victim

@@ -93,16 +93,13 @@ def matrix(seed: int) -> list[MetadataRound]:
 
 
 def sample(seed: int) -> list[MetadataRound]:
-    """Eight rounds: each server, each of the four phases, a worker that comes back too late, and both links."""
+    """Five rounds: worker, Temporal, both stores, and a worker that comes back too late."""
     return [
         MetadataRound(Victim.WORKER, "copy_changes", Edge.AFTER, seed),
         MetadataRound(Victim.TEMPORAL, "verify", Edge.BEFORE, seed),
-        MetadataRound(Victim.BROKER, "prepare", Edge.BEFORE, seed),
         MetadataRound(Victim.ZOOKEEPER, "pre_copy", DURING, seed),
         MetadataRound(Victim.OXIA, "copy_changes", Edge.BEFORE, seed),
         MetadataRound(Victim.ZOMBIE, "pre_copy", Edge.BEFORE, seed),
-        MetadataRound(Victim.ZOOKEEPER_SILENT, "copy_changes", Edge.BEFORE, seed),
-        MetadataRound(Victim.TEMPORAL_CUT, "pre_copy", DURING, seed),
     ]
 
 

@@ -9,8 +9,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.input import MetadataStoreInput
-from tests.faults.conftest import StackPool
 from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.lifecycle.gates import Edge, Gate
@@ -40,7 +40,7 @@ def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackP
     """Of twenty starts at once one runs, and a rival by another name is told who holds source and target."""
     stack = stacks.take()
     mine, rival = input(stack), input(stack, cluster="rival")
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         environment.gates.hold(_AFTER)
         (run,) = start_all(environment, [mine] * _STARTS)
         environment.gates.wait_reached(_AFTER)
@@ -60,7 +60,7 @@ def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, st
     """Of two that passed the precheck the later one is told who came first, and its rollback takes nothing from it."""
     stack = stacks.take()
     first, second = input(stack), input(stack, cluster="rival")
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         environment.gates.hold(_BEFORE)
         late = environment.operator.start(second)
         environment.gates.wait_reached(_BEFORE)
@@ -78,11 +78,12 @@ def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, st
         fault_round.converge()
 
 
+@pytest.mark.exhaustive
 def test_two_at_once(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of two that start at the same instant one completes, and the other is refused by the winner's name."""
     stack = stacks.take()
     plans = [input(stack), input(stack, cluster="rival")]
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         runs = start_all(environment, plans)
         ends = [environment.end_of(run, _LIMIT) for run in runs]
         (loser,) = (number for number, end in enumerate(ends) if isinstance(end, ApplicationError))

@@ -10,8 +10,8 @@ import pytest
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
-from tests.faults.conftest import StackPool
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
+from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound, line
 from tests.faults.metadata_store.rounds import MetadataRound
@@ -23,12 +23,11 @@ def test_round(
     round_: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
 ) -> None:
     """Whatever is hit, the migration completes or fails and can be started again; writes and messages go on."""
-    stack = stacks.take()
+    stacks.take()
     begun = time.monotonic()
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         try:
             fault_round.run(round_)
-            stacks.prepare()
             told = line(round_, fault_round, begun)
             fault_round.check()
             if not fault_round.completed:
@@ -44,7 +43,7 @@ def test_round(
 def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A run that is terminated while writes are blocked is made good by the next one, which gives them back first."""
     stack = stacks.take()
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         gate = Gate("copy_changes", Edge.AFTER)
         environment.gates.hold(gate)
         run = environment.operator.start(input(stack))
@@ -70,7 +69,7 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, 
 def test_a_late_rollback_spares_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A late rollback of an earlier run takes nothing from a newer one, not even while that one is verified."""
     stack = stacks.take()
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         late, blocked = Gate("clear_target", Edge.BEFORE), Gate("copy_changes", Edge.AFTER)
         environment.gates.hold(late, heartbeats=False)
         environment.gates.hold(blocked)

@@ -10,8 +10,8 @@ from deploy.devstack import configs
 from deploy.devstack.stack import Stack
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
-from tests.faults.conftest import StackPool
 from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.clients.proxy import Proxy
@@ -40,22 +40,22 @@ def link(stack: Stack) -> Generator[Proxy]:
 @pytest.mark.parametrize(
     ("gate", "phase"),
     [
-        (Gate("prepare", Edge.BEFORE), FlagPhase.PREPARATION),
-        (Gate("complete", Edge.BEFORE), FlagPhase.COMPLETED),
-        (Gate("unblock_writes", Edge.BEFORE), FlagPhase.FAILED),
+        pytest.param(Gate("prepare", Edge.BEFORE), FlagPhase.PREPARATION, marks=pytest.mark.exhaustive),
+        pytest.param(Gate("complete", Edge.BEFORE), FlagPhase.COMPLETED),
+        pytest.param(Gate("unblock_writes", Edge.BEFORE), FlagPhase.FAILED, marks=pytest.mark.exhaustive),
     ],
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )
 def test_a_broker_that_missed_the_flag_hears_of_it(
-    stack: Stack, link: Proxy, environment: FaultEnvironment, gate: Gate, phase: FlagPhase
+    stacks: StackPool, link: Proxy, environment: FaultEnvironment, gate: Gate, phase: FlagPhase
 ) -> None:
     """ZooKeeper tells nobody what changed while he was away; the flag is set again, so that he follows all the same."""
-    with FaultRound(environment, stack) as fault_round:
+    with FaultRound(environment, stacks) as fault_round:
         rollback = phase is FlagPhase.FAILED
         environment.gates.hold(gate)
         if rollback:
             environment.gates.hold(_BLOCKED)
-        run = environment.operator.start(input(stack))
+        run = environment.operator.start(input(stacks.current))
         if rollback:
             environment.gates.wait_reached(_BLOCKED)
             run.signal(Verb.ROLLBACK)
