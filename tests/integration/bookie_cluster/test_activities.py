@@ -5,7 +5,6 @@ The tests share one cluster and run in their order: each starts where the one be
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.results import SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.status import WaitKind
+from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (
     BACK,
@@ -52,8 +52,8 @@ def _down(found: SwitchPrecheck) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment(make_stack: MakeStack) -> Generator[SwitchEnvironment]:
-    """Two bookies in each cluster, one broker with topics of some ledgers, and Spark."""
+def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment:
+    """Two bookies in each cluster, and one broker with topics of some ledgers."""
     settings = {
         "managedLedgerMaxEntriesPerLedger": "20",
         "managedLedgerMinLedgerRolloverTimeMinutes": "0",
@@ -62,10 +62,9 @@ def environment(make_stack: MakeStack) -> Generator[SwitchEnvironment]:
         "defaultRetentionSizeInMB": "-1",
     }
     stack = make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, broker_settings=settings))
-    with Steps(spark=True, spark_driver_memory="512m") as steps:
-        environment = SwitchEnvironment(stack, steps)
-        environment.send()
-        yield environment
+    environment = SwitchEnvironment(stack, Steps(engine))
+    environment.send()
+    return environment
 
 
 def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnvironment) -> None:

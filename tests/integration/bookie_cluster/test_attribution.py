@@ -15,7 +15,9 @@ from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing
+from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
+from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -23,10 +25,12 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def cluster(make_stack: MakeStack) -> Generator[Place]:
+def cluster(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
     """A bookie in each cluster, and a broker that is directed to the new one."""
-    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="attributed"))
-    with Place(stack) as place:
+    stack = make_stack(
+        StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="attributed"), announce_doubles
+    )
+    with Place(stack, engine) as place:
         place.direct()
         place.put_schema("first", 1)
         # The broker stores one of its own when it first serves a namespace; tests shall not have to count it.

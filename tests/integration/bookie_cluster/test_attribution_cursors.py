@@ -28,7 +28,9 @@ from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 from models.bookie_registry import ReadMode
+from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place
+from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -47,13 +49,15 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def place(make_stack: MakeStack) -> Generator[Place]:
+def place(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
     """Two brokers that were killed while each topic's cursor had an open ledger; no test may violate the proposal.
 
     The cursor with the odd name has a property of its own, and names the old cluster; the others have none.
     """
-    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, cluster="owned"))
-    with Place(stack) as place:
+    stack = make_stack(
+        StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, cluster="owned"), announce_doubles
+    )
+    with Place(stack, engine) as place:
         client = quiet_client(stack.broker_url)
         for topic in CURSORS:
             consumer = subscribe(client, topic)

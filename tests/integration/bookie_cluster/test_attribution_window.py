@@ -14,17 +14,21 @@ from clients.errors import StoreConflict
 from clients.stores import Access
 from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.updates import CleanupOrder
+from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, stamps
+from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.stacks import MakeStack
 
 pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def place(make_stack: MakeStack) -> Generator[Place]:
+def place(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
     """A bookie in each cluster, and a broker that writes to the old one, whatever it is told."""
-    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="window"))
-    with Place(stack) as place:
+    stack = make_stack(
+        StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="window"), announce_doubles
+    )
+    with Place(stack, engine) as place:
         place.put_schema("topic", 1)
         place.put_schema("topic", 2)
         yield place

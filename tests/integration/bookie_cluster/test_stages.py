@@ -31,6 +31,7 @@ from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
+from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
@@ -105,7 +106,9 @@ class Scene(Attributed):
 @pytest.fixture(scope="module")
 def stack(make_stack: MakeStack) -> Stack:
     """Two bookie clusters of two bookies each, and a broker."""
-    return make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster="stages"))
+    return make_stack(
+        StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster="stages"), announce_doubles
+    )
 
 
 @pytest.fixture(scope="module")

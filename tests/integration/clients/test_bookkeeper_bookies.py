@@ -16,22 +16,20 @@ from clients.bookkeeper.recovery import recover_ledger
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, StoreUnreachable
 from clients.stores import Access
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
 from tests.support.clients.bookies import Cluster, pack
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
-from tests.support.stacks import MakeStack
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT = 2.0
 MIXED = [bytes([number % 251]) * (number * 37 % 3000) for number in range(700)]
 
 
-@pytest.fixture(scope="module")
-def stack(make_stack: MakeStack) -> Stack:
+@pytest.fixture
+def stack(three_bookies: Stack) -> Stack:
     """Three bookies."""
-    return make_stack(StackSpec(zookeepers=1, bookies=3))
+    return three_bookies
 
 
 @pytest.fixture
@@ -42,13 +40,6 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
         Bookies(directory.bookies, read_timeout=READ_TIMEOUT, add_timeout=5.0) as bookies,
     ):
         yield Cluster(directory, bookies)
-
-
-@pytest.fixture(scope="module")
-def java(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaLedgers]:
-    """BookKeeper's own client."""
-    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as client:
-        yield client
 
 
 @pytest.mark.parametrize("digest", DigestType)

@@ -100,15 +100,6 @@ def clusters(pair: LedgerPair) -> Generator[tuple[Cluster, Cluster]]:
         yield both
 
 
-@pytest.fixture(scope="module")
-def engine() -> Generator[SparkEngine]:
-    """A local session with two lanes."""
-    started = SparkEngine("local[2]")
-    started.start()
-    yield started
-    started.stop()
-
-
 def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, Verdict]:
     """Outcomes by ledger."""
     return {one.ledger_id: one.verdict for one in outcomes}

@@ -17,22 +17,20 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.stores import Access
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
 from tests.support.clients.bookies import Cluster, Written, pack
 from tests.support.clients.java_ledgers import JavaClientError, JavaLedgers, Ledger, payloads_digest
-from tests.support.stacks import MakeStack
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT = 2.0
 DATAS = [b"entry %d" % number for number in range(200)]
 
 
-@pytest.fixture(scope="module")
-def stack(make_stack: MakeStack) -> Stack:
+@pytest.fixture
+def stack(three_bookies: Stack) -> Stack:
     """Three bookies."""
-    return make_stack(StackSpec(zookeepers=1, bookies=3))
+    return three_bookies
 
 
 def connected(stack: Stack) -> tuple[LedgerDirectoryWriter, Bookies]:
@@ -47,13 +45,6 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
     directory, bookies = connected(stack)
     with directory, bookies:
         yield Cluster(directory, bookies)
-
-
-@pytest.fixture(scope="module")
-def java(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaLedgers]:
-    """BookKeeper's own client."""
-    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as client:
-        yield client
 
 
 def recovered(cluster: Cluster, ledger: Written) -> LedgerRecord:
@@ -137,7 +128,7 @@ def test_a_closed_ledger_is_left_alone(cluster: Cluster) -> None:
     cluster.directory.update([(begun.ledger_id, replace(begun.metadata, state=LedgerState.IN_RECOVERY), 0)])
     assert recovered(cluster, begun).metadata.last_entry == len(DATAS) - 1
     with pytest.raises(StoreConflict, match="does not exist"):
-        recover_ledger(cluster.directory, cluster.bookies, 999)
+        recover_ledger(cluster.directory, cluster.bookies, 999_999)
 
 
 def test_several_recoveries_at_once(stack: Stack, cluster: Cluster, java: JavaLedgers) -> None:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from tests.support.clients.java_ledgers import Digest, JavaClientError, JavaLedgers, Ledger, payloads_digest
-from tests.support.stacks import MakeStack
 
 PAIR = Ledger(ensemble=2, write=2, ack=2, entries=20)
 
 
-@pytest.fixture(scope="module")
-def stack(make_stack: MakeStack) -> Stack:
+@pytest.fixture
+def stack(three_bookies: Stack) -> Stack:
     """Three bookies."""
-    return make_stack(StackSpec(zookeepers=1, bookies=3))
+    return three_bookies
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def uri(stack: Stack) -> str:
     """The cluster, as its bookies name it."""
     return f"metadata-store:{stack.zk_url}"
-
-
-@pytest.fixture(scope="module")
-def java(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[JavaLedgers]:
-    """The tool."""
-    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as tool:
-        yield tool
 
 
 @pytest.mark.parametrize("digest", ["CRC32", "HMAC", "CRC32C", "DUMMY"])

@@ -106,19 +106,19 @@ def test_a_run_is_cancelled_by_its_tag(engine: SparkEngine, tmp_path: Path) -> N
 
 def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:
     """After a kill -9 of the driver's JVM one run fails as one that may be repeated, and the next one works."""
-    for pid in _java_children():
+    for pid in _spark_children():
         os.kill(pid, signal.SIGKILL)
     with pytest.raises(StoreUnreachable, match="started anew"):
         engine.run([1], abs, tag="dead")
     assert engine.run([-1, -2], abs, tag="alive") == [1, 2]
 
 
-def _java_children() -> list[int]:
+def _spark_children() -> list[int]:
     found: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            head, _, rest = stat.read_text().rpartition(")")
-            if head.endswith("(java") and int(rest.split()[1]) == os.getpid():
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and b"org.apache.spark" in (stat.parent / "cmdline").read_bytes():
                 found.append(int(stat.parent.name))
     assert found, "the session has no JVM"
     return found

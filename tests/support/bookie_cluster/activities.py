@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from temporalio.client import Client
 
@@ -15,6 +14,7 @@ from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
 from models.lifecycle.execution import Execution
 from models.settings import Settings
+from spark.engine import SparkEngine
 
 ResultT = TypeVar("ResultT")
 
@@ -22,34 +22,23 @@ _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Steps:
-    """One process that carries out steps, with Spark in it where it is asked for; a context manager.
+    """One process that carries out steps.
 
     Args:
-        spark: whether steps run Spark jobs; a process can have one such context at a time.
+        engine: runs the Spark jobs of steps; whoever started it ends it.
         settings: lines of the settings that win over the tests' own.
 
     Attributes:
         run_id: the run that steps are of, unless they say otherwise.
     """
 
-    def __init__(self, *, spark: bool = False, **settings: Any) -> None:
-        own = {"spark_master": "local[2]", "metrics_address": "", **settings}
+    def __init__(self, engine: SparkEngine, **settings: Any) -> None:
         # Only notes to workflows go to Temporal, and there is no workflow.
-        self.runtime = Runtime(Settings.model_validate(own), cast("Client", None), "steps")
+        own = Settings.model_validate({"metrics_address": "", **settings})
+        self.runtime = Runtime(own, cast("Client", None), "steps")
+        self.runtime.engine = engine
         self.run_id = "run-1"
-        self._spark = spark
         self._epoch = 0
-
-    def __enter__(self) -> Self:
-        if self._spark:
-            self.runtime.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._spark:
-            self.runtime.stop()
 
     def execution(self, input: BookieClusterInput, *, run_id: str | None = None) -> Execution[BookieClusterInput]:
         """What the next activity of this migration would get."""

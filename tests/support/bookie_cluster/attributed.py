@@ -24,6 +24,7 @@ from clients.stores import open_reader
 from deploy.devstack.stack import Stack
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
+from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.plugin_double import PluginDouble
 from tests.support.metadata_store import stores
@@ -36,7 +37,7 @@ class Attributed:
     """A cluster whose brokers are asked through the plugin's double; a context manager.
 
     Args:
-        stack: with bookies, second bookies and brokers.
+        stack: with bookies, second bookies and brokers, which announce their doubles.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -107,16 +108,16 @@ class Place(Attributed):
     """A registered switch with routing `attribution`, whose steps are called one by one; a context manager.
 
     Args:
-        stack: with bookies, second bookies and brokers.
+        stack: with bookies, second bookies and brokers, which announce their doubles.
+        engine: runs the Spark jobs of steps.
     """
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, engine: SparkEngine) -> None:
         super().__init__(stack)
-        self.steps = Steps(spark=True)
+        self.steps = Steps(engine)
         self._runs = itertools.count(1)
 
     def _begin(self, resources: ExitStack) -> None:
-        resources.enter_context(self.steps)
         super()._begin(resources)
         self.steps.run(registry.register, self.input)
 

@@ -32,6 +32,8 @@ DATASET_SETTINGS = {
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
     # Every acknowledgement is persisted when it comes, so that positions are exact after a crash too.
     "managedLedgerDefaultMarkDeleteRateLimit": "0",
+    # Without this a message may come some moments before its time.
+    "isDelayedDeliveryDeliverAtTimeStrict": "true",
     # Indexes of delayed messages go to ledgers of their own.
     "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
     "delayedDeliveryMinIndexCountPerBucket": "10",
@@ -66,7 +68,7 @@ class Dataset:
     """
 
     def __init__(
-        self, tools: Toolchain, folder: Path, *, delay: float = 30.0, kinds: Sequence[Kind] | None = None
+        self, tools: Toolchain, folder: Path, *, delay: float = 12.0, kinds: Sequence[Kind] | None = None
     ) -> None:
         self._java = JavaMessages(tools, folder)
         self._kinds: Sequence[Kind] = kinds or [

@@ -61,11 +61,18 @@ class Broken(Exception):
     """A request that the proposal does not know."""
 
 
+def announce_doubles(stack: Stack) -> None:
+    """Have each broker of a stack, when it starts, register the web address of its double."""
+    for server in list(stack):
+        if server.kind == "broker":
+            stack.reconfigure(server.name, **_addresses(server))
+
+
 class PluginDouble:
-    """Listens for every broker of a stack; as a context it restarts them with other web addresses first.
+    """Listens for every broker of a stack; a context manager.
 
     Args:
-        stack: with brokers that run.
+        stack: whose brokers were started after `announce_doubles`.
         registry: the registry's node.
 
     Attributes:
@@ -95,10 +102,9 @@ class PluginDouble:
     def __enter__(self) -> Self:
         with ExitStack() as resources:
             self._zookeeper = resources.enter_context(kazoo(self._stack.zk_url))
-            for server in list(self._stack):
+            for server in self._stack:
                 if server.kind == "broker":
                     self._listen_for(server, resources)
-                    self._stack.reconfigure(server.name, **_addresses(server))
             self._resources = resources.pop_all()
         return self
 

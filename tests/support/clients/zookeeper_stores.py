@@ -15,22 +15,25 @@ from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
 
 if TYPE_CHECKING:
-    from tests.support.stacks import MakeStack
+    from tests.support.stacks import SharedStack
 
 
-@pytest.fixture(scope="module")
-def server(make_stack: MakeStack) -> Server:
+_SPEC = StackSpec(zookeepers=1, second_zookeepers=1)
+
+
+@pytest.fixture(scope="session")
+def server(shared_stack: SharedStack) -> Server:
     """A server that tests leave alone."""
-    return make_stack(StackSpec(zookeepers=1))["zookeeper-1"]
+    return shared_stack(_SPEC)["zookeeper-1"]
 
 
-@pytest.fixture(scope="module")
-def victim(make_stack: MakeStack) -> Server:
-    """A server that tests may hurt."""
-    return make_stack(StackSpec(zookeepers=1))["zookeeper-1"]
+@pytest.fixture(scope="session")
+def victim(shared_stack: SharedStack) -> Server:
+    """A server that tests may hurt; it runs again when a test ends."""
+    return shared_stack(_SPEC)["second-zookeeper-1"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kazoo(server: Server) -> Iterator[Any]:
     """Another client on the whole server, to compare with; its calls have no types."""
     client = KazooClient(server.address)
