@@ -52,19 +52,23 @@ class Timers:
         `check` keeps the status fresh: it runs at the begin and every ten minutes, and as the window grows old more
         seldom, since the history that it fills is limited.
         """
-        opened = workflow.now()
-        self._deadlines.setdefault(WINDOW, opened + length)
+        # Of the phase, so that it is the same in all runs of the workflow.
+        begun = self._state.history[-1].started
+        # The run before has just looked: looking again at once, runs would follow each other without time passing.
+        looks = WINDOW not in self._deadlines
+        self._deadlines.setdefault(WINDOW, workflow.now() + length)
         enders = [verb for verb in _WINDOW_ENDERS if verb in self._verbs.legal()]
         try:
             while not self._window_ended():
                 end = self._deadlines[WINDOW]
                 self._status.wait_for(WaitKind.WINDOW, f"the {name} window", until=end, ends_on=enders)
-                if check is not None:
+                if check is not None and looks:
                     await check()
+                looks = True
                 end, now = self._deadlines[WINDOW], workflow.now()
                 await self._until(
                     lambda end=end: self._window_ended() or self._deadlines[WINDOW] != end,
-                    max(min(end - now, max(_CHECK_EVERY, (now - opened) / 10)), timedelta(0)),
+                    max(min(end - now, max(_CHECK_EVERY, (now - begun) / 10)), timedelta(0)),
                     f"{name} window",
                 )
         finally:

@@ -34,6 +34,7 @@ from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
+from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
@@ -47,6 +48,7 @@ class Run:
 
     handle: WorkflowHandle[Any, Any]
     script: Script
+    client: Client
 
     async def report(self) -> Report:
         """Let time pass until the end; the report."""
@@ -104,6 +106,16 @@ class Run:
         """Whether it has not ended."""
         return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
 
+    async def runs(self) -> int:
+        """How many runs of the workflow there were so far."""
+        count, run_id = 0, self.handle.first_execution_run_id
+        while run_id:
+            handle = self.client.get_workflow_handle(self.handle.id, run_id=run_id)
+            events = (await handle.fetch_history()).events
+            run_id = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
+            count += 1
+        return count
+
     async def events(self) -> int:
         """Length of its history."""
         return len((await self.handle.fetch_history()).events)
@@ -122,22 +134,28 @@ class Harness:
         self.clusters = (f"cluster-{number}" for number in itertools.count(1))
         self._doubles = doubles
 
-    async def start(self, script: Script | None = None, **fields: Any) -> Run:
-        """Start the migration of a cluster of its own; `fields` go into the plan as a user would type them.
+    async def start(self, script: Script | None = None, *, history_limit: int = 0, **fields: Any) -> Run:
+        """Start the migration of a cluster of its own; `fields` go into the input as a user would type them.
 
-        The script says which kind of migration it is, by default the metadata store's.
+        The script says which kind of migration it is, by default the metadata store's. With `history_limit` it
+        continues as a new run after so many events.
         """
         script = script or metadata_store_steps.Script()
-        return await self.start_raw({**script.input, "cluster": next(self.clusters), **fields}, script)
+        input = {**script.input, "cluster": next(self.clusters), **fields}
+        return await self.start_raw(input, script, history_limit=history_limit)
 
-    async def start_raw(self, input: dict[str, Any], script: Script) -> Run:
+    async def start_raw(self, input: dict[str, Any], script: Script, *, history_limit: int = 0) -> Run:
         """Start a migration with this JSON object as its input, right or wrong."""
         cluster, kind = str(input.get("cluster")), migrations.KINDS[script.kind]
         self._doubles.scripts[cluster] = script
         handle = await self.client.start_workflow(
-            kind.workflow, input, id=f"{kind.name}/{cluster}", task_queue=TASK_QUEUE
+            kind.workflow,
+            input,
+            id=f"{kind.name}/{cluster}",
+            task_queue=TASK_QUEUE,
+            memo={HISTORY_LIMIT: history_limit} if history_limit else None,
         )
-        return Run(handle, script)
+        return Run(handle, script, self.client)
 
 
 async def _register_search_attributes(client: Client) -> None:

@@ -1,0 +1,133 @@
+"""Migrations that continue as new after every few events: nothing is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.bookie_cluster.phases import Phase as SwitchPhase
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import Verb
+from models.metadata_store.phases import Phase
+from tests.workflows.bookie_cluster import activities as switch
+from tests.workflows.lifecycle.doubles import Script
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store import activities as metadata
+
+LIMIT = 3
+"""Events after which a run continues: a new one before nearly each activity."""
+
+LONG = 80
+"""The same where a test fills the history itself."""
+
+BROKEN = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
+
+REMOVE = {"cleanup": "remove", "cleanup_at_window_end": True}
+
+WHOLE: dict[str, tuple[Callable[[], Script], dict[str, Any]]] = {
+    "metadata live": (metadata.Script, {"validation_window": "PT1H", **REMOVE}),
+    "metadata offline": (metadata.Script, {"validation_window": "PT1H", "mode": "offline"}),
+    "switch restart": (switch.Script, {"rollback_window": "PT1H", **REMOVE}),
+    "switch attribution": (switch.AttributionScript, {"rollback_window": "PT1H", "advance_ids": True}),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+async def test_every_phase_survives(stage: Harness, name: str) -> None:
+    """A migration in many runs takes the same activities, and ends with the same phases, figures and certificate."""
+    script, fields = WHOLE[name]
+    one = await stage.start(script(), **fields)
+    many = await stage.start(script(), history_limit=LIMIT, **fields)
+    expected, report = await one.report(), await many.report()
+    assert report.outcome is Outcome.DONE
+    assert await many.runs() > len(report.history)
+    assert _without_census(many.script) == _without_census(one.script)
+    assert [(entry.phase, entry.outcome) for entry in report.history] == [
+        (entry.phase, entry.outcome) for entry in expected.history
+    ]
+    assert _stable(report.figures) == _stable(expected.figures)
+    assert report.certificate.keys() == expected.certificate.keys()
+    assert [note.partition("Z ")[2] for note in report.notes] == [note.partition("Z ")[2] for note in expected.notes]
+
+
+@pytest.mark.parametrize(("script", "failing"), [(metadata.Script, "verify"), (switch.Script, "start_brokers")])
+async def test_the_way_back_survives(stage: Harness, script: type[Script], failing: str) -> None:
+    """A failure is undone over several runs, in the same order as in one, and the migration fails for its reason."""
+    answers: dict[str, Any] = {failing: BROKEN if script is metadata.Script else [BROKEN, switch.ANSWERS[failing]]}
+    one, many = await stage.start(script(**answers)), await stage.start(script(**answers), history_limit=LIMIT)
+    expected, failure = await one.typed_failure(), await many.typed_failure()
+    assert (failure.type, failure.message) == (expected.type, expected.message)
+    assert await many.runs() > 2
+    assert many.script.steps == one.script.steps
+    assert (await many.status()).outcome is Outcome.FAILED
+
+
+async def test_a_rollback_survives(stage: Harness) -> None:
+    """A rollback from the window takes the same way back, though a new run begins on the way."""
+    run = await stage.start(switch.Script(), history_limit=LIMIT)
+    await run.until(_in_window)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert run.script.steps[-len(switch.COPY_BACK) - 1 : -1] == switch.COPY_BACK
+    assert await run.runs() > 4
+
+
+async def test_a_window_goes_on_where_it_was(stage: Harness) -> None:
+    """The end of a window that was moved stands in the next run, and verbs that only talk do not prolong it."""
+    run = await stage.start(metadata.Script(), validation_window="PT24H", history_limit=LONG)
+    await run.until(lambda status: "window" in status.deadlines)
+    end = await run.update("change_window", {"remaining": "PT48H"})
+    await _continue(run, Verb.ROLLBACK)
+    status = await run.status()
+    assert status.deadlines["window"].isoformat().replace("+00:00", "Z") == end
+    window = (await run.report()).history[-1]
+    assert window.phase == Phase.VALIDATION
+    assert window.ended is not None
+    assert window.ended.isoformat().replace("+00:00", "Z")[:19] == end[:19]
+
+
+async def test_a_gate_stays_closed(stage: Harness) -> None:
+    """A decision that is waited for in one run is waited for in the next, asked once, and covers the same items."""
+    script = switch.Script(build=switch.FAILED, copy_tail=switch.HOLED)
+    run = await stage.start(script, history_limit=LONG, rollback_window="PT0S")
+    before = await run.until(_decides)
+    await _continue(run, Verb.CLEANUP)
+    status = await run.status()
+    assert (status.phase, status.waiting) == (SwitchPhase.BUILD, before.waiting)
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.failed_items == [switch.FAILED.failed, switch.LOST]
+    assert run.script.steps.count("build") == 1
+
+
+async def _continue(run: Run, illegal: Verb) -> None:
+    """Give a verb that is refused, and so only fills the history, until the next run has begun."""
+    before = await run.runs()
+    async with asyncio.timeout(60):
+        while await run.runs() == before:
+            for _ in range(20):
+                await run.signal(illegal, "not legal now")
+
+
+def _in_window(status: Status) -> bool:
+    return "window" in status.deadlines and "target_only_ledgers" in status.facts
+
+
+def _decides(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.DECISION
+
+
+def _without_census(script: Script) -> list[str]:
+    # A new run in a window looks how things stand once more.
+    return [step for step in script.steps if step != "take_census"]
+
+
+def _stable(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if not name.endswith("seconds")}
