@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.demos.stage import Stage, say, title
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
 from models.bookie_cluster.input import KIND
@@ -50,7 +50,7 @@ def demo() -> int:
     stage = Stage(SPEC, "BookieClusterSwitch", f"{KIND}/{CLUSTER}", _broker_control)
     stage.start_servers()
     stack = stage.stack
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     title("A live cluster")
     topics = admin.create_all((f"public/default/topic-{number:02}" for number in range(TOPICS)), CLUSTER)
     say(f"{len(topics)} topics on the bookies of cluster a")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.demos.stage import Stage, say, title
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Churn, Traffic
 from models.lifecycle.report import Report
@@ -44,7 +44,7 @@ def demo() -> int:
     stage = Stage(SPEC, "MetadataStoreMigration", f"{KIND}/{CLUSTER}")
     stage.start_servers()
     stack = stage.stack
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     title("A live cluster")
     topics = admin.create_all((f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers()), CLUSTER)
     say(f"{TENANTS} tenants, {TENANTS * NAMESPACES} namespaces, {len(topics)} topics")
@@ -77,7 +77,7 @@ def _end_window(stage: Stage) -> Report:
     return stage.report()
 
 
-def _after_commit(stage: Stage, admin: Admin, topics: list[str], before: Counter[int]) -> None:
+def _after_commit(stage: Stage, admin: StackAdmin, topics: list[str], before: Counter[int]) -> None:
     title("After COMPLETED: brokers write to Oxia")
     new = admin.create_all((f"tenant-0/ns-0/after-{number:02}" for number in range(NEW_TOPICS)), CLUSTER)
     fresh, now = admin.ledger_counts(new), admin.ledger_counts([*topics, *new])
@@ -107,8 +107,8 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
         say(f"       {fault}")
 
 
-def _verify_churn(stage: Stage, admin: Admin, churn: Churn) -> None:
-    lost = sorted(set(churn.created) - admin.topics(churn.namespace))
+def _verify_churn(stage: Stage, admin: StackAdmin, churn: Churn) -> None:
+    lost = sorted(set(churn.created) - set(admin.topics.names(churn.namespace)))
     stage.check(f"all {len(churn.created)} topics that were created while the migration ran are there", not lost)
     say(f"       {churn.refused} creations were refused meanwhile, and tried again")
     for name in lost:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
-
 from cli.operations import against_temporal
 from cli.view import View, look
+from clients.pulsar.admin.errors import AdminError
 from deploy.devstack import supervise
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.errors import DevStackError
@@ -46,7 +45,7 @@ def run_demo(demo: Callable[[], int]) -> int:
     """Run a demonstration; returns the exit code."""
     try:
         return demo()
-    except (DemoFailed, DevStackError, CommandFailed, httpx.HTTPError) as error:
+    except (DemoFailed, DevStackError, CommandFailed, AdminError) as error:
         sys.stderr.write(f"demo: {error}\n(make demo-down ends what still runs)\n")
         return 1
     except KeyboardInterrupt:

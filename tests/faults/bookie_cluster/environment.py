@@ -9,13 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import httpx
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import StoreError
 from clients.stores import Access
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput
@@ -121,8 +121,8 @@ class SwitchedCluster:
 
     def brokers_use(self, side: Side) -> bool:
         """Whether the broker says that it uses this side."""
-        answer = httpx.get(f"{self.stack.admin_urls[0]}/admin/v2/brokers/configuration/runtime", timeout=10)
-        own = answer.raise_for_status().json().get("bookkeeperMetadataServiceUri")
+        with StackAdmin(self.stack.admin_urls[0]) as admin:
+            own = admin.brokers.runtime_configuration().get("bookkeeperMetadataServiceUri")
         default = f"metadata-store:{self.stack.zk_url}"
         return parse_ledger_store_uri(own or default).url.overlaps(side.cluster.root)
 

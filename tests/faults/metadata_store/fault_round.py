@@ -7,9 +7,9 @@ import time
 from contextlib import ExitStack
 from typing import Any, Self
 
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin, accepts
 from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import Traffic, quiet_client
+from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
@@ -62,7 +62,7 @@ class FaultRound:
     def __init__(self, environment: FaultEnvironment, stacks: StackPool) -> None:
         self._environment, self._stacks = environment, stacks
         self._stack = stack = stacks.current
-        self._admins = [Admin(url) for url in stack.admin_urls]
+        self._admins = [StackAdmin(url) for url in stack.admin_urls]
         self._opened = ExitStack()
         self._hits = Hits(environment)
         self.end: End | None = None
@@ -74,7 +74,7 @@ class FaultRound:
             opened.enter_context(self._hits)
             for admin in self._admins:
                 opened.callback(admin.close)
-            produce(stack, _DOOMED)
+            send_to(stack.broker_url, _DOOMED)
             put_ballast(stack)
             self.traffic = opened.enter_context(Traffic(stack.broker_url, ["flow-0", "flow-1"]))
             self.traffic.wait_for_more(5)
@@ -176,7 +176,7 @@ class FaultRound:
     def _use_target(self) -> None:
         admin = self._admins[0]
         for name in _DOOMED:
-            wait_for(f"the deletion of {name}", lambda name=name: admin.delete_topic(name).is_success, _WRITABLE_LIMIT)
+            wait_for(f"the deletion of {name}", lambda name=name: accepts(admin.delete_topic, name), _WRITABLE_LIMIT)
         self.traffic.wait_for_more(5)
 
     def _nothing_came_back(self, before: stores.Records, after: stores.Records) -> None:
@@ -232,8 +232,8 @@ class FaultRound:
         known = stores.ledger_ids(set(source) | set(self._before))
         admin = self._admins[0]
         for name in _FRESH:
-            wait_for(f"the creation of {name}", lambda name=name: admin.create_topic(name).is_success, _WRITABLE_LIMIT)
-        produce(self._stack, _FRESH)
+            wait_for(f"the creation of {name}", lambda name=name: accepts(admin.create_topic, name), _WRITABLE_LIMIT)
+        send_to(self._stack.broker_url, _FRESH)
         made = [ledger for name in _FRESH for ledger in admin.ledgers(name)]
         assert len(made) >= len(_FRESH)
         assert len(set(made)) == len(made)
@@ -263,16 +263,6 @@ class FaultRound:
         self.traffic.stop()
         assert self.traffic.faults() == []
         return self.traffic.sent
-
-
-def produce(stack: Stack, names: list[str]) -> None:
-    """One message on each topic."""
-    client = quiet_client(stack.broker_url)
-    try:
-        for name in names:
-            client.create_producer(topic_url(name)).send(b"one")
-    finally:
-        client.close()
 
 
 def put_ballast(stack: Stack) -> None:

@@ -9,7 +9,6 @@ import importlib
 from collections import deque
 from collections.abc import Generator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -21,7 +20,7 @@ from clients.pulsar.attribution import attribution, restamp_cursor
 from clients.pulsar.fields import bytes_field, split
 from clients.pulsar.formats_pb2 import KeyValue
 from clients.pulsar.managed_ledgers import decode_cursor_info
-from clients.pulsar.names import cursor_name
+from clients.pulsar.names import TopicName, cursor_name
 from deploy.devstack.admin import topic_url
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import quiet_client
@@ -130,9 +129,8 @@ def positions(place: Place, *topics: str) -> dict[str, tuple[str, str]]:
     """How far the cursors of topics are, as their owners say, which load the topics for that."""
     found: dict[str, tuple[str, str]] = {}
     for topic in topics:
-        stats = place.admin("GET", f"/persistent/public/default/{quote(topic, safe='')}/internalStats").json()
-        (cursor,) = stats["cursors"].values()
-        found[topic] = (cursor["markDeletePosition"], cursor["individuallyDeletedMessages"])
+        (cursor,) = place.admin.topics.internal_stats(TopicName.parse(topic)).cursors.values()
+        found[topic] = (cursor.mark_delete_position, cursor.individually_deleted_messages)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
@@ -47,7 +47,7 @@ def test_more_is_there_after_a_crash(stack: Stack, dataset: Dataset) -> None:
 
 def test_a_lost_ledger_is_noticed(stack: Stack, dataset: Dataset, toolchain: Toolchain) -> None:
     """When a ledger of a topic is gone, the account names topic and messages."""
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     ledgers = admin.ledgers("later-0")
     admin.close()
     stack["broker-1"].stop()

@@ -18,6 +18,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from clients.pulsar.attribution import attribution, restamp_cursor, restamp_schema
 from clients.pulsar.fields import split
 from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.pulsar.names import TopicName
 from deploy.devstack.admin import topic_url
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
@@ -120,7 +121,7 @@ def scene(stack: Stack) -> Generator[Scene]:
                 scene.put_schema(topic, number)
         acknowledge_some(scene)
         scene.crash_brokers(lambda: name_the_old(scene))
-        scene.admin("GET", "/persistent/public/default/held/internalStats")
+        scene.admin.topics.internal_stats(TopicName.parse("held"))
         yield scene
         assert scene.double.violations == []
 

@@ -22,10 +22,10 @@ from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState,
 from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
 from clients.stores import Access
 from clients.zookeeper import Coordination, CoordinationReader
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
+from deploy.devstack.traffic import send_to
 from models.store_url import StoreUrl, parse_store_url
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
@@ -310,20 +310,15 @@ def test_generator_is_read_and_raised(stack: Stack, toolchain: Toolchain, tmp_pa
 
 def test_broker_takes_ids_of_the_lifted_generator(stack: Stack, url: StoreUrl) -> None:
     """A broker that runs meanwhile creates its next ledgers above the id given, in the long layout."""
-    client = quiet_client(stack.broker_url)
-    admin = Admin(stack.admin_urls[0])
-    try:
-        client.create_producer(topic_url("before")).send(b"x")
+    with StackAdmin(stack.admin_urls[0]) as admin:
+        send_to(stack.broker_url, ["before"])
         with Coordination(url) as coordination:
             above = read_generator(coordination).next_id + (1 << 40)
             raised = raise_generator(coordination, above)
-        client.create_producer(topic_url("after")).send(b"x")
+        send_to(stack.broker_url, ["after"])
         assert max(admin.ledgers("before")) < above < raised.next_id <= min(admin.ledgers("after"))
         with LedgerDirectory(url, ACCESS) as directory:
             assert None not in directory.read(list(admin.ledgers("after")))
-    finally:
-        client.close()
-        admin.close()
 
 
 def test_trap_of_a_sequential_node(stack: Stack) -> None:

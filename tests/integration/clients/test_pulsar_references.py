@@ -9,7 +9,6 @@ from contextlib import closing
 from itertools import chain
 from typing import Any
 
-import httpx
 import pytest
 
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
@@ -20,10 +19,11 @@ from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import restamp_cursor, restamp_schema
 from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
+from clients.pulsar.names import TopicName
 from clients.pulsar.references import Reference, ReferenceKind, references
 from clients.stores import Access
 from clients.zookeeper import Coordination, ZooKeeperReader
-from deploy.devstack.admin import NAMESPACE, Admin, topic_url
+from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import quiet_client
 from models.store_url import parse_store_url
@@ -68,8 +68,8 @@ def stack(make_stack: MakeStack) -> Stack:
 def fill(stack: Stack) -> None:
     """Topics with cursors, schemas, a compacted topic and delayed messages."""
     client = quiet_client(stack.broker_url)
-    http = httpx.Client(base_url=f"{stack.admin_urls[0]}/admin/v2/persistent/{NAMESPACE}", trust_env=False)
-    with closing(client), closing(http):
+    compacted = TopicName.parse("compact")
+    with closing(client), StackAdmin(stack.admin_urls[0]) as admin:
         consumer = client.subscribe(topic_url("plain"), "sub", consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(topic_url("plain"), batching_enabled=False)
         for number in range(MESSAGES):
@@ -83,8 +83,8 @@ def fill(stack: Stack) -> None:
         producer = client.create_producer(topic_url("compact"), batching_enabled=False)
         for number in range(9):
             producer.send(b"%d" % number, partition_key=f"key-{number % 3}")
-        http.put("/compact/compaction").raise_for_status()
-        wait_for("the compaction", lambda: http.get("/compact/compaction").json()["status"] == "SUCCESS", 60)
+        admin.topics.compact(compacted)
+        wait_for("the compaction", lambda: admin.topics.compaction(compacted).status == "SUCCESS", 60)
         client.subscribe(topic_url("delayed"), "later", consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(topic_url("delayed"), batching_enabled=False)
         for number in range(MESSAGES):
@@ -133,7 +133,7 @@ def test_live_broker(stack: Stack) -> None:
     assert {one.path for one in delayed} == {f"{TOPICS}/delayed/later"}
     assert of_kind(stack, ReferenceKind.COMPACTED) == []
     assert len(of_component(stack, "compacted-ledger")) == 1
-    with closing(Admin(stack.admin_urls[0])) as admin:
+    with StackAdmin(stack.admin_urls[0]) as admin:
         for topic in ("plain", "events", "compact", "delayed"):
             mine = [one for one in (*data, *cursors) if f"{one.path}/".startswith(f"{TOPICS}/{topic}/")]
             assert ids(mine) == admin.ledgers(topic)
@@ -156,8 +156,8 @@ def test_restamped_schema_is_served(stack: Stack, store: Coordination) -> None:
     assert stamped
     stat = store.set(path, stamped, node[1].version)
     assert {one.cluster for one in of_kind(stack, ReferenceKind.SCHEMA) if one.path == path} == {"B"}
-    answer = httpx.get(f"{stack.admin_urls[0]}/admin/v2/schemas/{NAMESPACE}/events/schemas", trust_env=False)
-    assert [one["version"] for one in answer.raise_for_status().json()["getSchemaResponses"]] == [0, 1]
+    with StackAdmin(stack.admin_urls[0]) as admin:
+        assert [one.version for one in admin.schemas.versions(TopicName.parse("events"))] == [0, 1]
     back = restamp_schema(stamped, "B", None)
     assert back == node[0]
     store.set(path, node[0], stat.version)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import quiet_client
@@ -27,15 +28,11 @@ def stack(make_stack: MakeStack) -> Stack:
 
 def exchange(stack: Stack, topic: str) -> set[int]:
     """Send and receive one message; returns the ledgers that hold it."""
-    client, admin = quiet_client(stack.broker_url), Admin(stack.admin_urls[0])
-    try:
+    with closing(quiet_client(stack.broker_url)) as client, StackAdmin(stack.admin_urls[0]) as admin:
         reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
         client.create_producer(topic_url(topic)).send(topic.encode())
         assert reader.read_next(timeout_millis=10_000).data() == topic.encode()
         return admin.ledgers(topic)
-    finally:
-        client.close()
-        admin.close()
 
 
 def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import httpx
 import pytest
 from temporalio.testing import WorkflowEnvironment
 
+from clients.pulsar.admin.errors import AdminError
 from deploy.devstack import supervise
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.errors import ServerFailed, StackConflict
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
@@ -190,8 +192,8 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
 def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: MakeStack) -> None:
     """What a broker has written to Oxia is there after Oxia was killed, for the old broker and for a new one."""
     stack = make_stack(StackSpec(oxias=1, oxia_shards=2, bookies=1, brokers=1, metadata="oxia"))
-    tenant = {"adminRoles": [], "allowedClusters": [stack.state.spec.cluster]}
-    httpx.put(f"{stack.admin_urls[0]}/admin/v2/tenants/kept", json=tenant, timeout=30).raise_for_status()
+    with StackAdmin(stack.admin_urls[0]) as admin:
+        admin.create_tenant("kept", stack.state.spec.cluster)
 
     stack["oxia-1"].kill()
     stack["oxia-1"].start()
@@ -199,8 +201,9 @@ def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: Mak
 
     def known(admin_url: str) -> bool:
         try:
-            return "kept" in httpx.get(f"{admin_url}/admin/v2/tenants", timeout=10).json()
-        except (httpx.HTTPError, ValueError):
+            with StackAdmin(admin_url, timeout=10) as admin:
+                return "kept" in admin.tenants.names()
+        except AdminError:
             return False
 
     assert (added.name, len(stack.admin_urls)) == ("broker-2", 2)

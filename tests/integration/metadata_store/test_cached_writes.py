@@ -11,7 +11,7 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin, refusal
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
@@ -26,13 +26,13 @@ INTERVAL = 0.1
 @contextmanager
 def new_tenants(url: str) -> Generator[list[str]]:
     """Create one tenant after the other until the context ends; yields the names of those that were acknowledged."""
-    end, admin, names = threading.Event(), Admin(url), list[str]()
+    end, admin, names = threading.Event(), StackAdmin(url), list[str]()
 
     def work() -> None:
         for number in itertools.count():
             if end.wait(INTERVAL):
                 return
-            if admin.create_tenant(f"meanwhile-{number}", CLUSTER).is_success:
+            if not refusal(admin.create_tenant, f"meanwhile-{number}", CLUSTER):
                 names.append(f"meanwhile-{number}")
 
     thread = threading.Thread(target=work, name="tenants", daemon=True)

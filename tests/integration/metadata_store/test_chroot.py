@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.status import Outcome
@@ -21,8 +21,8 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
     input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
     )
-    admin = Admin(stack.admin_urls[0])
-    assert admin.create_topic("old").is_success
+    admin = StackAdmin(stack.admin_urls[0])
+    admin.create_topic("old")
     with Traffic(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(input)
@@ -33,7 +33,7 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
         assert stores.assert_equal(tree, stores.read_oxia(stack.oxia_url), until_ms=commit) > 30
         used = stores.ledger_ids(set(tree))
         for number in range(10):
-            admin.create_topic(f"new-{number}").raise_for_status()
+            admin.create_topic(f"new-{number}")
         fresh = {ledger for number in range(10) for ledger in admin.ledgers(f"new-{number}")}
         assert len(fresh) == 10
         assert min(fresh) > max(used)

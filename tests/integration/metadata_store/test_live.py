@@ -14,9 +14,9 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from deploy.devstack import configs
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin, refusal
 from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic, quiet_client
+from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.input import SourceCleanup
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
@@ -42,7 +42,7 @@ class Cluster:
     """
 
     stack: Stack
-    admin: Admin
+    admin: StackAdmin
     ledgers: set[int] = field(default_factory=set[int])
     run: Run | None = None
     tree: stores.Tree = field(default_factory=stores.Tree)
@@ -66,13 +66,13 @@ def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluste
     # One copy of each message, so that bookies can go to the other store one by one.
     single = configs.broker_quorum(1)
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=2, brokers=2, cluster=CLUSTER, broker_settings=single))
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     found = Cluster(stack, admin)
     names = [f"old-{number}" for number in range(8)]
-    _produce(stack, admin, names)
+    send_to(stack.broker_url, names)
     found.ledgers |= _all_ledgers(admin, names)
     for name in names[4:]:
-        admin.delete_topic(name).raise_for_status()
+        admin.delete_topic(name)
     yield found
     admin.close()
 
@@ -129,9 +129,9 @@ def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     stack, admin = cluster.stack, cluster.admin
     flows = [lane.topic for lane in traffic.lanes]
     cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
-    refused = {name: answer.text for name in NEW_TOPICS if not (answer := admin.create_topic(name)).is_success}
+    refused = {name: why for name in NEW_TOPICS if (why := refusal(admin.create_topic, name))}
     assert refused == {}
-    _produce(stack, admin, NEW_TOPICS)
+    send_to(stack.broker_url, NEW_TOPICS)
     each = [admin.ledgers(name) for name in NEW_TOPICS]
     fresh = {ledger for ledgers in each for ledger in ledgers}
     assert all(each)
@@ -168,7 +168,7 @@ def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> N
     status = cluster.migration.wait_until("a census of nobody", _census(lambda services: not services))
     assert status.facts["not_known"] == []
     assert traffic.verify() > 300
-    _produce(stack, cluster.admin, ["last"])
+    send_to(stack.broker_url, ["last"])
 
 
 def test_cleanup_removes_the_source(cluster: Cluster) -> None:
@@ -196,15 +196,5 @@ def _ephemerals(zk_url: str) -> set[str]:
     return set(tree) - stores.persistent(tree)
 
 
-def _produce(stack: Stack, admin: Admin, names: list[str]) -> None:
-    """One message on each topic."""
-    client = quiet_client(stack.broker_url)
-    try:
-        for name in names:
-            client.create_producer(topic_url(name)).send(b"one")
-    finally:
-        client.close()
-
-
-def _all_ledgers(admin: Admin, names: Iterable[str]) -> set[int]:
+def _all_ledgers(admin: StackAdmin, names: Iterable[str]) -> set[int]:
     return {ledger for name in names for ledger in admin.ledgers(name)}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import pulsar, quiet_client
+from deploy.devstack.traffic import pulsar, quiet_client, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from tests.support.lifecycle.environment import Environment
@@ -25,12 +25,12 @@ def stack(make_stack: MakeStack) -> Stack:
     made = make_stack(
         StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER, zk_chroot="/clusters/pulsar-a")
     )
-    _send(made, TOPIC, b"first")
+    send_to(made.broker_url, [TOPIC], b"first")
     for number in range(3):
-        _send(made, f"gone-{number}", b"x")
-    admin = Admin(made.admin_urls[0])
+        send_to(made.broker_url, [f"gone-{number}"], b"x")
+    admin = StackAdmin(made.admin_urls[0])
     for number in range(3):
-        admin.delete_topic(f"gone-{number}").raise_for_status()
+        admin.delete_topic(f"gone-{number}")
     admin.close()
     return made
 
@@ -52,7 +52,7 @@ def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None
     assert report.certificate["compared_while_blocked"] == len(stores.persistent(tree))
     given = tree["/ledgers/idgen"].created
     _start(stack, stack.oxia_url)
-    _send(stack, TOPIC, b"second")
+    send_to(stack.broker_url, [TOPIC], b"second")
     assert _messages(stack, TOPIC, 2) == [b"first", b"second"]
     fresh = _ledgers(stack, "new-on-oxia")
     assert min(fresh) >= given
@@ -75,7 +75,7 @@ def test_back_to_zookeeper(stack: Stack, environment: Environment) -> None:
     assert copied - set(tree) == set()
     assert {path for path in copied if tree[path].value != records[path].value} == set()
     _start(stack, stack.zk_url)
-    _send(stack, TOPIC, b"third")
+    send_to(stack.broker_url, [TOPIC], b"third")
     assert _messages(stack, TOPIC, 3) == [b"first", b"second", b"third"]
     fresh = _ledgers(stack, "new-on-zookeeper")
     assert fresh & before == set()
@@ -93,14 +93,6 @@ def _start(stack: Stack, url: str) -> None:
         stack[name].start()
 
 
-def _send(stack: Stack, topic: str, body: bytes) -> None:
-    client = quiet_client(stack.broker_url)
-    try:
-        client.create_producer(topic_url(topic)).send(body)
-    finally:
-        client.close()
-
-
 def _messages(stack: Stack, topic: str, count: int) -> list[bytes]:
     client = quiet_client(stack.broker_url)
     try:
@@ -112,9 +104,6 @@ def _messages(stack: Stack, topic: str, count: int) -> list[bytes]:
 
 def _ledgers(stack: Stack, topic: str) -> set[int]:
     """The ledgers of a new topic."""
-    _send(stack, topic, b"x")
-    admin = Admin(stack.admin_urls[0])
-    try:
+    send_to(stack.broker_url, [topic], b"x")
+    with StackAdmin(stack.admin_urls[0]) as admin:
         return admin.ledgers(topic)
-    finally:
-        admin.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic
@@ -40,7 +40,7 @@ class Cluster:
     """A cluster with records enough for a copy that takes its time."""
 
     stack: Stack
-    admin: Admin
+    admin: StackAdmin
     source: Any
     before: stores.Tree = field(default_factory=stores.Tree)
 
@@ -85,7 +85,7 @@ class Cluster:
 def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluster]:
     """Two brokers and a bookie, and an empty Oxia."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=PATIENT))
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     with stores.kazoo(stack.zk_url) as source:
         source.ensure_path("/bulk")
         asked = [source.create_async(path, b"x" * 200) for path in BULK]
@@ -144,7 +144,7 @@ def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Enviro
         cluster.must_be_as_before(FlagPhase.FAILED)
     finally:
         broker.resume()
-    other = Admin(cluster.stack.admin_urls[1])
+    other = StackAdmin(cluster.stack.admin_urls[1])
     wait_for("a write by the broker that was frozen", lambda: other.can_write(CLUSTER), 60)
     other.close()
 
@@ -216,7 +216,7 @@ def test_the_next_attempt_succeeds(cluster: Cluster, environment: Environment) -
         tree, records = stores.read_zookeeper(cluster.stack.zk_url), stores.read_oxia(cluster.stack.oxia_url)
         assert stores.assert_equal(tree, records, until_ms=commit) > len(BULK)
         assert cluster.admin.can_write(CLUSTER)
-        assert cluster.admin.create_topic("after").is_success
+        cluster.admin.create_topic("after")
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
 

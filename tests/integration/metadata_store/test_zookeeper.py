@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin, refusal
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.status import Outcome
@@ -17,14 +17,14 @@ CLUSTER = "zookeepers"
 def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environment) -> None:
     """Versions and sequences are kept, the cluster works on the new ZooKeeper, and no ledger id is given twice."""
     stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=CLUSTER))
-    admin = Admin(stack.admin_urls[0])
+    admin = StackAdmin(stack.admin_urls[0])
     target = f"{stack.second_zk_url}/new"
     input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": target, "validation_window": "PT0S"}
     )
     for number in range(4):
-        assert admin.create_topic(f"old-{number}").is_success
-    admin.delete_topic("old-3").raise_for_status()
+        admin.create_topic(f"old-{number}")
+    admin.delete_topic("old-3")
     with Traffic(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(input)
@@ -39,7 +39,7 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
         assert lasting - set(copy) == set()
         assert copy["/ledgers/idgen"].created >= source["/ledgers/idgen"].created
         used = stores.ledger_ids(set(source))
-        refused = [answer.text for n in range(20) if not (answer := admin.create_topic(f"new-{n}")).is_success]
+        refused = [why for n in range(20) if (why := refusal(admin.create_topic, f"new-{n}"))]
         assert refused == []
         each = [admin.ledgers(f"new-{number}") for number in range(20)]
         fresh = {ledger for ledgers in each for ledger in ledgers}

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Self
 
-import httpx
-
 from activities.bookie_cluster import registry
 from activities.bookie_cluster.attribution import promote
 from activities.bookie_cluster.build import build
@@ -19,8 +17,10 @@ from activities.lifecycle.context import ActivityContext
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split
 from clients.pulsar.formats_pb2 import SchemaLocator
+from clients.pulsar.names import TopicName
 from clients.store import Partition, Record, StoreReader, Unreadable
 from clients.stores import open_reader
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import Stack
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
@@ -53,6 +53,7 @@ class Attributed:
         )
         self.double = PluginDouble(stack)
         self.zookeeper: Any = None
+        self._admins: list[StackAdmin] = []
         self._resources = ExitStack()
 
     def __enter__(self) -> Self:
@@ -67,24 +68,23 @@ class Attributed:
     def _begin(self, resources: ExitStack) -> None:
         self.zookeeper = resources.enter_context(stores.kazoo(self.stack.zk_url))
         resources.enter_context(self.double)
+        self._admins = [resources.enter_context(StackAdmin(url)) for url in self.stack.admin_urls]
 
     def put_schema(self, topic: str, fields: int) -> None:
         """Have a broker store a schema of so many fields, which may follow one of fewer."""
         parts = [{"name": f"f{number}", "type": ["null", "int"], "default": None} for number in range(fields)]
         definition = json.dumps({"type": "record", "name": "Row", "fields": parts})
-        body: dict[str, Any] = {"type": "AVRO", "schema": definition, "properties": {}}
-        self.admin("POST", f"/schemas/public/default/{topic}/schema", json=body)
+        self.admin.schemas.add(TopicName.parse(topic), "AVRO", definition)
 
     def schemas(self, topic: str) -> list[int]:
         """How many fields each version of a topic's schema has, as a broker reads them."""
-        versions = self.admin("GET", f"/schemas/public/default/{topic}/schemas").json()["getSchemaResponses"]
-        return [len(json.loads(one["data"])["fields"]) for one in sorted(versions, key=lambda one: one["version"])]
+        versions = self.admin.schemas.versions(TopicName.parse(topic))
+        return [len(json.loads(one.data)["fields"]) for one in versions]
 
-    def admin(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """One call to any broker's admin interface."""
-        address = f"{random.choice(self.stack.admin_urls)}/admin/v2{path}"
-        answer = httpx.request(method, address, timeout=30, trust_env=False, follow_redirects=True, **more)
-        return answer.raise_for_status()
+    @property
+    def admin(self) -> StackAdmin:
+        """The admin interface of any broker."""
+        return random.choice(self._admins)
 
     def crash_brokers(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Kill all brokers, and start them again."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from deploy.devstack.admin import Admin
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
 from tests.support.bookie_cluster.dataset_kinds import Compacted, Delayed, Partitioned, Plain, Transactional, Typed
@@ -112,7 +112,7 @@ class Dataset:
 
     def _each(self, service_url: str, admin_url: str, action: Callable[[Kind, Broker], None]) -> None:
         with ExitStack() as opened:
-            client, admin = quiet_client(service_url), Admin(admin_url, timeout=60)
+            client, admin = quiet_client(service_url), StackAdmin(admin_url, timeout=60)
             opened.callback(client.close)
             opened.callback(admin.close)
             broker = Broker(service_url, client, admin, self._java)

@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from clients.pulsar.names import TopicName
 from deploy.devstack.admin import topic_url
 from tests.support.bookie_cluster.dataset_log import KEEPER, Broker, Log, compare, pulsar, read_all
 from tests.support.clients.java_messages import Record, SchemaKind
@@ -66,7 +67,7 @@ class Partitioned:
 
     def fill(self, broker: Broker) -> None:
         """Different numbers of messages in each."""
-        broker.admin.create_partitioned(self._NAME, len(self._parts))
+        broker.admin.topics.create_partitioned(TopicName.parse(self._NAME), len(self._parts))
         for number, part in enumerate(self._parts):
             part.subscribe(broker, "workers")
             part.send(broker, 40 + 15 * number)
@@ -80,7 +81,7 @@ class Partitioned:
 
     def verify(self, broker: Broker) -> None:
         """The number of partitions, and each of them."""
-        assert broker.admin.partitions(self._NAME) == len(self._parts)
+        assert broker.admin.topics.partitions(TopicName.parse(self._NAME)) == len(self._parts)
         for part in self._parts:
             part.verify(broker)
 
@@ -115,7 +116,8 @@ class Typed:
 
     def verify(self, broker: Broker) -> None:
         """Every version of the schema, and every record decoded by its own."""
-        known = [(kind, json.loads(definition)) for kind, definition in broker.admin.schemas(self._name)]
+        versions = broker.admin.schemas.versions(TopicName.parse(self._name))
+        known = [(one.type, json.loads(one.data)) for one in versions]
         assert known == [(self._kind, json.loads(definition)) for definition in self._definitions], self._name
         assert broker.java.read_records(broker.service, self._name) == self._records, self._name
 
@@ -198,8 +200,9 @@ class Compacted:
         self._keys += keys
 
     def _compact(self, broker: Broker) -> None:
-        broker.admin.compact(self._log.name)
-        wait_for("the compaction", lambda: broker.admin.compaction(self._log.name) == "SUCCESS", 60)
+        topic = TopicName.parse(self._log.name)
+        broker.admin.topics.compact(topic)
+        wait_for("the compaction", lambda: broker.admin.topics.compaction(topic).status == "SUCCESS", 60)
         self._horizon = len(self._log.sent)
 
 
@@ -234,7 +237,9 @@ class Delayed:
             self._late += 1
         producer.close()
         # The broker indexes what it reads for a consumer; those that are due by now have left the index.
-        wait_for("the index", lambda: broker.admin.delayed(self._NAME, self._SUBSCRIPTION) >= self._late, 60)
+        wait_for(
+            "the index", lambda: broker.admin.subscription(self._NAME, self._SUBSCRIPTION).msg_delayed >= self._late, 60
+        )
         consumer.close()
 
     def verify(self, broker: Broker) -> None:
@@ -255,7 +260,7 @@ class Delayed:
             assert early <= 0, f"{self._NAME}: {payload!r} came {early} ms early"
             found.add(payload)
         consumer.close()
-        assert broker.admin.backlog(self._NAME, self._SUBSCRIPTION) == len(self._due) + self._late
+        assert broker.admin.subscription(self._NAME, self._SUBSCRIPTION).msg_backlog == len(self._due) + self._late
 
     def _consumer(self, broker: Broker) -> Any:
         return broker.client.subscribe(

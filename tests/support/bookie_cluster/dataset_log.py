@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from deploy.devstack.admin import Admin, topic_url
+from deploy.devstack.admin import StackAdmin, topic_url
 from tests.support.clients.java_messages import JavaMessages
 
 # The library has no types.
@@ -25,7 +25,7 @@ class Broker(NamedTuple):
 
     service: str
     client: Any
-    admin: Admin
+    admin: StackAdmin
     java: JavaMessages
 
 
@@ -109,7 +109,7 @@ class Log:
         for subscription, places in self.acknowledged.items():
             due = [payload for place, payload in enumerate(self.sent) if place not in places]
             if not due:
-                backlog = broker.admin.backlog(self.name, subscription)
+                backlog = broker.admin.subscription(self.name, subscription).msg_backlog
                 assert backlog == 0, f"{self.name}: {subscription} gets {backlog} messages again"
                 continue
             consumer = self._consumer(broker, subscription)
