@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from typing import Any, cast
+from typing import Any, Self, TypeVar, cast
 
 import httpx
 
@@ -30,6 +30,8 @@ from clients.errors import (
     StoreUnreachable,
     StoreUnsupported,
 )
+
+ErrorT = TypeVar("ErrorT", bound="AdminError")
 
 _REASON_LIMIT = 300
 # What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
@@ -57,6 +59,16 @@ class AdminError(StoreError):
         self.url = url
         self.status = status
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle would call the class with the message alone.
+        return _restored, (type(self), str(self), self.__dict__)
+
+    def saying(self, message: str, *, server: str = "", path: bytes = b"", ledger_id: int | None = None) -> Self:
+        """The same error with another message, and with more fields."""
+        more = {"server": server, "path": path, "ledger_id": ledger_id}
+        given = {name: value for name, value in more.items() if value not in ("", b"", None)}
+        return _restored(type(self), message, {**self.__dict__, **given})
 
 
 class AdminUnreachable(AdminError, StoreUnreachable):
@@ -155,6 +167,12 @@ def reason_of(answer: httpx.Response) -> str:
     # For what it did not foresee Pulsar gives a stack trace beneath a line `Message: …`.
     unforeseen = _UNFORESEEN.search(text)
     return (unforeseen[1] if unforeseen else text.strip().partition("\n")[0]).strip()[:_REASON_LIMIT]
+
+
+def _restored(kind: type[ErrorT], message: str, fields: dict[str, Any]) -> ErrorT:
+    error = kind.__new__(kind, message)
+    error.__dict__.update(fields)
+    return error
 
 
 def _certificate_trouble(error: BaseException | None) -> str | None:

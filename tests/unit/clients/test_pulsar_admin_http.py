@@ -6,6 +6,7 @@ What a real broker does give is tested on one: tests/integration/clients/test_pu
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -150,6 +151,18 @@ def test_refusals_are_typed(code: int, text: str, kind: type[AdminError], base: 
     assert base is None or isinstance(error, base)
     assert (error.method, error.url, error.status) == ("POST", "https://one/admin/v2/x/y", code)
     assert "hidden" not in str(error)
+
+
+def test_errors_travel_with_their_fields() -> None:
+    """What was asked and answered survives pickling, and another message."""
+    with pytest.raises(AdminUnreachable) as caught:
+        Servers(one=broken(httpx.ConnectError)).endpoint("https://one").put("/x")
+    for copy in (pickle.loads(pickle.dumps(caught.value)), caught.value.saying("changed", path=b"/a")):
+        assert type(copy) is AdminUnreachable
+        assert (copy.method, copy.url, copy.status, copy.sent) == ("PUT", "https://one/admin/v2/x", None, False)
+        assert copy.fields["server"] == "https://one/admin/v2/x"
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    assert str(caught.value.saying("changed")) == "changed"
 
 
 def test_reasons_are_the_servers_own() -> None:
