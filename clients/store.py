@@ -7,7 +7,8 @@ record. Readers leave out what belongs to the server: `/zookeeper` and Oxia's `_
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
 
 from models.store_url import StoreUrl
 
@@ -68,7 +69,7 @@ class Unreadable(NamedTuple):
 
 
 class StoreReader(Protocol):
-    """Reads a store and cannot write to it."""
+    """Reads a store and cannot write to it; a context manager."""
 
     url: StoreUrl
 
@@ -92,9 +93,15 @@ class StoreReader(Protocol):
         """Free the connections; harmless when done twice."""
         ...
 
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
 
 class StoreWriter(Protocol):
-    """Writes records in bulk, many at a time; nothing counts as written before `flush` returned."""
+    """Writes records in bulk, many at a time; nothing counts as written before `flush` returned. A context manager."""
 
     url: StoreUrl
 
@@ -130,3 +137,9 @@ class StoreWriter(Protocol):
     def close(self) -> None:
         """Free the connections without a flush; harmless when done twice."""
         ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...

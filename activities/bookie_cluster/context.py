@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 
 from activities.lifecycle.context import ActivityContext
@@ -138,17 +138,17 @@ class BookieClusterTask:
         with self.zookeeper() as zookeeper:
             yield BookieRegistry(zookeeper, self.input.registry_path)
 
-    def broker_store(self) -> closing[StoreReader]:
+    def broker_store(self) -> StoreReader:
         """The brokers' metadata store, for bulk reading."""
-        return closing(open_reader(self.input.store, self.access))
+        return open_reader(self.input.store, self.access)
 
-    def ledgers(self, cluster: BookieCluster) -> closing[LedgerDirectory]:
+    def ledgers(self, cluster: BookieCluster) -> LedgerDirectory:
         """A cluster's ledgers; cannot write."""
-        return closing(LedgerDirectory(cluster.root, self.access))
+        return LedgerDirectory(cluster.root, self.access)
 
-    def ledgers_to_change(self, cluster: BookieCluster) -> closing[LedgerDirectoryWriter]:
+    def ledgers_to_change(self, cluster: BookieCluster) -> LedgerDirectoryWriter:
         """A cluster's ledgers, to create, close and delete."""
-        return closing(LedgerDirectoryWriter(cluster.root, self.access))
+        return LedgerDirectoryWriter(cluster.root, self.access)
 
     def _session(self, url: StoreUrl) -> Coordination:
         return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)

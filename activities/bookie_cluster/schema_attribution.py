@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
@@ -40,7 +39,7 @@ def rewrite(task: BookieClusterTask, store: StoreReader, changes: Mapping[str, C
     done: list[str] = []
     waiting = sorted(changes)
     access = task.access
-    with closing(Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout)) as connection:
+    with Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
         for _ in range(CAS_TRIES):
             tried = _prepared(store, connection, {path: changes[path] for path in waiting})
             errors = change_each(connection, list(tried.values()))

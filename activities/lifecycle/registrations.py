@@ -38,11 +38,8 @@ def brokers(reader: StoreReader) -> list[Service]:
 
 def still_registered(url: StoreUrl, access: Access) -> list[str]:
     """Names of the brokers and bookies with a live session in a store."""
-    reader = open_reader(url, access)
-    try:
+    with open_reader(url, access) as reader:
         return [service.name for service in registered(reader)]
-    finally:
-        reader.close()
 
 
 def participants(reader: StoreReader) -> set[int]:

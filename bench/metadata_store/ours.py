@@ -69,12 +69,9 @@ class Jobs:
     def _claim(self) -> None:
         """Say in the target who may write it, as a migration does before its copy."""
         claim = Claim(workflow_id="bench", run_id="bench", attempt=self._pair.attempt).model_dump_json().encode()
-        writer = open_writer(self._pair.target, self._pair.access, keep_versions=True)
-        try:
+        with open_writer(self._pair.target, self._pair.access, keep_versions=True) as writer:
             writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), over=None)
             writer.flush()
-        finally:
-            writer.close()
 
 
 def main(arguments: list[str]) -> None:

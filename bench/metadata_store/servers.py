@@ -145,10 +145,7 @@ class Stores(Servers):
 
     def _warm(self) -> None:
         """Read everything once: the first read after a start is several times slower, whoever does it."""
-        reader = open_reader(parse_store_url(self.source), Access())
-        try:
+        with open_reader(parse_store_url(self.source), Access()) as reader:
             for partition in reader.partitions(_WARM_PARTS):
                 for _ in reader.scan(partition):
                     continue
-        finally:
-            reader.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
@@ -51,7 +51,7 @@ def open_clusters(
         source_may_be_down: see `Cluster`.
     """
     with ExitStack() as stack:
-        loop = stack.enter_context(closing(EventLoop()))
+        loop = stack.enter_context(EventLoop())
         first = stack.enter_context(open_cluster(source, access, tls, read_timeout, loop))
         yield (
             first._replace(may_be_down=source_may_be_down),

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 from clients.bookkeeper import layout
 from clients.bookkeeper.bookie_info import Bookie, read_bookie
 from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
+from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreError, StoreUnsupported
 from clients.store import Partition, Record, Unreadable
 from clients.stores import Access
@@ -42,7 +43,7 @@ class LedgerRecord(NamedTuple):
     mzxid: int
 
 
-class LedgerDirectory:
+class LedgerDirectory(Closeable):
     """Reads a cluster's ledgers and bookies, and cannot write. Use it as a context manager, or close it.
 
     Args:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from clients.bookkeeper import wire_v3
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.transport import BookieTls, EventLoop, connect
 from clients.bookkeeper.wire_v3 import Space
+from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
 
 READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
@@ -22,7 +21,7 @@ AVOIDED_FOR = 10.0
 _RESOLVE_AGAIN = 1.0
 
 
-class Bookies:
+class Bookies(Closeable):
     """For one thread at a time. Connections are made when they are needed, and again after they were lost.
 
     Args:
@@ -52,14 +51,6 @@ class Bookies:
         self._no_writes: dict[str, float] = {}
         self._known: Mapping[str, Bookie] = {}
         self._resolved = float("-inf")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def connection(self, bookie_id: str) -> BookieConnection:
         """The connection to a bookie.

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from clients.bookkeeper import wire_v3
+from clients.closeable import Closeable
 
 _BUFFERS_AT_ONCE = 512
 _TLS_WRITE = 256 << 10
@@ -73,7 +74,7 @@ class Pollable(Protocol):
         ...
 
 
-class EventLoop:
+class EventLoop(Closeable):
     """Waits for the connections of one thread; the bookies of several clusters may share it.
 
     Attributes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreProtocolError
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
@@ -10,7 +11,7 @@ from clients.store import Record
 from models.store_url import StoreUrl
 
 
-class OxiaClient:
+class OxiaClient(Closeable):
     """Reads, writes and deletes records one by one; may serve several threads."""
 
     def __init__(self, url: StoreUrl, *, timeout: float = 10) -> None:

@@ -13,6 +13,7 @@ import grpc
 import xxhash
 from google.protobuf.message import Message
 
+from clients.closeable import Closeable
 from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, StoreUnsupported
 from clients.oxia import oxia_pb2 as pb
 from models.store_url import StoreUrl
@@ -79,7 +80,7 @@ def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
     return tuple(shards)
 
 
-class OxiaConnection:
+class OxiaConnection(Closeable):
     """Connects lazily to the shards of `url`'s namespace; calls may come from several threads.
 
     The shards are asked for once. When a leader moves or a shard is split, calls fail with StoreUnreachable, and a new

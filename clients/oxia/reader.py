@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from clients.closeable import Closeable
 from clients.errors import StoreProtocolError
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection, Shard
@@ -19,7 +20,7 @@ _GETS = 4096
 _SAMPLES = 2048
 
 
-class OxiaReader:
+class OxiaReader(Closeable):
     """Reads a namespace and cannot write to it; implements clients.store.StoreReader.
 
     Keys lie in a shard in the order of their depth (number of slashes), then of their bytes with `/` as the highest. So

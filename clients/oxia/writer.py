@@ -9,6 +9,7 @@ from queue import SimpleQueue
 
 import grpc
 
+from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreConflict, StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
@@ -19,7 +20,7 @@ from models.store_url import StoreUrl
 _OVERHEAD = 32
 
 
-class OxiaWriter:
+class OxiaWriter(Closeable):
     """Writes records in batches, one stream for each shard; implements clients.store.StoreWriter.
 
     A record keeps its version as Oxia's version id and its count as Oxia's modification count; times are the target's

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from io import BufferedReader
 from typing import NoReturn
 
+from clients.closeable import Closeable
 from clients.errors import (
     StoreConflict,
     StoreDenied,
@@ -55,7 +56,7 @@ def split_host(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-class Connection:
+class Connection(Closeable):
     """A session of its own; for one thread at a time. It dies with its connection, and connecting again is a new one.
 
     Paths are absolute on the server: `absolute` and `relative` translate from and to paths beneath the chroot.

@@ -6,6 +6,7 @@ import contextlib
 import heapq
 from collections.abc import Iterator, Sequence
 
+from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
 from clients.zookeeper import wire
@@ -22,7 +23,7 @@ _STATS_IN_FLIGHT = 500
 _DEPTH_WEIGHT = 64
 
 
-class ZooKeeperReader:
+class ZooKeeperReader(Closeable):
     """Reads a ZooKeeper store and cannot write to it (`clients.store.StoreReader`).
 
     A chroot that does not exist reads as an empty store. `/zookeeper` belongs to the server and is left out; it can

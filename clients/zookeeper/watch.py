@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection, error_for
@@ -14,7 +15,7 @@ from models.store_url import StoreUrl
 _PINGS_PER_TIMEOUT = 3
 
 
-class ChangeFeed:
+class ChangeFeed(Closeable):
     """Collects the paths of everything that is created, set or deleted beneath the store's root.
 
     A creation or deletion names the parent too, because its counters (pzxid, cversion) changed with it. Paths are bytes

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
+from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreError, StoreUnreachable
 from clients.store import ABSENT, Record
 from clients.zookeeper import wire
@@ -38,7 +39,7 @@ _PARENTS = 100_000
 _SERVER_LIMIT = 0xFFFFF - 8
 
 
-class ZooKeeperWriter:
+class ZooKeeperWriter(Closeable):
     """Writes records into a ZooKeeper store (`clients.store.StoreWriter`).
 
     A node gets the open ACL, its value, and its version by as many sets as that takes. A node that stands with a higher

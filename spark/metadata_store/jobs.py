@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from clients.equivalence import Equivalence
-from clients.store import Partition, Record, StoreReader
+from clients.store import Partition, Record
 from clients.stores import open_reader
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
@@ -111,11 +111,8 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
 
 
 def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
-    reader = open_reader(url, pair.access)
-    try:
+    with open_reader(url, pair.access) as reader:
         return reader.partitions(pair.parts)
-    finally:
-        reader.close()
 
 
 def _sum_side(pair: Pair, buckets: int, side: tuple[Partition, bool]) -> Side:
@@ -196,8 +193,5 @@ def _lagging_counters(pair: Pair, counters: tuple[tuple[bytes, int], ...]) -> li
 def _read(pair: Pair, url: StoreUrl, paths: list[bytes]) -> list[object]:
     if not paths:
         return []
-    reader: StoreReader = open_reader(url, pair.access)
-    try:
+    with open_reader(url, pair.access) as reader:
         return list(reader.read(paths))
-    finally:
-        reader.close()

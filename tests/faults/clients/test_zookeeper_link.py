@@ -33,9 +33,6 @@ def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
 
 
 def _scan(link: Proxy) -> Iterator[list[Record | Unreadable]]:
-    reader = open_reader(parse_store_url(f"zk:{link.address}"), Access())
-    try:
+    with open_reader(parse_store_url(f"zk:{link.address}"), Access()) as reader:
         for part in reader.partitions(1):
             yield from reader.scan(part)
-    finally:
-        reader.close()

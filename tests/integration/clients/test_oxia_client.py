@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
 from typing import TYPE_CHECKING
 
@@ -42,14 +42,14 @@ def victim(make_stack: MakeStack) -> Server:
 @pytest.fixture
 def writer(url: StoreUrl) -> Iterator[OxiaWriter]:
     """Small batches, so that a test of a few thousand records fills the window many times."""
-    with closing(OxiaWriter(url, batch_bytes=4096, window=4)) as opened:
+    with OxiaWriter(url, batch_bytes=4096, window=4) as opened:
         yield opened
 
 
 @pytest.fixture
 def reader(url: StoreUrl) -> Iterator[OxiaReader]:
     """A reader with patience for a busy machine."""
-    with closing(OxiaReader(url)) as opened:
+    with OxiaReader(url) as opened:
         yield opened
 
 
@@ -72,7 +72,7 @@ def below(reader: OxiaReader, prefix: bytes) -> dict[bytes, Record]:
 @contextmanager
 def session(url: StoreUrl, key: bytes) -> Generator[tuple[OxiaConnection, int, int]]:
     """A session on the shard of a key: connection, shard, session id."""
-    with closing(OxiaConnection(url)) as connection:
+    with OxiaConnection(url) as connection:
         shard = connection.shard_of(key)
         create = pb.CreateSessionRequest(shard=shard, session_timeout_ms=30_000, client_identity="test")
         number = connection.unary(shard, "CreateSession", create, pb.CreateSessionResponse).session_id
@@ -114,16 +114,16 @@ def test_parts_are_disjoint_whole_and_balanced(writer: OxiaWriter, reader: OxiaR
 
 def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl, reader: OxiaReader) -> None:
     """A put over a version, and a delete of one, do nothing to a record that somebody changed meanwhile."""
-    with closing(OxiaWriter(url, timeout=5)) as current:
+    with OxiaWriter(url, timeout=5) as current:
         current.put(record("/over", b"copied", 5, 5), over=None)
         current.flush()
         current.put(record("/over", b"repaired", 6, 6), over=5)
         assert current.flush() == 1
-    with closing(OxiaWriter(url, timeout=5)) as late:
+    with OxiaWriter(url, timeout=5) as late:
         late.put(record("/over", b"late", 5, 5), over=5)
         with pytest.raises(StoreConflict, match="/over"):
             late.flush()
-    with closing(OxiaWriter(url, timeout=5)) as late:
+    with OxiaWriter(url, timeout=5) as late:
         late.delete(b"/over", expected=5)
         with pytest.raises(StoreConflict, match="/over"):
             late.flush()
@@ -210,7 +210,7 @@ def test_records_of_sessions_show_an_owner(url: StoreUrl, reader: OxiaReader) ->
 
 def test_records_with_a_partition_key_are_told(url: StoreUrl, reader: OxiaReader) -> None:
     """A record that lies where its key does not hash to is misplaced; with one shard none can be."""
-    with closing(OxiaConnection(url)) as connection:
+    with OxiaConnection(url) as connection:
         home = connection.shard_of(b"/elsewhere")
         for shard in connection.shards:
             put = pb.PutRequest(key=b"/elsewhere", value=b"%d" % shard.id, partition_key="p")
@@ -231,7 +231,7 @@ def test_records_with_a_partition_key_are_told(url: StoreUrl, reader: OxiaReader
 
 def test_single_records_are_set_by_version(url: StoreUrl) -> None:
     """Creation, change and deletion happen on the expected version alone."""
-    with closing(OxiaClient(url)) as client:
+    with OxiaClient(url) as client:
         assert client.get(b"/marker") is None
         version = client.put(b"/marker", b"one", -1)
         with pytest.raises(StoreConflict, match="/marker"):
@@ -253,7 +253,7 @@ def test_single_records_are_set_by_version(url: StoreUrl) -> None:
 
 def test_a_copied_version_comes_again_unless_the_floor_is_raised(url: StoreUrl, writer: OxiaWriter) -> None:
     """Overrides do not move the shard's counter; above the floor no version of a copied record is given again."""
-    with closing(OxiaClient(url)) as client:
+    with OxiaClient(url) as client:
         before = client.put(b"/floor", b"", None)
         writer.put(record("/floor", b"copied", before + 1), over=None)
         writer.flush()
@@ -287,7 +287,7 @@ RACE_RECORDS = 5000
 
 def race(address: str, runner: int, start: Barrier) -> None:
     """One of several processes that write at once: records of its own, and some that all of them want."""
-    with closing(OxiaWriter(parse_store_url(address), batch_bytes=8192)) as writer:
+    with OxiaWriter(parse_store_url(address), batch_bytes=8192) as writer:
         writer.put(record(f"/race/{runner}/ready"), over=None)
         writer.flush()
         start.wait(60)
@@ -323,15 +323,15 @@ def test_several_processes_write_to_one_shard_at_once(url: StoreUrl, reader: Oxi
 def test_a_silent_server_is_unreachable(victim: Server) -> None:
     """A server that freezes ends reads, scans and writes with an error that names it, and the window stays bounded."""
     url = parse_store_url(f"oxia://{victim.address}")
-    with closing(OxiaWriter(url)) as writer:
+    with OxiaWriter(url) as writer:
         for number in range(64):
             writer.put(record(f"/silent/{number}", b"x" * 1_000_000), over=None)
         assert writer.flush() == 64
     with (
-        closing(OxiaReader(url, timeout=1)) as reader,
-        closing(OxiaWriter(url, timeout=1)) as late,
-        closing(OxiaWriter(url, timeout=1, window=4)) as full,
-        closing(OxiaClient(url, timeout=1)) as client,
+        OxiaReader(url, timeout=1) as reader,
+        OxiaWriter(url, timeout=1) as late,
+        OxiaWriter(url, timeout=1, window=4) as full,
+        OxiaClient(url, timeout=1) as client,
     ):
         scan = reader.scan(reader.partitions(1)[0])
         next(scan)
@@ -358,13 +358,13 @@ def test_a_silent_server_is_unreachable(victim: Server) -> None:
                 client.put(b"/silent/0", b"", None)
         finally:
             victim.resume()
-    with closing(OxiaReader(url)) as again:
+    with OxiaReader(url) as again:
         assert len(below(again, b"/silent/")) == 65
 
 
 def test_a_slow_consumer_is_no_silent_server(victim: Server) -> None:
     """The clock of a scan runs only while it waits for the server."""
-    with closing(OxiaReader(parse_store_url(f"oxia://{victim.address}"), timeout=0.4)) as reader:
+    with OxiaReader(parse_store_url(f"oxia://{victim.address}"), timeout=0.4) as reader:
         scan = reader.scan(reader.partitions(1)[0])
         first = next(scan)
         assert not threading.Event().wait(1.2)
@@ -375,14 +375,14 @@ def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
     """When the server dies amid writes, the writer says so, and a new one brings everything to the end."""
     url = parse_store_url(f"oxia://{victim.address}")
     wanted = [record(f"/crash/{number}", b"x" * 500, number, 1) for number in range(20_000)]
-    with closing(OxiaWriter(url, timeout=5)) as writer:
+    with OxiaWriter(url, timeout=5) as writer:
         for one in wanted[:10_000]:
             writer.put(one, over=ABSENT)
         victim.kill()
         with pytest.raises(StoreError, match=victim.address):
             _write_all(writer, wanted[10_000:])
     victim.start()
-    with closing(OxiaWriter(url)) as writer, closing(OxiaReader(url)) as reader:
+    with OxiaWriter(url) as writer, OxiaReader(url) as reader:
         _write_all(writer, wanted)
         assert below(reader, b"/crash/") == {one.path: one for one in wanted}
 

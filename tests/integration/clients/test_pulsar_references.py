@@ -101,7 +101,7 @@ def store(stack: Stack) -> Generator[Coordination]:
 
 def of_kind(stack: Stack, kind: ReferenceKind) -> list[Reference]:
     """The references of one kind."""
-    with closing(ZooKeeperReader(parse_store_url(stack.zk_url))) as reader:
+    with ZooKeeperReader(parse_store_url(stack.zk_url)) as reader:
         return sorted(one for one in chain.from_iterable(references(reader)) if one.kind is kind)
 
 

@@ -8,7 +8,6 @@ import random
 import struct
 import time
 import zlib
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def odd_tree(url: StoreUrl) -> None:
             *(record(f"/wide/child-{number:05d}", b"%d" % number) for number in range(3_000)),
         ],
     )
-    with closing(Connection(url)) as connection:
+    with Connection(url) as connection:
         raw_create(connection, CREATE_CONTAINER, b"/container", b"c", CONTAINER_FLAG)
         raw_create(connection, wire.CREATE, b"/none", None, 0)
         raw_create(connection, wire.CREATE, b"/empty/lock-", b"", 2)
@@ -109,7 +108,7 @@ def test_root_leaves_out_the_servers_own_nodes(server: Server, url: StoreUrl) ->
 
 def test_missing_chroot_reads_as_empty(url: StoreUrl) -> None:
     """A store that does not exist yet has no records, children or parts."""
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         assert reader.partitions(4) == []
         assert reader.children(b"/") == []
         assert reader.read([b"/a"]) == [None]
@@ -119,7 +118,7 @@ def test_wide_directory_is_split_evenly(url: StoreUrl) -> None:
     """A directory of 20,000 children is split, and no part has twice as much as another."""
     names = [f"/flat/{number:x}-ø" for number in range(20_000)]
     write(url, [record(name, name.encode()) for name in names])
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         parts = reader.partitions(4)
         sizes = [sum(len(batch) for batch in reader.scan(part)) for part in parts]
     assert len(parts) == 4
@@ -130,12 +129,12 @@ def test_wide_directory_is_split_evenly(url: StoreUrl) -> None:
 def test_large_siblings_do_not_swamp_the_server(url: StoreUrl) -> None:
     """15 siblings of 1 MB are read whole, with no answer that holds many of them."""
     value = random.Random(3).randbytes(1_000_000)
-    with closing(ZooKeeperWriter(url)) as writer:
+    with ZooKeeperWriter(url) as writer:
         for number in range(15):
             writer.put(record(f"/big/{number:03d}", value[number:] + value[:number]), over=None)
         assert writer.flush() == 15
     sizes: list[int] = []
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         for part in reader.partitions(1):
             for batch in reader.scan(part):
                 sizes.append(sum(len(one.value) for one in batch if isinstance(one, Record)))
@@ -164,7 +163,7 @@ def test_unreadable_nodes_are_reported(url: StoreUrl, kazoo: Any) -> None:
         assert "/secret" in refused.reason
         assert "credentials" in refused.reason
         assert set(by_path(scan(url, parts, (CREDENTIAL,)))) == {b"/open", b"/secret", b"/secret/inside"}
-    with closing(ZooKeeperReader(url)) as reader, pytest.raises(StoreDenied, match="/secret"):
+    with ZooKeeperReader(url) as reader, pytest.raises(StoreDenied, match="/secret"):
         reader.children(b"/secret")
 
 
@@ -177,7 +176,7 @@ def test_wrong_scheme_is_denied(url: StoreUrl) -> None:
 def test_nodes_that_vanish_are_left_out(url: StoreUrl, kazoo: Any) -> None:
     """Nodes and directories deleted during a scan are left out, and the rest is read."""
     write(url, [record(f"/d{top}/{number:04d}", b"v") for top in range(4) for number in range(3_000)])
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         batches = reader.scan(Partition((), tuple(reader.children(b"/")), -1, b"", b""))
         seen = {one.path for one in next(batches)}
         kazoo.delete(url.root + "/d3", recursive=True)
@@ -191,7 +190,7 @@ def test_nodes_that_vanish_are_left_out(url: StoreUrl, kazoo: Any) -> None:
 def test_read_keeps_the_order_asked_for(url: StoreUrl) -> None:
     """Read gives the records of the paths in their order, and None for one that is absent."""
     write(url, [record("/a/b", b"1", 2), record("/c", b"3")])
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         found = reader.read([b"/c", b"/none", b"/a/b", b"/a"])
         assert [one and (one.path, one[1]) for one in found] == [(b"/c", b"3"), None, (b"/a/b", b"1"), (b"/a", b"")]
         assert reader.children(b"/a") == [b"/a/b"]
@@ -202,7 +201,7 @@ def test_scan_survives_a_lost_connection(victim: Server) -> None:
     """A server that restarts during a scan costs no record and doubles none."""
     url = parse_store_url(f"{victim.address}/survives")
     write(url, [record(f"/{top}/{number:04d}", b"v" * 500) for top in range(4) for number in range(5_000)])
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         (part,) = reader.partitions(1)
         batches = reader.scan(part)
         seen = list(next(batches))
@@ -223,13 +222,13 @@ def test_unreachable_names_every_host() -> None:
 def test_second_host_is_tried(server: Server) -> None:
     """A server that is down does not matter while another one answers."""
     for _ in range(4):
-        with closing(Connection(parse_store_url(f"127.0.0.1:1,{server.address}"))) as connection:
+        with Connection(parse_store_url(f"127.0.0.1:1,{server.address}")) as connection:
             assert connection.host == server.address
 
 
 def test_silent_server_times_out(victim: Server) -> None:
     """A server that hangs ends a call with StoreUnreachable in the time given."""
-    with closing(ZooKeeperReader(parse_store_url(victim.address), timeout=1)) as reader:
+    with ZooKeeperReader(parse_store_url(victim.address), timeout=1) as reader:
         reader.children(b"/")
         victim.pause()
         began = time.monotonic()
@@ -263,7 +262,7 @@ def test_numbers_near_their_end_and_a_huge_directory(victim: Server) -> None:
     write_snapshot(victim.folder / "data" / "version-2", nodes)
     victim.start()
     url = parse_store_url(victim.address)
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         old, counter, flat = (one for one in reader.read([b"/old", b"/counter", b"/flat"]) if isinstance(one, Record))
         assert (old.version, counter.count, flat.count) == ((1 << 31) - 3, (1 << 31) - 2, 200_000)
         parts = reader.partitions(3)

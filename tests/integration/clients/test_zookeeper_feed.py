@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ def test_feed_tells_every_change(url: StoreUrl, server: Server, kazoo: Any, chro
     kazoo.create(root + "/a/set", b"", makepath=True)
     kazoo.create(root + "/gone", b"")
     kazoo.create(root + "-neighbour", b"")
-    with closing(ChangeFeed(url if chroot else parse_store_url(server.address))) as feed:
+    with ChangeFeed(url if chroot else parse_store_url(server.address)) as feed:
         began = feed.start()
         kazoo.set(root + "/a/set", b"1")
         kazoo.create(root + "/b", b"")
@@ -52,7 +51,7 @@ def test_feed_tells_every_change(url: StoreUrl, server: Server, kazoo: Any, chro
 
 def test_feed_leaves_out_the_servers_own_nodes(server: Server, kazoo: Any) -> None:
     """Changes beneath `/zookeeper` are not told where there is no chroot."""
-    with closing(ChangeFeed(parse_store_url(server.address))) as feed:
+    with ChangeFeed(parse_store_url(server.address)) as feed:
         feed.start()
         kazoo.create("/zookeeper/quota/feed", b"")
         kazoo.create("/zookeepers", b"")
@@ -61,7 +60,7 @@ def test_feed_leaves_out_the_servers_own_nodes(server: Server, kazoo: Any) -> No
 
 def test_drain_holds_all_that_was_committed_before(url: StoreUrl) -> None:
     """Thousands of changes by another session are all handed over by the first drain after the last of them."""
-    with closing(ChangeFeed(url)) as feed:
+    with ChangeFeed(url) as feed:
         feed.start()
         for round_number in range(3):
             names = [f"/r{round_number}/{number:04d}" for number in range(2_000)]
@@ -72,7 +71,7 @@ def test_drain_holds_all_that_was_committed_before(url: StoreUrl) -> None:
 
 def test_put_back(url: StoreUrl) -> None:
     """Paths put back are handed over again, together with newer ones."""
-    with closing(ChangeFeed(url)) as feed:
+    with ChangeFeed(url) as feed:
         feed.start()
         write(url, [record("/a", b"1")])
         feed.put_back(feed.drain(10))
@@ -82,7 +81,7 @@ def test_put_back(url: StoreUrl) -> None:
 
 def test_feed_stays_alive_when_nothing_changes(url: StoreUrl) -> None:
     """Pings keep a quiet feed complete for longer than its session and its timeout last."""
-    with closing(ChangeFeed(url, timeout=1, session_timeout=2)) as feed:
+    with ChangeFeed(url, timeout=1, session_timeout=2) as feed:
         feed.start()
         end = time.monotonic() + 3.5
         while time.monotonic() < end:
@@ -94,7 +93,7 @@ def test_feed_stays_alive_when_nothing_changes(url: StoreUrl) -> None:
 
 def test_lost_connection_is_a_gap_for_good(victim: Server) -> None:
     """Once the server was away the feed says so, hands over nothing more, and does not come back by itself."""
-    with closing(ChangeFeed(parse_store_url(victim.address))) as feed:
+    with ChangeFeed(parse_store_url(victim.address)) as feed:
         feed.start()
         victim.kill()
         with pytest.raises(StoreUnreachable):
@@ -108,7 +107,7 @@ def test_lost_connection_is_a_gap_for_good(victim: Server) -> None:
 
 def test_hanging_server_is_a_gap(victim: Server) -> None:
     """A server that answers no ping in time is a gap, although the connection still stands."""
-    with closing(ChangeFeed(parse_store_url(victim.address), timeout=1)) as feed:
+    with ChangeFeed(parse_store_url(victim.address), timeout=1) as feed:
         feed.start()
         victim.pause()
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -68,7 +67,7 @@ def test_version_is_raised_by_the_difference(url: StoreUrl) -> None:
     (before,) = scan(url)
     write(url, [record("/a", b"2", 5)])
     assert contents(url) == {b"/a": (b"2", 5)}
-    with closing(ZooKeeperReader(url)) as reader:
+    with ZooKeeperReader(url) as reader:
         (after,) = reader.read([b"/a"])
     assert isinstance(before, Record)
     assert isinstance(after, Record)
@@ -142,7 +141,7 @@ def test_without_versions(url: StoreUrl) -> None:
 def test_delete(url: StoreUrl) -> None:
     """Nodes go in any order once their children are gone; one that keeps a child stays."""
     write(url, [record(f"/{top}/{number}/leaf", b"v") for top in "abc" for number in range(400)] + [record("/d", b"d")])
-    with closing(ZooKeeperWriter(url)) as writer:
+    with ZooKeeperWriter(url) as writer:
         writer.delete(b"/a")
         writer.delete(b"/b")
         for number in range(400):
@@ -165,11 +164,11 @@ def test_a_version_that_does_not_stand_any_more_is_not_replaced(url: StoreUrl) -
         write(url, [record("/over", b"late", 7)], over=5)
     with pytest.raises(StoreConflict, match="/absent is gone"):
         write(url, [record("/absent", b"late", 7)], over=5)
-    with closing(ZooKeeperWriter(url)) as writer:
+    with ZooKeeperWriter(url) as writer:
         writer.delete(b"/over", expected=5)
         with pytest.raises(StoreConflict, match="/over has version 6"):
             writer.flush()
-    with closing(ZooKeeperWriter(url)) as writer:
+    with ZooKeeperWriter(url) as writer:
         writer.delete(b"/gone", expected=1)
         writer.delete(b"/never", expected=1)
         assert writer.flush() == 1
@@ -208,7 +207,7 @@ def test_value_that_the_server_refuses(url: StoreUrl) -> None:
 @pytest.mark.parametrize("path", ["/a//b", "/a/", "no-slash", "/a/../b", "/a/\x07", "/a/🜁"])
 def test_path_that_zookeeper_refuses(url: StoreUrl, path: str) -> None:
     """A key that is no path in ZooKeeper is named at once, before anything is sent."""
-    with closing(ZooKeeperWriter(url)) as writer, pytest.raises(RecordNotWritable, match="no path in ZooKeeper"):
+    with ZooKeeperWriter(url) as writer, pytest.raises(RecordNotWritable, match="no path in ZooKeeper"):
         writer.put(record(path), over=None)
 
 
@@ -216,7 +215,7 @@ def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
     """A copy made with reader and writer alone scans equal to its source."""
     source, target = new_url(), new_url()
     write(source, realistic(500))
-    with closing(ZooKeeperReader(source)) as reader, closing(ZooKeeperWriter(target)) as writer:
+    with ZooKeeperReader(source) as reader, ZooKeeperWriter(target) as writer:
         for part in reader.partitions(3):
             for batch in reader.scan(part):
                 for one in batch:
@@ -232,7 +231,7 @@ def test_server_that_dies_is_reported(victim: Server) -> None:
     """A server lost in mid-copy ends the flush with StoreUnreachable, and a repetition completes the copy."""
     url = parse_store_url(f"{victim.address}/dies")
     records = realistic(1_500)
-    with closing(ZooKeeperWriter(url, timeout=5)) as writer:
+    with ZooKeeperWriter(url, timeout=5) as writer:
         for one in records[: len(records) // 2]:
             writer.put(one, over=None)
         victim.kill()

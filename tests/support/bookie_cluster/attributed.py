@@ -6,7 +6,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any, Self
 
 from activities.bookie_cluster import registry
@@ -14,6 +14,7 @@ from activities.bookie_cluster.attribution import promote
 from activities.bookie_cluster.build import build
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
+from clients.closeable import Closeable
 from clients.pulsar.attribution import attribution
 from clients.pulsar.fields import split
 from clients.pulsar.formats_pb2 import SchemaLocator
@@ -171,12 +172,12 @@ class Meddled(BookieClusterTask):
 
     act: Callable[[], None]
 
-    def broker_store(self) -> closing[StoreReader]:
+    def broker_store(self) -> StoreReader:
         """The brokers' store; `act` follows each reading of schemas."""
-        return closing(_Meddled(open_reader(self.input.store, self.access), self.act))
+        return _Meddled(open_reader(self.input.store, self.access), self.act)
 
 
-class _Meddled:
+class _Meddled(Closeable):
     def __init__(self, reader: StoreReader, act: Callable[[], None]) -> None:
         self.url = reader.url
         self._reader = reader

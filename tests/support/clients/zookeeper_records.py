@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any
 
 from clients.store import Record, Unreadable
@@ -17,7 +16,7 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
 
 def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
     """All records of a store, read as this many partitions."""
-    with closing(ZooKeeperReader(url, auth=auth)) as reader:
+    with ZooKeeperReader(url, auth=auth) as reader:
         return [one for part in reader.partitions(parts) for batch in reader.scan(part) for one in batch]
 
 
@@ -30,7 +29,7 @@ def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:
 
 def write(url: StoreUrl, records: list[Record], *, over: int | None = None, **options: Any) -> int:
     """Put all records and flush."""
-    with closing(ZooKeeperWriter(url, **options)) as writer:
+    with ZooKeeperWriter(url, **options) as writer:
         for one in records:
             writer.put(one, over=over)
         return writer.flush()
