@@ -61,7 +61,7 @@ class Equivalence:
             return self.wanted(record).count
         return 0
 
-    def steps(self, record: Record) -> int:
+    def raise_needed(self, record: Record) -> int:
         """How far the target must count up to hold a record of the source; 0 where it can simply be set."""
         if not self.target_is_zookeeper:
             return 0

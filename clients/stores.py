@@ -11,7 +11,7 @@ from clients.zookeeper.reader import ZooKeeperReader
 from clients.zookeeper.writer import ZooKeeperWriter
 from models.store_url import StoreUrl
 
-MAX_STEPS = 5_000_000
+MAX_RAISE = 5_000_000
 """How far a ZooKeeper target may have to count up to the version, or the next number, of one znode."""
 
 
@@ -48,6 +48,6 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool) -> StoreW
             auth=access.zookeeper_auth,
             timeout=access.timeout,
             keep_versions=keep_versions,
-            max_raise=MAX_STEPS,
+            max_raise=MAX_RAISE,
         )
     return OxiaWriter(url, timeout=access.timeout)

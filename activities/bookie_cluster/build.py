@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledger_copier import LedgerCopying
+from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_line
 from activities.bookie_cluster.tail import TailRun
@@ -63,7 +63,7 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
         chosen = moving(task.input, task.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
-        copying = LedgerCopying(task, context, pair, progress, verified)
+        copying = LedgerCopier(task, context, pair, progress, verified)
         copying.copy(todo)
     return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
 

@@ -26,7 +26,7 @@ _OWNERS = ("pulsar/managed-ledger", "pulsar/compactedTopic", "pulsar/schemaId")
 _CURSOR = "pulsar/cursor"
 
 
-class LedgerCopying:
+class LedgerCopier:
     """The copying of one attempt.
 
     Args:
@@ -58,11 +58,11 @@ class LedgerCopying:
         self._tag = task.tag(context)
         self._begun = time.monotonic()
         self._records: Mapping[int, LedgerRecord] = {}
-        self._copied = self._equal = self._recovered = self._gone = 0
+        self._copied = self._equal = self._recovered = self._deleted = 0
         self._entries = self._entry_bytes = self._compared = 0
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
         self._task = ProgressTask.COPY
-        self._passing: set[int] = set()
+        self._transient: set[int] = set()
         self.failed: dict[int, str] = {}
 
     def copy(self, records: Iterable[LedgerRecord]) -> None:
@@ -77,19 +77,19 @@ class LedgerCopying:
         self._expect(records, ProgressTask.COPY)
         self._copy(self._records.values())
         end = time.monotonic() + _PATIENCE
-        while self._passing and time.monotonic() < end:
+        while self._transient and time.monotonic() < end:
             self._control.waiting_for(
                 WaitKind.BOOKIES,
-                f"bookies of {self._source} that do not answer: {len(self._passing):,} ledgers are tried again, "
-                f"{name(first := min(self._passing))}: {self.failed[first]}",
+                f"bookies of {self._source} that do not answer: {len(self._transient):,} ledgers are tried again, "
+                f"{name(first := min(self._transient))}: {self.failed[first]}",
             )
             self._control.pause(_AGAIN)
-            again = [self._records[number] for number in self._passing]
-            self._forget_passing()
+            again = [self._records[number] for number in self._transient]
+            self._forget_transient()
             self._copy(again)
         self._control.waits_no_more()
-        self._progress.add_failed({number: self.failed[number] for number in self._passing})
-        self._passing.clear()
+        self._progress.add_failed({number: self.failed[number] for number in self._transient})
+        self._transient.clear()
 
     def compare(self, records: Iterable[LedgerRecord]) -> None:
         """Compare ledgers in full once more; those that differ count as failed.
@@ -109,7 +109,7 @@ class LedgerCopying:
             known=known,
             recovered=self._recovered,
             left_open=left_open,
-            gone=self._gone,
+            deleted=self._deleted,
             entries=self._entries,
             entry_bytes=self._entry_bytes,
             compared=self._compared,
@@ -129,13 +129,13 @@ class LedgerCopying:
         parts = [*batches(unsealed, recover=True), *batches(sealed, recover=False)]
         ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
 
-    def _forget_passing(self) -> None:
+    def _forget_transient(self) -> None:
         """Take back that ledgers failed whose bookies were away."""
-        for number in self._passing:
+        for number in self._transient:
             del self.failed[number]
-        self._ledgers -= len(self._passing)
-        self._bytes -= sum(self._records[number].metadata.length for number in self._passing)
-        self._passing.clear()
+        self._ledgers -= len(self._transient)
+        self._bytes -= sum(self._records[number].metadata.length for number in self._transient)
+        self._transient.clear()
 
     def _expect(self, records: Iterable[LedgerRecord], task: ProgressTask) -> None:
         if task is not self._task:
@@ -147,13 +147,13 @@ class LedgerCopying:
         self._tell()
 
     def _take_copied(self, outcomes: list[CopyOutcome]) -> int:
-        self._passing.update(outcome.ledger_id for outcome in outcomes if outcome.passing)
+        self._transient.update(outcome.ledger_id for outcome in outcomes if outcome.transient)
         concurrency = self._remember(outcomes)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
             self._copied += outcome.verdict is Verdict.COPIED
             self._equal += outcome.verdict is Verdict.EQUAL
-            self._gone += outcome.verdict is Verdict.GONE
+            self._deleted += outcome.verdict is Verdict.DELETED
             if outcome.verdict is Verdict.COPIED:
                 self._entries += outcome.entries
                 self._entry_bytes += outcome.bytes
@@ -173,7 +173,7 @@ class LedgerCopying:
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = {outcome.ledger_id: self._why(outcome) for outcome in outcomes if outcome.failed}
         self._progress.add_verified(good)
-        self._progress.add_failed({number: why for number, why in failed.items() if number not in self._passing})
+        self._progress.add_failed({number: why for number, why in failed.items() if number not in self._transient})
         self._verified.copies.update(good)
         for number in failed:
             self._verified.copies.pop(number, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledger_copier import LedgerCopying
+from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.context import ActivityContext
@@ -66,7 +66,7 @@ class TailRun:
     ) -> TailCopy:
         progress.forget_failed()
         named = all_references(store)
-        copying = LedgerCopying(self._task, self._control, pair, progress, verified, guard=alone.require)
+        copying = LedgerCopier(self._task, self._control, pair, progress, verified, guard=alone.require)
         sides, known = self._settle(copying, verified, named)
         alone.require()
         progress.draw_line(max(sides.source, default=-1))
@@ -85,7 +85,7 @@ class TailRun:
             missing=FailedItems.of(MISSING, missing, listed_in=listed),
         )
 
-    def _settle(self, copying: LedgerCopying, verified: Verified, named: list[Reference]) -> tuple[_Sides, int]:
+    def _settle(self, copying: LedgerCopier, verified: Verified, named: list[Reference]) -> tuple[_Sides, int]:
         """Copy until a look finds nothing that is neither verified nor failed; returns that look."""
         known: int | None = None
         for _ in range(_ROUNDS):

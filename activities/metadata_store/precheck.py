@@ -185,10 +185,10 @@ class PrecheckRun:
                 f"the partition keys of these records cannot be read: {_some(map(_text, found.misplaced))}",
                 "they belong to scalable topics; delete those, or keep this store",
             )
-        if found.steep:
+        if found.too_high:
             self._block(
                 "VERSION_TOO_HIGH",
-                f"ZooKeeper can only count up to a version or sequence number: {_some(map(_text, found.steep))}",
+                f"ZooKeeper can only count up to a version or sequence number: {_some(map(_text, found.too_high))}",
                 "migrate to Oxia, which takes any version",
             )
         return survey

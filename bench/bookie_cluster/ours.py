@@ -18,8 +18,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
+from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy import copy_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
@@ -60,7 +60,7 @@ class Copier:
     def __init__(self, pair: LedgerPair, resources: TaskResources) -> None:
         self._pair, self._hands = pair, resources
         self._engine: SparkEngine | None = None
-        self._lanes = 0
+        self._parallelism = 0
         # As a Spark executor: one process for each core, up and connected.
         context = multiprocessing.get_context("spawn")
         self._processes = context.Pool(os.cpu_count(), initializer=_take_hands, initargs=(pair,))
@@ -86,7 +86,7 @@ class Copier:
 
         def note(more: list[CopyOutcome]) -> int:
             outcomes.extend(more)
-            return self._lanes
+            return self._parallelism
 
         found = self._hands.source.directory.read(range(first, first + ledgers))
         packed = batches([record for record in found if record], recover=False)
@@ -96,7 +96,7 @@ class Copier:
     def start_session(self, parallelism: int) -> None:
         """Start a Spark session with so many lanes, in place of the one before."""
         self.close()
-        self._lanes = parallelism
+        self._parallelism = parallelism
         self._engine = SparkEngine(f"local[{parallelism}]")
         self._engine.start()
 

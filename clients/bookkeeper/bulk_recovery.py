@@ -15,7 +15,7 @@ def recover_batch(source: Cluster, ids: Sequence[int]) -> list[CopyOutcome]:
     """Recover those of these ledgers that are open, which stops their writers; closed ones are left as they are.
 
     Returns:
-        The ledgers that could not be recovered, `unreadable` or `gone`; no others.
+        The ledgers that could not be recovered, `unreadable` or `deleted`; no others.
 
     Raises:
         StoreError: a store failed, or no bookie answers.

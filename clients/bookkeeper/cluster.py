@@ -79,9 +79,9 @@ def open_cluster(
         yield Cluster(directory, bookies)
 
 
-def rest(loop: EventLoop, seconds: float) -> None:
+def sleep_polling(loop: EventLoop, seconds: float) -> None:
     """Wait, and take in what arrives meanwhile: an answer left lying would look as if its bookie were slow."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        loop.turn()
+        loop.poll()
         time.sleep(min(left, _LOOK_EVERY))

@@ -66,7 +66,8 @@ def compare_batch(
     """Compare closed ledgers of the source with those of the target; only reads.
 
     Returns:
-        An outcome for each id: `equal`, `different` (also where the target has none), `unreadable`, `gone` or `open`.
+        An outcome for each id: `equal`, `different` (also where the target has none), `unreadable`, `deleted` or
+            `open`.
 
     Raises:
         StoreError: a store, or a bookie of the target, failed, or all bookies of the source did.
@@ -76,7 +77,7 @@ def compare_batch(
     found = zip(ids, source.directory.read(ids), target.directory.read(ids), strict=True)
     for ledger_id, mine, theirs in found:
         if mine is None:
-            outcomes.append(CopyOutcome(ledger_id, Verdict.GONE))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.DELETED))
         elif not mine.metadata.closed:
             outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
         elif theirs is None:
@@ -104,7 +105,7 @@ def compare_records(
         check: see `Check`.
 
     Returns:
-        An outcome for each pair: `equal`, `different`, `unreadable` or `gone`.
+        An outcome for each pair: `equal`, `different`, `unreadable` or `deleted`.
     """
     outcomes: list[CopyOutcome] = []
     alike: list[tuple[LedgerRecord, LedgerRecord]] = []
@@ -182,15 +183,15 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
         StoreError: it is not this ledger's trouble: the store fails, or no bookie answers (see `Cluster`).
     """
     if source.directory.read([ledger_id]) == [None]:
-        return CopyOutcome(ledger_id, Verdict.GONE)
+        return CopyOutcome(ledger_id, Verdict.DELETED)
     if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):
         raise cause
     if isinstance(cause, StoreUnreachable) and not source.may_be_down:
         bookies = source.directory.bookies()
-        if all(source.bookies.trouble(bookie_id) for bookie_id in bookies):
+        if all(source.bookies.quarantined(bookie_id) for bookie_id in bookies):
             raise cause
-    passing = isinstance(cause, StoreUnreachable) and not source.may_be_down
-    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause), passing=passing)
+    transient = isinstance(cause, StoreUnreachable) and not source.may_be_down
+    return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=str(cause), transient=transient)
 
 
 def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.frame_buffer import FrameBuffer
-from clients.bookkeeper.pending_adds import AddedEntries, RefusedAdd
+from clients.bookkeeper.pending_adds import PendingAdds, RefusedAdd
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 
@@ -36,7 +36,7 @@ OnAnswer = Callable[[list[bytes] | Refused], None]
 
 
 class BookieConnection:
-    """Queues requests and hands answers to whoever asked; everything happens in `EventLoop.turn`.
+    """Queues requests and hands answers to whoever asked; everything happens in `EventLoop.poll`.
 
     Args:
         bookie_id: for messages.
@@ -74,12 +74,12 @@ class BookieConnection:
         self._read_timeout, self._add_timeout = read_timeout, add_timeout
         self._on_lost = on_lost
         self._queue: deque[bytes | memoryview] = deque()
-        self._added = AddedEntries()
+        self._pending_adds = PendingAdds()
         self._reads: dict[tuple[int, int], deque[tuple[float, OnAnswer]]] = {}
         self._batches: dict[int, tuple[float, OnAnswer]] = {}
         self._number = 0
         self._heard = self._loop.waited
-        self._inbox = FrameBuffer()
+        self._frames = FrameBuffer()
         loop.add(self)
 
     def read(self, ledger_id: int, entry_id: int, on_answer: OnAnswer, *, fence_key: bytes = b"") -> None:
@@ -103,14 +103,14 @@ class BookieConnection:
         if not self.awaiting:
             self._heard = self._loop.waited
         self._queue.extend(frames)
-        self._added.append(bodies, size)
+        self._pending_adds.append(bodies, size)
         self.unanswered_adds += len(bodies)
         self._loop.queued(self)
 
     @property
     def bytes_in_flight(self) -> int:
         """Size of what was added and not answered, roughly."""
-        return self._added.size
+        return self._pending_adds.size
 
     @property
     def awaiting(self) -> bool:
@@ -142,14 +142,14 @@ class BookieConnection:
         """Take in what has arrived and hand out the answers that are complete."""
         try:
             while True:
-                size = receive_some(self.socket, self._inbox.room())
+                size = receive_some(self.socket, self._frames.room())
                 if size < 0:
                     return
                 if size == 0:
                     self.lose("closed the connection")
                     return
                 self._heard = self._loop.waited
-                self._inbox.end += size
+                self._frames.end += size
                 self._hand_out()
                 if self.lost or not getattr(self.socket, "pending", int)():
                     break
@@ -203,15 +203,15 @@ class BookieConnection:
             sent -= len(head)
 
     def _hand_out(self) -> None:
-        inbox = self._inbox
-        while not self.lost and inbox.held >= wire_v2.ADD_ANSWER_SIZE + wire_v2.LENGTH:
-            start = inbox.start + wire_v2.LENGTH
-            word, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(inbox.view, start)
-            operation = wire_v2.operation(word)
+        frames = self._frames
+        while not self.lost and frames.held >= wire_v2.ADD_ANSWER_SIZE + wire_v2.LENGTH:
+            start = frames.start + wire_v2.LENGTH
+            header, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(frames.view, start)
+            operation = wire_v2.operation(header)
             if operation == wire_v2.ADD:
                 self._count_adds()
                 continue
-            frame = inbox.take()
+            frame = frames.take()
             if frame is None:
                 return
             if operation == wire_v2.READ:
@@ -222,26 +222,26 @@ class BookieConnection:
                 raise StoreProtocolError(f"an answer to operation {operation}, which was not asked for")
 
     def _count_adds(self) -> None:
-        inbox = self._inbox
-        whole = inbox.held // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
+        frames = self._frames
+        whole = frames.held // wire_v2.ADD_ANSWER.size * wire_v2.ADD_ANSWER.size
         counted = 0
         refused: list[tuple[int, int, int]] = []
-        for size, word, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
-            inbox.view[inbox.start : inbox.start + whole]
+        for size, header, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
+            frames.view[frames.start : frames.start + whole]
         ):
-            if word != wire_v2.ADD_ANSWER_WORD or size != wire_v2.ADD_ANSWER_SIZE:
+            if header != wire_v2.ADD_ANSWER_HEADER or size != wire_v2.ADD_ANSWER_SIZE:
                 break
             counted += 1
             if code:
                 refused.append((ledger_id, entry_id, code))
         if not 0 < counted <= self.unanswered_adds:
             raise StoreProtocolError("an answer to an add that was not sent")
-        inbox.start += counted * wire_v2.ADD_ANSWER.size
+        frames.start += counted * wire_v2.ADD_ANSWER.size
         self.unanswered_adds -= counted
         # A bookie with too much to do refuses before it takes what came later: the refused are still known.
-        self.refused_adds += [RefusedAdd(*one, self._added.take(*one[:2])) for one in refused]
+        self.refused_adds += [RefusedAdd(*one, self._pending_adds.take(*one[:2])) for one in refused]
         self.accepted_adds += counted - len(refused)
-        self._added.accept(counted - len(refused))
+        self._pending_adds.accept(counted - len(refused))
 
     def _answer_read(self, ledger_id: int, entry_id: int, code: int, body: memoryview) -> None:
         waiting = self._reads.get((ledger_id, entry_id))

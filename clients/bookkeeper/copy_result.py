@@ -13,7 +13,7 @@ class Verdict(StrEnum):
     `equal`: stood there already, was compared in full, and has the same bytes.
     `different`: another ledger stands there under the same id; it was not touched.
     `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, when comparing, at the target).
-    `gone`: it was deleted at the source meanwhile.
+    `deleted`: it was deleted at the source meanwhile.
     `open`: it is not closed at the source; nothing was done.
     """
 
@@ -21,7 +21,7 @@ class Verdict(StrEnum):
     EQUAL = "equal"
     DIFFERENT = "different"
     UNREADABLE = "unreadable"
-    GONE = "gone"
+    DELETED = "deleted"
     OPEN = "open"
 
 
@@ -35,7 +35,7 @@ class CopyOutcome(NamedTuple):
         bytes: of their header, digest and data, each entry counted once.
         detail: why, where the verdict is a failure; else empty.
         mzxid: zxid of the last change of the target's metadata when both sides were compared; 0 if they were not.
-        passing: too few bookies of the source answered, which may pass.
+        transient: too few bookies of the source answered, which may pass.
     """
 
     ledger_id: int
@@ -44,7 +44,7 @@ class CopyOutcome(NamedTuple):
     bytes: int = 0
     detail: str = ""
     mzxid: int = 0
-    passing: bool = False
+    transient: bool = False
 
     @property
     def good(self) -> bool:

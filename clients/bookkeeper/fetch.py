@@ -38,7 +38,7 @@ class LedgerStream:
         chunk: entries of one request.
         error: why it cannot be read.
         wanted: False once nobody waits for it any more.
-        poor: bookies that lacked an entry or gave a bad one; they are asked last.
+        quarantined: bookies that lacked an entry or gave a bad one; they are asked last.
     """
 
     def __init__(self, ledger_id: int, metadata: LedgerMetadata, first: int, last: int) -> None:
@@ -53,7 +53,7 @@ class LedgerStream:
         self.chunk = max(1, min(_TARGET // self.entry_size, _MOST_ENTRIES))
         self.error: StoreError | None = None
         self.wanted = True
-        self.poor: set[str] = set()
+        self.quarantined: set[str] = set()
 
 
 @dataclasses.dataclass(slots=True)
@@ -101,11 +101,11 @@ class Fetch:
                 self._send(part)
         self._bookies.loop.send()
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         """Send, wait for something to arrive, and ask again where a bookie had no valid copy."""
         self.send()
         if not self._unsent:
-            self._bookies.loop.turn()
+            self._bookies.loop.poll()
         self.send()
 
     def _send(self, part: _Range) -> None:
@@ -133,8 +133,10 @@ class Fetch:
             turn = part.first // stream.chunk % len(replicas)
             replicas = sorted(replicas)[turn:] + sorted(replicas)[:turn]
         left = [bookie_id for bookie_id in replicas if bookie_id not in part.refusals]
-        if stream.poor or any(self._bookies.trouble(bookie_id) for bookie_id in left):
-            left.sort(key=lambda bookie_id: (bool(self._bookies.trouble(bookie_id)), bookie_id in stream.poor))
+        if stream.quarantined or any(self._bookies.quarantined(bookie_id) for bookie_id in left):
+            left.sort(
+                key=lambda bookie_id: (bool(self._bookies.quarantined(bookie_id)), bookie_id in stream.quarantined)
+            )
         return left
 
     def _answered(self, part: _Range, bookie_id: str, answer: list[bytes] | Refused) -> None:
@@ -165,7 +167,7 @@ class Fetch:
     def _ask_others(self, part: _Range, index: int, bookie_id: str, refusal: Refused) -> None:
         """One entry is another replica's; those behind it may well be here."""
         stream = part.stream
-        stream.poor.add(bookie_id)
+        stream.quarantined.add(bookie_id)
         bad = part.first + index
         self._unsent.append(_Range(stream, bad, 1, {**part.refusals, bookie_id: refusal}))
         if behind := part.count - index - 1:

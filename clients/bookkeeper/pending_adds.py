@@ -27,13 +27,13 @@ class RefusedAdd(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class _Added:
+class _Batch:
     count: int
     size: int
     bodies: Sequence[bytes]
 
 
-class AddedEntries:
+class PendingAdds:
     """In the order of sending, which answers follow so far that counting them is enough to tell what may be forgotten.
 
     Attributes:
@@ -42,30 +42,30 @@ class AddedEntries:
 
     def __init__(self) -> None:
         self.size = 0
-        self._added: deque[_Added] = deque()
+        self._batches: deque[_Batch] = deque()
 
     def append(self, bodies: Sequence[bytes], size: int) -> None:
         """Entries that are sent together."""
-        self._added.append(_Added(len(bodies), size, bodies))
+        self._batches.append(_Batch(len(bodies), size, bodies))
         self.size += size
 
     def accept(self, count: int) -> None:
         """So many entries were taken; the first ones count as these."""
-        while self._added and (count or not self._added[0].count):
-            head = self._added[0]
+        while self._batches and (count or not self._batches[0].count):
+            head = self._batches[0]
             taken = min(count, head.count)
             head.count -= taken
             count -= taken
             if not head.count:
-                self._added.popleft()
+                self._batches.popleft()
                 self.size -= head.size
 
     def take(self, ledger_id: int, entry_id: int) -> bytes:
         """An entry that was refused; empty if it is not known any more."""
         ids = IDS.pack(ledger_id, entry_id)
-        for added in self._added:
-            for body in added.bodies:
+        for batch in self._batches:
+            for body in batch.bodies:
                 if body.startswith(ids):
-                    added.count -= 1
+                    batch.count -= 1
                     return body
         return b""

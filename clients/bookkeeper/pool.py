@@ -15,7 +15,7 @@ from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
 
 READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
-AVOIDED_FOR = 10.0
+QUARANTINE_SECONDS = 10.0
 """Seconds for which a bookie that failed is not asked again."""
 
 _RESOLVE_AGAIN = 1.0
@@ -47,7 +47,7 @@ class Bookies(Closeable):
         self._own_loop = loop is None
         self.loop = loop or EventLoop()
         self._connections: dict[str, BookieConnection] = {}
-        self._avoided: dict[str, tuple[float, str]] = {}
+        self._quarantine: dict[str, tuple[float, str]] = {}
         self._no_writes: dict[str, float] = {}
         self._known: Mapping[str, Bookie] = {}
         self._resolved = float("-inf")
@@ -67,19 +67,19 @@ class Bookies(Closeable):
             connection = self._connections[bookie_id] = self._connect(bookie_id)
         return connection
 
-    def trouble(self, bookie_id: str) -> str:
+    def quarantined(self, bookie_id: str) -> str:
         """Why a bookie is not asked for now; empty if it may be."""
-        until, reason = self._avoided.get(bookie_id, (0.0, ""))
+        until, reason = self._quarantine.get(bookie_id, (0.0, ""))
         return reason if time.monotonic() < until else ""
 
-    def avoid(self, bookie_id: str, reason: str) -> None:
+    def quarantine(self, bookie_id: str, reason: str) -> None:
         """Do not ask a bookie for some seconds."""
-        self._avoided[bookie_id] = time.monotonic() + AVOIDED_FOR, reason
+        self._quarantine[bookie_id] = time.monotonic() + QUARANTINE_SECONDS, reason
         self._resolved = float("-inf")
 
     def refuse_writes(self, bookie_id: str) -> None:
         """Do not count a bookie among the writable ones for some seconds: it has refused an entry."""
-        self._no_writes[bookie_id] = time.monotonic() + AVOIDED_FOR
+        self._no_writes[bookie_id] = time.monotonic() + QUARANTINE_SECONDS
 
     def writable(self) -> list[str]:
         """Ids of the bookies that are registered as writable and have not failed a moment ago, sorted."""
@@ -88,7 +88,7 @@ class Bookies(Closeable):
         return sorted(
             bookie_id
             for bookie_id, bookie in self._known.items()
-            if bookie.writable and not self.trouble(bookie_id) and self._no_writes.get(bookie_id, 0.0) <= now
+            if bookie.writable and not self.quarantined(bookie_id) and self._no_writes.get(bookie_id, 0.0) <= now
         )
 
     def free_space(self, bookie_id: str) -> Space:
@@ -117,17 +117,17 @@ class Bookies(Closeable):
             self.loop.close()
 
     def _connect(self, bookie_id: str) -> BookieConnection:
-        if reason := self.trouble(bookie_id):
+        if reason := self.quarantined(bookie_id):
             raise StoreUnreachable(f"{reason} (a moment ago)", server=bookie_id)
         host, port = self._address(bookie_id)
         try:
             connected = connect(host, port, self._tls, self.read_timeout, bookie_id)
         except OSError as cause:
             reason = f"cannot be reached at {host}:{port}: {cause}"
-            self.avoid(bookie_id, reason)
+            self.quarantine(bookie_id, reason)
             raise StoreUnreachable(reason, server=bookie_id) from cause
         except StoreError as cause:
-            self.avoid(bookie_id, str(cause))
+            self.quarantine(bookie_id, str(cause))
             raise
         return BookieConnection(
             bookie_id,
@@ -141,7 +141,7 @@ class Bookies(Closeable):
     def _lost(self, bookie_id: str, reason: str, awaiting: bool) -> None:  # noqa: FBT001 called by position only
         self._connections.pop(bookie_id, None)
         if awaiting:
-            self.avoid(bookie_id, reason)
+            self.quarantine(bookie_id, reason)
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
         bookie = self._known.get(bookie_id)
@@ -155,7 +155,7 @@ class Bookies(Closeable):
         if host and port.isdigit():
             return host.strip("[]"), int(port)
         reason = "is not registered; start it, or wait until its ledgers were replicated"
-        self.avoid(bookie_id, reason)
+        self.quarantine(bookie_id, reason)
         raise StoreUnreachable(reason, server=bookie_id)
 
     def _look_up(self) -> None:

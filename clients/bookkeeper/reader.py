@@ -62,7 +62,7 @@ class LedgerReader:
                 elif stream.error:
                     raise stream.error
                 else:
-                    fetch.turn()
+                    fetch.poll()
         finally:
             stream.wanted = False
 
@@ -99,7 +99,7 @@ class LedgerReader:
                     stream.wanted = False
                     yield stream.ledger_id, stream.error or _contiguous(stream, 0, whole=True)
                 if not done and active:
-                    fetch.turn()
+                    fetch.poll()
         finally:
             for stream in active:
                 stream.wanted = False

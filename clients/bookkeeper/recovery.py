@@ -228,7 +228,7 @@ class _Recovery:
                     self._ledger_id, entry, partial(answers.__setitem__, (bookie_id, entry)), fence_key=self._key
                 )
         while len(answers) < len(questions):
-            self._bookies.loop.turn()
+            self._bookies.loop.poll()
         self._silent |= {
             bookie_id
             for (bookie_id, _), answer in answers.items()

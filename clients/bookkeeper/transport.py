@@ -1,6 +1,6 @@
 """Sockets to bookies, plain or with TLS, and one place that waits for all of them.
 
-Reads and writes overlap because nothing blocks but `EventLoop.turn`, which moves whatever can be moved on any
+Reads and writes overlap because nothing blocks but `EventLoop.poll`, which moves whatever can be moved on any
 connection: while one bookie's entries are awaited, those for others flow.
 """
 
@@ -119,7 +119,7 @@ class EventLoop(Closeable):
         """Whether something is awaited."""
         return any(connection.deadline is not None for connection in self._connections())
 
-    def turn(self) -> None:
+    def poll(self) -> None:
         """Send, wait until something can be received or sent, or until something is overdue, and do that.
 
         Something has to be awaited on some connection, or it returns at once.

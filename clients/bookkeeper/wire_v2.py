@@ -1,8 +1,8 @@
 """BookKeeper's wire protocol, version 2: what a bookie is asked in bulk, and what it answers.
 
-Every frame is a length (4 bytes, big-endian) and as many bytes. A request begins with version, operation and flags in
-one word; an answer with the same word and a code. A connection that carried a frame of version 2 takes none of
-version 3 any more.
+Every frame is a length (4 bytes, big-endian) and as many bytes. A request begins with a packet header, which is
+version, operation and flags in 4 bytes; an answer with the same header and a code. A connection that carried a frame
+of version 2 takes none of version 3 any more.
 
 Source: BookieProtocol and BookieProtoEncoding of BookKeeper 4.18.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 
-from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.errors import StoreProtocolError
 
 ADD, READ, BATCH_READ = 1, 2, 7
 FENCE, RECOVERY_ADD = 1, 2
@@ -24,12 +24,12 @@ LOST = -1
 
 LENGTH = 4
 ANSWER = struct.Struct(">IIqq")
-"""After the length: word, code, ledger, entry."""
+"""After the length: packet header, code, ledger, entry."""
 BATCH_ANSWER = struct.Struct(">IIqqq")
 """The same and the request's number; then each body after its length."""
 ADD_ANSWER = struct.Struct(">IIIqq")
 """The whole answer to an add, with its length."""
-ADD_ANSWER_SIZE, ADD_ANSWER_WORD = ANSWER.size, 2 << 24 | ADD << 16
+ADD_ANSWER_SIZE, ADD_ANSWER_HEADER = ANSWER.size, 2 << 24 | ADD << 16
 
 _ADD_HEAD = struct.Struct(">II")
 _READ_HEAD = struct.Struct(">IIqq")
@@ -53,21 +53,17 @@ def meaning(code: int) -> str:
     return _MEANINGS.get(code, f"answers with the unknown code {code}")
 
 
-def read_error(code: int, doing: str) -> StoreError:
-    """The typed error of a code; `doing` names what was tried on which bookie."""
-    kind = {IO_ERROR: StoreUnreachable, TOO_MANY: StoreUnreachable, LOST: StoreUnreachable, DENIED: StoreDenied}
-    return kind.get(code, StoreProtocolError)(f"{doing}: the bookie {meaning(code)}")
-
-
 def add_head(body_size: int, master_key: bytes) -> bytes:
     """What stands before a body to add it under the ids that it carries, be the ledger fenced or not."""
-    return _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _update_lock(ADD, RECOVERY_ADD)) + master_key
+    return (
+        _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _packet_header(ADD, RECOVERY_ADD)) + master_key
+    )
 
 
 def read_request(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> bytes:
     """Ask for one entry; with the ledger's master key the bookie is fenced first."""
     size = _READ_HEAD.size - LENGTH + len(fence_key)
-    return _READ_HEAD.pack(size, _update_lock(READ, FENCE if fence_key else 0), ledger_id, entry_id) + fence_key
+    return _READ_HEAD.pack(size, _packet_header(READ, FENCE if fence_key else 0), ledger_id, entry_id) + fence_key
 
 
 def batch_request(ledger_id: int, first_entry: int, number: int, count: int, size: int) -> bytes:
@@ -81,13 +77,13 @@ def batch_request(ledger_id: int, first_entry: int, number: int, count: int, siz
         size: most bytes of the answer, except that one entry may have more.
     """
     return _BATCH_HEAD.pack(
-        _BATCH_HEAD.size - LENGTH, _update_lock(BATCH_READ, 0), ledger_id, first_entry, number, count, size
+        _BATCH_HEAD.size - LENGTH, _packet_header(BATCH_READ, 0), ledger_id, first_entry, number, count, size
     )
 
 
-def operation(word: int) -> int:
+def operation(header: int) -> int:
     """The operation that an answer belongs to."""
-    return word >> 16 & 0xFF
+    return header >> 16 & 0xFF
 
 
 def split_bodies(frame: memoryview, position: int) -> list[bytes]:
@@ -103,5 +99,5 @@ def split_bodies(frame: memoryview, position: int) -> list[bytes]:
     return bodies
 
 
-def _update_lock(operation: int, flags: int) -> int:
+def _packet_header(operation: int, flags: int) -> int:
     return 2 << 24 | operation << 16 | flags

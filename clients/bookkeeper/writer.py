@@ -74,14 +74,14 @@ class LedgerWriter:
                 connection.bytes_in_flight > _BYTES_IN_FLIGHT or connection.unanswered_adds > _ENTRIES_AT_ONCE
                 for connection in self._used.values()
             ):
-                self._bookies.loop.turn()
+                self._bookies.loop.poll()
                 self._judge()
 
     def flush(self) -> None:
         """Wait until every bookie has answered for everything that was added; raises as `add` does."""
         self._judge()
         while any(self._again.values()) or any(connection.unanswered_adds for connection in self._used.values()):
-            self._bookies.loop.turn()
+            self._bookies.loop.poll()
             self._judge()
         self._keys.clear()
 

@@ -50,7 +50,7 @@ class Item(NamedTuple):
 
 @dataclass(eq=False)
 class Batch:
-    """Items whose nodes are read, then the steps planned and sent; from the start again when others interfered.
+    """Items whose nodes are read, then the ops planned and sent; from the start again when others interfered.
 
     Attributes:
         items: what to do, parents before children where records are put.

@@ -34,7 +34,7 @@ class Standing(NamedTuple):
     children: int
 
 
-class Steps(NamedTuple):
+class Ops(NamedTuple):
     """Parts of a multi, in order, and their size in bytes at most; `spread` if several multis have to take them."""
 
     parts: Iterable[bytes]
@@ -75,24 +75,24 @@ def needs_new_node(record: Record, standing: Standing) -> bool:
     return ahead > 0 or (ahead == 0 and standing.record.value != record.value)
 
 
-def create_step(path: bytes) -> Steps:
+def create_op(path: bytes) -> Ops:
     """Create a node that is a mere parent."""
-    return Steps([wire.op_create(path, b"")], len(path) + _OVERHEAD)
+    return Ops([wire.op_create(path, b"")], len(path) + _OVERHEAD)
 
 
-def delete_step(path: bytes, version: int = -1) -> Steps:
+def delete_op(path: bytes, version: int = -1) -> Ops:
     """Delete a node that has no children by then, at a version or (-1) at any."""
-    return Steps([wire.op_delete(path, version)], len(path) + _OVERHEAD)
+    return Ops([wire.op_delete(path, version)], len(path) + _OVERHEAD)
 
 
-def write_steps(record: Record, standing: Standing | None, *, keep_version: bool, max_raise: int) -> Steps | None:
+def write_ops(record: Record, standing: Standing | None, *, keep_version: bool, max_raise: int) -> Ops | None:
     """Create the node, set it, or replace it where it has no children and its version is too high.
 
     Args:
         record: path on the server, value and version wanted.
         standing: the node in the target, None if there is none.
         keep_version: whether the version matters.
-        max_raise: steps that are too many.
+        max_raise: sets that are too many.
 
     Returns:
         None if nothing is to be done.
@@ -125,17 +125,17 @@ def write_steps(record: Record, standing: Standing | None, *, keep_version: bool
         return None
     size = len(value) + (raised + 2) * (len(path) + _OVERHEAD)
     if size <= _RECORD_BYTES or not raised:
-        return Steps(_raise(before, record, standing, b""), size)
-    return Steps(_raise(before, record, standing, UNFINISHED), size + raised * len(UNFINISHED), spread=True)
+        return Ops(_raise(before, record, standing, b""), size)
+    return Ops(_raise(before, record, standing, UNFINISHED), size + raised * len(UNFINISHED), spread=True)
 
 
-def _set_once(record: Record, standing: Standing | None) -> Steps | None:
+def _set_once(record: Record, standing: Standing | None) -> Ops | None:
     size = len(record.path) + len(record.value) + _OVERHEAD
     if standing is None:
-        return Steps([wire.op_create(record.path, record.value)], size)
+        return Ops([wire.op_create(record.path, record.value)], size)
     if standing.record.value == record.value:
         return None
-    return Steps([wire.op_set(record.path, record.value, standing.record.version)], size)
+    return Ops([wire.op_set(record.path, record.value, standing.record.version)], size)
 
 
 def _raise(before: bytes, record: Record, standing: Standing | None, filler: bytes) -> Iterator[bytes]:
@@ -149,7 +149,7 @@ def _raise(before: bytes, record: Record, standing: Standing | None, filler: byt
         yield wire.op_set(path, value if version + 1 == last else filler, version)
 
 
-def count_steps(path: bytes, standing_count: int, wanted: int, max_raise: int) -> Steps | None:
+def count_ops(path: bytes, standing_count: int, wanted: int, max_raise: int) -> Ops | None:
     """Create and delete a child that nobody sees, as often as the count is short.
 
     Raises:
@@ -166,14 +166,14 @@ def count_steps(path: bytes, standing_count: int, wanted: int, max_raise: int) -
         )
     child = path + _DUMMY
     pair = wire.op_create(child, b"") + wire.op_delete(child)
-    return Steps((pair for _ in range(short)), short * len(pair), spread=True)
+    return Ops((pair for _ in range(short)), short * len(pair), spread=True)
 
 
-def requests(steps: Sequence[Steps]) -> Iterator[bytes]:
+def requests(ops: Sequence[Ops]) -> Iterator[bytes]:
     """Bodies of multis: what belongs together stays together, unless it is to be spread."""
     parts: list[bytes] = []
     size = 0
-    for one in steps:
+    for one in ops:
         if not one.spread:
             if parts and size + one.size > REQUEST_BYTES:
                 yield wire.multi(parts)

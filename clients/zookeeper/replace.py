@@ -9,7 +9,7 @@ from clients.store import Record, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS
 from clients.zookeeper.connection import Connection, error_for
-from clients.zookeeper.ops import Steps, create_step, delete_step, requests, write_steps
+from clients.zookeeper.ops import Ops, create_op, delete_op, requests, write_ops
 from clients.zookeeper.scan import TreeScan
 
 
@@ -41,12 +41,12 @@ def replace(
         found = {one.path: one for batch in scan.batches() for one in batch}
         connection = scan.connection
         kept = found | kept
-        steps = [delete_step(path) for path in sorted(found, reverse=True)]
+        ops = [delete_op(path) for path in sorted(found, reverse=True)]
         anew = _anew(kept, record)
-        for one in anew:
-            step = write_steps(one, None, keep_version=keep_version, max_raise=max_raise)
-            steps.append(step or create_step(one.path))
-        error = _send(connection, steps)
+        ops += [
+            write_ops(one, None, keep_version=keep_version, max_raise=max_raise) or create_op(one.path) for one in anew
+        ]
+        error = _send(connection, ops)
         if not error:
             return connection, anew
         if error not in RACES:
@@ -71,9 +71,9 @@ def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record
     return anew
 
 
-def _send(connection: Connection, steps: list[Steps]) -> int:
+def _send(connection: Connection, ops: list[Ops]) -> int:
     """Send one multi after the other; returns the first error, 0 if there was none."""
-    for body in requests(steps):
+    for body in requests(ops):
         connection.submit(wire.MULTI, body)
         answer = connection.receive()
         error = answer.error or wire.read_multi_error(answer.frame)

@@ -40,7 +40,6 @@ _PATIENCE = 3
 
 _DATA_HEADER = struct.Struct(">i5xi")
 _LIST_HEADER = struct.Struct(">i5x")
-_ERROR_SIZE = 13
 #: mzxid, version, cversion, ephemeralOwner, numChildren, pzxid of a Stat.
 _PICKED_STAT = struct.Struct(">8xq16xii4xq4xiq")
 _CONTAINER = -(1 << 63)

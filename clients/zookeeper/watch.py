@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
@@ -115,11 +115,6 @@ class ChangeFeed(Closeable):
                 raise StoreUnreachable(f"{connection.host} did not confirm its changes within {timeout:g} s; try again")
             changed, self._changed = self._changed, set()
         return changed
-
-    def put_back(self, paths: Iterable[bytes]) -> None:
-        """Return paths that could not be dealt with; the next `drain` hands them over again."""
-        with self._news:
-            self._changed.update(paths)
 
     def close(self) -> None:
         """End the session; harmless when done twice."""

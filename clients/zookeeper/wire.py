@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, SYNC, PING, GET_CHILDREN2 = 1, 2, 3, 4, 5, 8, 9, 11, 12
-CHECK, MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 13, 14, 22, 100, 106, -11
+MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 14, 22, 100, 106, -11
 
 #: Xids that the protocol reserves.
 XID_EVENT, XID_PING, XID_AUTH = -1, -2, -4
@@ -168,11 +168,6 @@ def op_set(path: bytes, data: bytes, version: int = -1) -> bytes:
 def op_delete(path: bytes, version: int = -1) -> bytes:
     """Part of a multi: delete a node without children; version -1 means any."""
     return _OP_HEADER.pack(DELETE, 0, -1) + buffer(path) + _INT.pack(version)
-
-
-def op_check(path: bytes, version: int) -> bytes:
-    """Part of a multi: fails it unless the node stands at this version."""
-    return _OP_HEADER.pack(CHECK, 0, -1) + buffer(path) + _INT.pack(version)
 
 
 def multi(ops: Sequence[bytes]) -> bytes:

@@ -15,17 +15,17 @@ from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
 from clients.zookeeper.ops import (
     REQUEST_BYTES,
+    Ops,
     Standing,
-    Steps,
     ancestors,
     check_path,
-    count_steps,
-    create_step,
-    delete_step,
+    count_ops,
+    create_op,
+    delete_op,
     is_no_data,
     needs_new_node,
     requests,
-    write_steps,
+    write_ops,
 )
 from clients.zookeeper.replace import replace
 from models.store_url import StoreUrl
@@ -164,14 +164,14 @@ class ZooKeeperWriter(Closeable):
 
     def _start(self, batch: Batch) -> None:
         while len(self._pending) >= _WINDOW:
-            self._step()
+            self._take_answer()
         self._submit_read(batch)
 
     def _drain(self) -> None:
         while self._pending or self._collected:
             if not self._pending:
                 self._start_collected()
-            self._step()
+            self._take_answer()
         self._recent.clear()
 
     def _delete_parents(self) -> None:
@@ -227,7 +227,7 @@ class ZooKeeperWriter(Closeable):
         batch.reading, batch.error = True, wire.OK
         self._submit(batch, wire.MULTI_READ, wire.multi_read(wire.GET_DATA, batch.reads))
 
-    def _step(self) -> None:
+    def _take_answer(self) -> None:
         """Take one answer and go on with its batch."""
         connection = self._connection()
         try:
@@ -267,10 +267,10 @@ class ZooKeeperWriter(Closeable):
         for part in batch.split():
             self._submit_read(part)
 
-    def _plan(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Steps]:
+    def _plan(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Ops]:
         batch.written, batch.created = 0, set()
         self._recent.append(batch.created)
-        steps: list[Steps] = []
+        ops: list[Ops] = []
         gone: Counter[bytes] = Counter()
         deferred: list[Item] = []
         for item in batch.items:
@@ -286,30 +286,30 @@ class ZooKeeperWriter(Closeable):
                 if self._keep_versions and found and found.children and needs_new_node(item.record, found):
                     self._later.append(item.record)
                 else:
-                    steps += self._put_steps(batch, item.record, found, standing)
+                    ops += self._put_ops(batch, item.record, found, standing)
             elif found is None:
                 batch.written -= 1
             elif found.children > gone[item.path]:
                 self._parents_to_delete[item.path] = item
                 batch.written -= 1
             else:
-                steps.append(delete_step(item.path, -1 if item.over is None else item.over))
+                ops.append(delete_op(item.path, -1 if item.over is None else item.over))
                 gone[item.path[: item.path.rindex(b"/")]] += 1
         if deferred:  # another batch on its way creates these as parents: read them again behind that one
             self._collected |= {item.path: item for item in deferred}
             batch.items = [item for item in batch.items if item.path not in self._collected]
-        return steps
+        return ops
 
-    def _put_steps(
+    def _put_ops(
         self, batch: Batch, record: Record, found: Standing | None, standing: dict[bytes, Standing]
-    ) -> Iterator[Steps]:
+    ) -> Iterator[Ops]:
         if found is None:
             missing = list(takewhile(lambda parent: not self._stands(parent, standing), ancestors(record.path)))
             batch.created.update(missing, (record.path,))
-            yield from (create_step(parent) for parent in reversed(missing))
-        steps = write_steps(record, found, keep_version=self._keep_versions, max_raise=self._max_raise)
-        if steps:
-            yield steps
+            yield from (create_op(parent) for parent in reversed(missing))
+        ops = write_ops(record, found, keep_version=self._keep_versions, max_raise=self._max_raise)
+        if ops:
+            yield ops
 
     def _stands(self, parent: bytes, standing: dict[bytes, Standing]) -> bool:
         """Whether a parent exists, or will when what was sent already is done."""
@@ -319,11 +319,11 @@ class ZooKeeperWriter(Closeable):
             self._parents.add(parent)
         return parent in self._parents or any(parent in created for created in self._recent)
 
-    def _raise_counts(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Steps]:
+    def _raise_counts(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Ops]:
         found = [(item, standing[item.path].record) for item in batch.items if item.path in standing]
         return [
-            steps
+            ops
             for item, stands in found
             if item.record and not stands.owner
-            if (steps := count_steps(item.path, stands.count, item.record.count, self._max_raise))
+            if (ops := count_ops(item.path, stands.count, item.record.count, self._max_raise))
         ]

@@ -103,7 +103,7 @@ class CopySummary(Result):
         known: ledgers that an earlier attempt had verified, and that have not changed since.
         recovered: open ledgers that were fenced and closed first.
         left_open: ledgers that are open; they follow when their writers are stopped.
-        gone: ledgers that were deleted at the source meanwhile.
+        deleted: ledgers that were deleted at the source meanwhile.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
         failed: ledgers that could not be copied or that differ, and why.
@@ -114,7 +114,7 @@ class CopySummary(Result):
     known: int = 0
     recovered: int = 0
     left_open: int = 0
-    gone: int = 0
+    deleted: int = 0
     entries: int = 0
     entry_bytes: int = 0
     compared: int = 0

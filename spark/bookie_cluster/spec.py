@@ -31,7 +31,7 @@ class LedgerPair:
         store: the brokers' metadata store.
         claim: path of the node in it that says which attempt may write, and how fast (`SwitchClaim`).
         attempt: number of this attempt; a task that finds another one in the claim stops.
-        lanes: how many tasks run at once; they share the throttle.
+        parallelism: how many tasks run at once; they share the throttle.
         source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
     """
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.bulk_recovery import recover_batch
-from clients.bookkeeper.cluster import Cluster, open_clusters, rest
+from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy import copy_batch
 from clients.bookkeeper.copy_result import CopyOutcome
 from clients.store import Record, StoreReader
 from clients.stores import open_reader
@@ -67,7 +67,7 @@ def open_task(pair: LedgerPair) -> Generator[TaskResources]:
         store = open_reader(pair.store, pair.access)
         stack.callback(store.close)
         claim = partial(_read_claim, store, pair.claim.encode())
-        sleep = partial(rest, source.bookies.loop)
+        sleep = partial(sleep_polling, source.bookies.loop)
         yield TaskResources(
             source, target, WriteFence(claim, attempt=pair.attempt, parallelism=pair.parallelism, sleep=sleep)
         )

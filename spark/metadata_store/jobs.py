@@ -13,10 +13,10 @@ from clients.stores import open_reader
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.metadata_store import tasks
-from spark.metadata_store.spec import Comparison, Copied, Pair, Side, Surveyed
+from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, Surveyed
 
 _RECORDS_PER_BUCKET = 64
-_WORD = (1 << 64) - 1
+_UINT64_MAX = (1 << 64) - 1
 
 
 def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
@@ -30,7 +30,7 @@ def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
         unreadable=tuple(path for one in found for path in one.unreadable)[:100],
         unreadable_count=sum(one.unreadable_count for one in found),
         misplaced=tuple(path for one in found for path in one.misplaced)[:100],
-        steep=tuple(path for one in found for path in one.steep)[:100],
+        too_high=tuple(path for one in found for path in one.too_high)[:100],
     )
 
 
@@ -62,12 +62,12 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
         tag: for `SparkEngine.cancel`.
     """
     buckets = 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length())
-    sides = [(part, True) for part in _parts(pair, pair.source)] + [(part, False) for part in _parts(pair, pair.target)]
-    # The longest parts first, so that no core waits for the last one.
-    sides.sort(key=lambda side: side[1])
-    found = engine.run(sides, partial(_sum_side, pair, buckets), tag=tag)
-    source = _add([side for side, (_, of_source) in zip(found, sides, strict=True) if of_source], buckets)
-    target = _add([side for side, (_, of_source) in zip(found, sides, strict=True) if not of_source], buckets)
+    # The longest parts first, those of the target, so that no core waits for the last one.
+    sides = [SidePart(part, of_source=False) for part in _parts(pair, pair.target)]
+    sides += [SidePart(part, of_source=True) for part in _parts(pair, pair.source)]
+    found = engine.run(sides, partial(tasks.sum_part, pair, buckets), tag=tag)
+    source = _add([sums for sums, side in zip(found, sides, strict=True) if side.of_source], buckets)
+    target = _add([sums for sums, side in zip(found, sides, strict=True) if not side.of_source], buckets)
     differing = frozenset(
         index for index, (mine, theirs) in enumerate(zip(*_words(source, target), strict=True)) if mine != theirs
     )
@@ -78,7 +78,7 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
 
 def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> set[bytes]:
     """Paths of a ZooKeeper source that were created, set or deleted after a transaction id; reads the whole source."""
-    found = engine.run(_parts(pair, pair.source), partial(_changed, pair, zxid), tag=tag)
+    found = engine.run(_parts(pair, pair.source), partial(tasks.changed_part, pair, zxid), tag=tag)
     return {path for paths in found for path in paths}
 
 
@@ -101,12 +101,12 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
     parts = _parts(pair, pair.source if store == "source" else pair.target)
     share = (1 << 62) if limit is None else max(1, limit // max(1, len(parts)))
     subtrees = [part._replace(singles=()) for part in parts]
-    found = engine.run(subtrees, partial(_clear, pair, store, share), tag=tag)
+    found = engine.run(subtrees, partial(tasks.clear_part, pair, store, share), tag=tag)
     removed, left = sum(one[0] for one in found), sum(one[1] for one in found)
     singles = tuple(path for part in parts for path in part.singles)
     if singles and not left:
         tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
-        removed += _clear(pair, store, 1 << 62, tops)[0]
+        removed += tasks.clear_part(pair, store, 1 << 62, tops)[0]
     return removed, left
 
 
@@ -115,29 +115,11 @@ def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
         return reader.partitions(pair.parts)
 
 
-def _sum_side(pair: Pair, buckets: int, side: tuple[Partition, bool]) -> Side:
-    return tasks.sum_part(pair, side[0], buckets, of_source=side[1])
-
-
-def _list_side(
-    pair: Pair, buckets: int, wanted: frozenset[int], side: tuple[Partition, bool]
-) -> list[tuple[bytes, int]]:
-    return tasks.list_part(pair, side[0], buckets, wanted, of_source=side[1])
-
-
-def _changed(pair: Pair, zxid: int, part: Partition) -> list[bytes]:
-    return tasks.changed_part(pair, part, zxid)
-
-
-def _clear(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int, int]:
-    return tasks.clear_part(pair, part, store, limit)
-
-
 def _add(sides: list[Side], buckets: int) -> Side:
     total = array("Q", bytes(8 * buckets))
     for side in sides:
         part = array("Q", side.sums)
-        total = array("Q", [(mine + more) & _WORD for mine, more in zip(total, part, strict=True)])
+        total = array("Q", [(mine + more) & _UINT64_MAX for mine, more in zip(total, part, strict=True)])
     return Side(
         total.tobytes(),
         sum(side.records for side in sides),
@@ -155,15 +137,15 @@ def _list_differences(
     pair: Pair,
     buckets: int,
     differing: frozenset[int],
-    sides: list[tuple[Partition, bool]],
+    sides: list[SidePart],
     *,
     tag: str,
 ) -> list[bytes]:
-    found = engine.run(sides, partial(_list_side, pair, buckets, differing), tag=tag)
+    found = engine.run(sides, partial(tasks.list_part, pair, buckets, differing), tag=tag)
     source: dict[bytes, int] = {}
     target: dict[bytes, int] = {}
-    for entries, (_, of_source) in zip(found, sides, strict=True):
-        (source if of_source else target).update(entries)
+    for entries, side in zip(found, sides, strict=True):
+        (source if side.of_source else target).update(entries)
     different = [path for path, mine in source.items() if target.get(path) != mine]
     excess = [path for path in target if path not in source]
     return different + _not_carriers(pair, excess)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clients.store import Partition
 from clients.stores import Access
 from models.store_url import StoreUrl
 
@@ -15,7 +16,7 @@ class Pair:
 
     Attributes:
         parts: into how many parts a store is split.
-        lanes: how many tasks run at once at most; they share the throttle.
+        parallelism: how many tasks run at once at most; they share the throttle.
         attempt: number of the attempt that may write; a task that finds a newer one in the target stops.
     """
 
@@ -46,8 +47,15 @@ class Surveyed(NamedTuple):
     unreadable_count: int
     misplaced: tuple[bytes, ...]
     """Oxia: records written with a partition key, which cannot be carried."""
-    steep: tuple[bytes, ...]
+    too_high: tuple[bytes, ...]
     """ZooKeeper as target: records whose version or next number is too high to count up to."""
+
+
+class SidePart(NamedTuple):
+    """A part of one side of a compare."""
+
+    part: Partition
+    of_source: bool
 
 
 class Side(NamedTuple):

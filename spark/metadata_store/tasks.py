@@ -13,13 +13,13 @@ from clients.equivalence import Equivalence, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
-from clients.stores import MAX_STEPS, open_reader, open_writer
+from clients.stores import MAX_RAISE, open_reader, open_writer
 from models.metadata_store.flag import CLAIM, Claim
 from spark.fence import FenceState, WriteFence
-from spark.metadata_store.spec import Copied, Pair, Side, Surveyed
+from spark.metadata_store.spec import Copied, Pair, Side, SidePart, Surveyed
 
 _NUMBERS = Struct(">qqI")
-_WORD = (1 << 64) - 1
+_UINT64_MAX = (1 << 64) - 1
 _NAMED = 100
 
 
@@ -60,7 +60,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
     largest = (0, b"")
     unreadable: list[bytes] = []
     misplaced: list[bytes] = []
-    steep: list[bytes] = []
+    too_high: list[bytes] = []
     rules = Equivalence(pair.source, pair.target)
     try:
         for batch in reader.scan(part):
@@ -73,8 +73,8 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                     records += 1
                     value_bytes += len(record.value)
                     largest = max(largest, (len(record.value), record.path))
-                    if rules.steps(record) > MAX_STEPS:
-                        steep.append(record.path)
+                    if rules.raise_needed(record) > MAX_RAISE:
+                        too_high.append(record.path)
             misplaced += _misplaced(reader, part, batch)
     finally:
         reader.close()
@@ -86,7 +86,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
         tuple(unreadable[:_NAMED]),
         len(unreadable),
         tuple(misplaced[:_NAMED]),
-        tuple(steep[:_NAMED]),
+        tuple(too_high[:_NAMED]),
     )
 
 
@@ -101,42 +101,40 @@ def bucket(path: bytes, buckets: int) -> int:
     return xxh3_64_intdigest(path) & (buckets - 1)
 
 
-def sum_part(pair: Pair, part: Partition, buckets: int, *, of_source: bool) -> Side:
+def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
     """Add up the digests of one part of one side, by bucket."""
     rules = Equivalence(pair.source, pair.target)
-    numbers = rules.source_numbers if of_source else rules.target_numbers
+    numbers = rules.source_numbers if side.of_source else rules.target_numbers
     sums = array("Q", bytes(8 * buckets))
     records = 0
     ephemerals: list[bytes] = []
     counters: list[tuple[bytes, int]] = []
-    collect = of_source and rules.target_is_zookeeper
-    for record in _records(pair, part, of_source=of_source):
+    collect = side.of_source and rules.target_is_zookeeper
+    for record in _records(pair, side):
         if not migrates(record):
             if record.owner:
                 ephemerals.append(record.path)
             continue
         index = bucket(record.path, buckets)
-        sums[index] = (sums[index] + digest(record, numbers(record))) & _WORD
+        sums[index] = (sums[index] + digest(record, numbers(record))) & _UINT64_MAX
         records += 1
         if collect and (least := rules.counter(record)):
             counters.append((record.path, least))
     return Side(sums.tobytes(), records, tuple(ephemerals), tuple(counters))
 
 
-def list_part(
-    pair: Pair, part: Partition, buckets: int, wanted: frozenset[int], *, of_source: bool
-) -> list[tuple[bytes, int]]:
+def list_part(pair: Pair, buckets: int, wanted: frozenset[int], side: SidePart) -> list[tuple[bytes, int]]:
     """Path and digest of the records of one part of one side that fall into the wanted buckets."""
     rules = Equivalence(pair.source, pair.target)
-    numbers = rules.source_numbers if of_source else rules.target_numbers
+    numbers = rules.source_numbers if side.of_source else rules.target_numbers
     return [
         (record.path, digest(record, numbers(record)))
-        for record in _records(pair, part, of_source=of_source)
+        for record in _records(pair, side)
         if migrates(record) and bucket(record.path, buckets) in wanted
     ]
 
 
-def changed_part(pair: Pair, part: Partition, since: int) -> list[bytes]:
+def changed_part(pair: Pair, since: int, part: Partition) -> list[bytes]:
     """Paths in one part of a ZooKeeper source that changed after a transaction id.
 
     A node's own transaction ids tell that it was created or set; that of its last child tells that children came or
@@ -145,7 +143,7 @@ def changed_part(pair: Pair, part: Partition, since: int) -> list[bytes]:
     changed: list[bytes] = []
     source, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
     try:
-        for record in _records(pair, part, of_source=True):
+        for record in _records(pair, SidePart(part, of_source=True)):
             if max(record.changed, record.children_changed) <= since:
                 continue
             changed.append(record.path)
@@ -161,10 +159,10 @@ def changed_part(pair: Pair, part: Partition, since: int) -> list[bytes]:
 
 def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
     """Paths of the ephemerals in one part of the source."""
-    return [record.path for record in _records(pair, part, of_source=True) if record.owner]
+    return [record.path for record in _records(pair, SidePart(part, of_source=True)) if record.owner]
 
 
-def clear_part(pair: Pair, part: Partition, store: str, limit: int) -> tuple[int, int]:
+def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int, int]:
     """Delete up to `limit` persistent records of one part of the `source` or the `target`, children first.
 
     Ephemerals, the coordinator's subtree and znodes that carry either stay. Returns how many were deleted, and how many
@@ -203,16 +201,13 @@ def _read_claim(target: StoreReader) -> FenceState | None:
     return FenceState(claim.attempt, claim.throttle)
 
 
-def _records(pair: Pair, part: Partition, *, of_source: bool) -> Iterator[Record]:
-    reader = open_reader(pair.source if of_source else pair.target, pair.access)
-    try:
-        for batch in reader.scan(part):
+def _records(pair: Pair, side: SidePart) -> Iterator[Record]:
+    with open_reader(pair.source if side.of_source else pair.target, pair.access) as reader:
+        for batch in reader.scan(side.part):
             for record in batch:
                 if isinstance(record, Unreadable):
                     raise _unreadable(record)
                 yield record
-    finally:
-        reader.close()
 
 
 def _tree(reader: StoreReader, path: bytes) -> Iterator[bytes]:

@@ -152,7 +152,7 @@ def test_a_killed_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ..
     try:
         bodies += [body for batch in found for body in batch]
         assert bodies == ledger.bodies
-        assert cluster.bookies.trouble(TWO)
+        assert cluster.bookies.quarantined(TWO)
         with pytest.raises(StoreUnreachable, match="bookie-2"):
             cluster.fill(cluster.open([(0, (ONE, TWO))]), [b"x"])
         assert TWO not in cluster.bookies.writable()
@@ -169,7 +169,7 @@ def test_a_restarted_bookie(stack: Stack, cluster: Cluster) -> None:
     ledger = cluster.fill(cluster.open([(0, (ONE,))], (1, 1)), [b"x"])
     stack[ONE].restart()
     assert cluster.fill(ledger, [b"x", b"y"])
-    assert not cluster.bookies.trouble(ONE)
+    assert not cluster.bookies.quarantined(ONE)
 
 
 def test_a_replica_that_is_down_may_have_the_entry(stack: Stack, cluster: Cluster) -> None:

@@ -11,10 +11,10 @@ from itertools import count
 
 import pytest
 
+from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.bulk_recovery import recover_batch
-from clients.bookkeeper.cluster import Cluster, open_clusters, rest
+from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy import copy_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -305,7 +305,7 @@ def test_ledgers_deleted_meanwhile_are_gone(environment: Environment, clusters: 
     during = damaged(clusters[0], LARGE, {"bookie-1": [last], "bookie-2": [last]})
     delete = once(lambda: environment.java.delete(environment.source_uri, [during]))
     outcomes = copy_batch(*clusters, [before, during], check=delete)
-    assert verdicts(outcomes) == {before: Verdict.GONE, during: Verdict.GONE}
+    assert verdicts(outcomes) == {before: Verdict.DELETED, during: Verdict.DELETED}
     assert clusters[1].directory.read([before, during]) == [None, None]
 
 
@@ -361,7 +361,7 @@ def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, cluster
 def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """A lane keeps to its share, and answers that wait meanwhile are no sign of a fault."""
     (ledger_id,) = environment.create(LARGE)
-    sleep = partial(rest, clusters[0].bookies.loop)
+    sleep = partial(sleep_polling, clusters[0].bookies.loop)
     fence = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
     begun = time.monotonic()
     (outcome,) = copy_batch(*clusters, [ledger_id], check=fence.check)

@@ -69,16 +69,6 @@ def test_drain_holds_all_that_was_committed_before(url: StoreUrl) -> None:
             assert drained == {name.encode() for name in names} | {f"/r{round_number}".encode()}
 
 
-def test_put_back(url: StoreUrl) -> None:
-    """Paths put back are handed over again, together with newer ones."""
-    with ChangeFeed(url) as feed:
-        feed.start()
-        write(url, [record("/a", b"1")])
-        feed.put_back(feed.drain(10))
-        write(url, [record("/b", b"1")])
-        assert feed.drain(10) == {b"/a", b"/b"}
-
-
 def test_feed_stays_alive_when_nothing_changes(url: StoreUrl) -> None:
     """Pings keep a quiet feed complete for longer than its session and its timeout last."""
     with ChangeFeed(url, timeout=1, session_timeout=2) as feed:

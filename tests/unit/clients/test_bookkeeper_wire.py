@@ -104,7 +104,7 @@ class Peer:
     def turn_until(self, count: int) -> None:
         """Turn until so many answers have come, or the connection is lost."""
         while len(self.answers) < count and not self.lost:
-            self.loop.turn()
+            self.loop.poll()
 
     def _keep(self, name: str, answer: list[bytes] | Refused) -> None:
         self.answers.append((name, answer))
@@ -148,7 +148,7 @@ def test_answers_come_in_pieces(peer: Peer) -> None:
     peer.connection.add([], [BODY_3, BODY_3], 2)
     for byte in BATCH_ANSWER + ADD_ANSWER + READ_ANSWER + ADD_ANSWER:
         peer.end.sendall(bytes([byte]))
-        peer.loop.turn()
+        peer.loop.poll()
     assert peer.answers == [("batch", [BODY_1, BODY_2]), ("entry", [BODY_1])]
     assert (peer.connection.accepted_adds, peer.connection.awaiting) == (2, False)
 
@@ -164,7 +164,7 @@ def test_an_entry_larger_than_the_buffer(peer: Peer) -> None:
     while len(peer.answers) < 2:
         if left:
             left = left[peer.end.send(left[: 64 << 10]) :]
-        peer.loop.turn()
+        peer.loop.poll()
     assert peer.answers[0] == ("large", [large])
 
 
@@ -184,7 +184,7 @@ def test_adds_are_counted_and_refusals_kept(peer: Peer) -> None:
     assert (peer.connection.unanswered_adds, peer.connection.bytes_in_flight) == (2, 6)
     peer.end.sendall(FENCED_ADD_ANSWER + ADD_ANSWER.replace(b"\3", b"\2"))
     while peer.connection.unanswered_adds:
-        peer.loop.turn()
+        peer.loop.poll()
     assert peer.connection.refused_adds == [RefusedAdd(LEDGER, 3, wire_v2.FENCED, BODY_3)]
     assert (peer.connection.accepted_adds, peer.connection.bytes_in_flight) == (1, 0)
 
@@ -231,7 +231,7 @@ def test_a_caller_that_rests_is_not_taken_for_a_silent_bookie(peer: Peer) -> Non
     peer.read("entry", 1)
     peer.end.sendall(READ_ANSWER)
     before = peer.loop.waited
-    with ThreadPoolExecutor(1) as pool:  # the loop does not turn for longer than the timeout
+    with ThreadPoolExecutor(1) as pool:  # the loop is not polled for longer than the timeout
         pool.submit(Event().wait, 0.5).result()
     peer.turn_until(1)
     assert peer.answers == [("entry", [BODY_1])]

@@ -102,7 +102,7 @@ def test_children_of_plain_records_do_not_matter_in_zookeeper() -> None:
 )
 def test_steps(name: str, source: Record, steps: int) -> None:
     """Only ZooKeeper has to count up, to the version or the next number, whichever is higher."""
-    assert pair(name).steps(source) == steps
+    assert pair(name).raise_needed(source) == steps
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -1,4 +1,4 @@
-"""The steps that bring a znode to a record, played on a model of ZooKeeper's rules."""
+"""The ops that bring a znode to a record, played on a model of ZooKeeper's rules."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from clients.zookeeper import wire
 from clients.zookeeper.ops import (
     REQUEST_BYTES,
     UNFINISHED,
+    Ops,
     Standing,
-    Steps,
     ancestors,
-    count_steps,
+    count_ops,
     is_no_data,
     requests,
-    write_steps,
+    write_ops,
 )
 
 PATH = b"/a/node"
@@ -69,10 +69,10 @@ def play(body: bytes, tree: dict[bytes, Node], births: list[bytes]) -> None:
             tree[path] = Node(value, tree[path].version + 1)
 
 
-def play_steps(steps: Steps | None, tree: dict[bytes, Node]) -> list[bytes]:
-    """Play the steps, each request within the bytes that are aimed at; returns the paths created."""
+def play_ops(ops: Ops | None, tree: dict[bytes, Node]) -> list[bytes]:
+    """Play the ops, each request within the bytes that are aimed at; returns the paths created."""
     births: list[bytes] = []
-    for body in requests([steps] if steps else []):
+    for body in requests([ops] if ops else []):
         assert len(body) < 1_040_000
         play(body, tree, births)
     return births
@@ -86,7 +86,7 @@ def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> Non
     """Whatever stands without children becomes the record, with value and version."""
     tree = {PATH: Node(stands.value, stands.version)} if stands else {}
     standing = Standing(stands, 0) if stands else None
-    play_steps(write_steps(wanted, standing, keep_version=True, max_raise=100), tree)
+    play_ops(write_ops(wanted, standing, keep_version=True, max_raise=100), tree)
     assert tree == {PATH: Node(wanted.value, wanted.version)}
 
 
@@ -94,29 +94,25 @@ def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> Non
 def test_without_versions_one_step(stands: Record | None) -> None:
     """Without versions at most one step brings the value."""
     tree = {PATH: Node(stands.value, stands.version)} if stands else {}
-    steps = write_steps(
-        record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1
-    )
-    assert len(list(steps.parts if steps else [])) <= 1
-    steps = write_steps(
-        record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1
-    )
-    play_steps(steps, tree)
+    ops = write_ops(record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1)
+    assert len(list(ops.parts if ops else [])) <= 1
+    ops = write_ops(record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1)
+    play_ops(ops, tree)
     assert tree[PATH].value == b"v"
 
 
 def test_equal_takes_no_step() -> None:
     """A node that equals the record is not touched."""
-    assert write_steps(record(version=3), Standing(record(version=3), 2), keep_version=True, max_raise=0) is None
+    assert write_ops(record(version=3), Standing(record(version=3), 2), keep_version=True, max_raise=0) is None
 
 
 def test_long_raise_is_spread_and_marked() -> None:
     """A version that takes several requests is marked as unfinished until its last step."""
-    steps = write_steps(record(version=30_000), None, keep_version=True, max_raise=30_000)
-    assert steps
-    assert steps.spread
+    ops = write_ops(record(version=30_000), None, keep_version=True, max_raise=30_000)
+    assert ops
+    assert ops.spread
     tree: dict[bytes, Node] = {}
-    bodies = list(requests([steps]))
+    bodies = list(requests([ops]))
     for body in bodies[:-1]:
         assert len(body) <= REQUEST_BYTES + 1024
         play(body, tree, [])
@@ -129,28 +125,28 @@ def test_long_raise_is_spread_and_marked() -> None:
 def test_limit_names_path_and_number() -> None:
     """A version or count out of reach is refused with path and number."""
     with pytest.raises(RecordNotWritable, match=r"/a/node has version 11, which takes 11 sets .* 10 are"):
-        write_steps(record(version=11), None, keep_version=True, max_raise=10)
+        write_ops(record(version=11), None, keep_version=True, max_raise=10)
     with pytest.raises(RecordNotWritable, match=r"/a/node had 50 children, which takes 20 creations"):
-        count_steps(PATH, 30, 50, max_raise=19)
+        count_ops(PATH, 30, 50, max_raise=19)
 
 
 def test_negative_version_is_refused() -> None:
     """A version that has overflowed cannot be reached, and is refused."""
     with pytest.raises(RecordNotWritable, match="-2147483648"):
-        write_steps(record(version=-(1 << 31)), None, keep_version=True, max_raise=10)
+        write_ops(record(version=-(1 << 31)), None, keep_version=True, max_raise=10)
 
 
 def test_ephemeral_is_not_overwritten() -> None:
     """A node that belongs to a session in the target is not turned into data."""
     with pytest.raises(RecordNotWritable, match="0x77"):
-        write_steps(record(), Standing(record(owner=0x77), 0), keep_version=True, max_raise=10)
+        write_ops(record(), Standing(record(owner=0x77), 0), keep_version=True, max_raise=10)
 
 
 @given(stands=st.integers(0, 50), wanted=st.integers(0, 50))
 def test_count_is_reached_and_leaves_nothing(stands: int, wanted: int) -> None:
     """A count that is short is raised by children that are gone afterwards."""
     tree = {PATH: Node(b"")}
-    births = play_steps(count_steps(PATH, stands, wanted, max_raise=50), tree)
+    births = play_ops(count_ops(PATH, stands, wanted, max_raise=50), tree)
     assert len(births) == max(0, wanted - stands)
     assert list(tree) == [PATH]
 

@@ -70,15 +70,15 @@ def copy_batch(
     left: dict[int, LedgerRecord] = {}
     for ledger_id, record in zip(ids, source.directory.read(ids), strict=True):
         if record is None:
-            outcomes.append(CopyOutcome(ledger_id, Verdict.GONE))
+            outcomes.append(CopyOutcome(ledger_id, Verdict.DELETED))
         elif record.metadata.closed:
             left[ledger_id] = record
         else:
             outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
-    return outcomes + _Copy(source, target, left, verify=verify, check=check).run()
+    return outcomes + _BatchCopy(source, target, left, verify=verify, check=check).run()
 
 
-class _Copy:
+class _BatchCopy:
     """One batch: rounds of writing until nothing is left to write, and one comparison."""
 
     def __init__(
