@@ -17,6 +17,8 @@ from clients.bookkeeper.pending_adds import PendingAdds, RefusedAdd
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 
+# How many read timeouts a single request may take while others are answered: one that a bookie has lost would hold up
+# its ledger for ever, and nothing but time tells it from a slow one.
 _PATIENCE = 4
 
 
@@ -64,6 +66,7 @@ class BookieConnection:
         add_timeout: float,
         on_lost: Callable[[str, bool], None],
     ) -> None:
+        # From here on the loop alone waits; a send or receive that blocked would stop all other bookies' entries too.
         connected.settimeout(0)
         self.bookie_id = bookie_id
         self.socket = connected
@@ -85,6 +88,7 @@ class BookieConnection:
     def read(self, ledger_id: int, entry_id: int, on_answer: OnAnswer, *, fence_key: bytes = b"") -> None:
         """Queue a request for one entry; `fence_key` is the ledger's master key, to fence it first."""
         self._await_read()
+        # The answer names ledger and entry, but no request: of two for the same entry the older one is answered first.
         waiting = self._reads.setdefault((ledger_id, entry_id), deque())
         waiting.append((self._loop.waited, on_answer))
         self._queue.append(wire_v2.read_request(ledger_id, entry_id, fence_key))
@@ -100,6 +104,7 @@ class BookieConnection:
 
     def add(self, frames: Iterable[bytes], bodies: Sequence[bytes], size: int) -> None:
         """Queue the frames of bodies, `size` bytes together."""
+        # As for reads: what was silent because nothing was asked is not late.
         if not self.awaiting:
             self._heard = self._loop.waited
         self._queue.extend(frames)
@@ -120,6 +125,7 @@ class BookieConnection:
     @property
     def deadline(self) -> float | None:
         """Until when, by the loop's clock, something has to arrive; None if nothing is due."""
+        # While both are due the shorter limit holds: a bookie answers reads whether or not its journal's disk is slow.
         if self._reads or self._batches:
             return self._heard + self._read_timeout
         return self._heard + self._add_timeout if self.unanswered_adds else None
@@ -151,6 +157,7 @@ class BookieConnection:
                 self._heard = self._loop.waited
                 self._frames.end += size
                 self._hand_out()
+                # TLS may hold decrypted bytes of which the selector, which sees the socket, knows nothing.
                 if self.lost or not getattr(self.socket, "pending", int)():
                     break
             self._judge_oldest()
@@ -177,6 +184,7 @@ class BookieConnection:
         self._reads.clear()
         self._batches.clear()
         self.unanswered_adds = 0
+        # Before the answers: whoever gets one asks another replica at once, and must find this bookie in quarantine.
         self._on_lost(reason, awaiting)
         for _, on_answer in waiting:
             on_answer(Refused(wire_v2.LOST, reason))
@@ -209,6 +217,7 @@ class BookieConnection:
             header, code, ledger_id, entry_id = wire_v2.ANSWER.unpack_from(frames.view, start)
             operation = wire_v2.operation(header)
             if operation == wire_v2.ADD:
+                # Answers to adds are all alike and come by the thousand; they are unpacked in one call.
                 self._count_adds()
                 continue
             frame = frames.take()
@@ -229,6 +238,7 @@ class BookieConnection:
         for size, header, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
             frames.view[frames.start : frames.start + whole]
         ):
+            # Another kind of answer begins here; the loop in `_hand_out` goes on with it.
             if header != wire_v2.ADD_ANSWER_HEADER or size != wire_v2.ADD_ANSWER_SIZE:
                 break
             counted += 1

@@ -13,9 +13,13 @@ from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pool import Bookies
 from clients.errors import LedgerUnreadable, StoreDenied, StoreError, StoreUnreachable
 
+# A bookie builds a whole batch before it sends a byte: a chunk is large enough to make requests rare, and small enough
+# to keep its disk and the network busy at the same time.
 _TARGET = 1 << 20
+# Entries may be larger than the average by which chunks are sized.
 _LARGEST_ANSWER = 4 << 20
 _MOST_ENTRIES = 4096
+# An open ledger's metadata tell no length.
 _USUAL_ENTRY = 4096
 _OVERHEAD = 64
 # These say something of one entry; everything else says something of the bookie.
@@ -83,6 +87,7 @@ class Fetch:
         """Ask for a stream's next entries; they come in later turns."""
         metadata, first = stream.metadata, stream.unrequested
         end = min(first + stream.chunk, stream.last + 1)
+        # A request stays within one segment, since the next one lies on other bookies.
         for segment in metadata.segments:
             if first < segment.first_entry < end:
                 end = segment.first_entry
@@ -104,6 +109,7 @@ class Fetch:
     def poll(self) -> None:
         """Send, wait for something to arrive, and ask again where a bookie had no valid copy."""
         self.send()
+        # A refusal that came while sending leaves something to send; waiting now could wait for nobody.
         if not self._unsent:
             self._bookies.loop.poll()
         self.send()
@@ -130,8 +136,10 @@ class Fetch:
         stream = part.stream
         replicas = stream.metadata.replicas(part.first)
         if part.count > 1:
-            turn = part.first // stream.chunk % len(replicas)
-            replicas = sorted(replicas)[turn:] + sorted(replicas)[:turn]
+            # Neighbouring chunks go to different bookies, so that all disks work on one ledger. Single entries stay
+            # with their first replica: bookies read ahead, and alternating would make each of them read everything.
+            offset = part.first // stream.chunk % len(replicas)
+            replicas = sorted(replicas)[offset:] + sorted(replicas)[:offset]
         left = [bookie_id for bookie_id in replicas if bookie_id not in part.refusals]
         if stream.quarantined or any(self._bookies.quarantined(bookie_id) for bookie_id in left):
             left.sort(
@@ -141,6 +149,7 @@ class Fetch:
 
     def _answered(self, part: _Range, bookie_id: str, answer: list[bytes] | Refused) -> None:
         stream = part.stream
+        # A generator that was closed, or failed, leaves requests in flight; their answers belong to nobody.
         if not stream.wanted or stream.error:
             return
         if isinstance(answer, Refused):
@@ -154,6 +163,7 @@ class Fetch:
         if self._verify:
             metadata = stream.metadata
             valid, wrong = count_valid(answer, stream.ledger_id, part.first, metadata.digest, metadata.password)
+        # More than was asked for is no proof of anything: taken as it is, it would overwrite entries of other requests.
         if valid > part.count or not answer:
             valid, wrong = 0, f"gave {len(answer)} entries where {part.count} were asked for"
         if valid:
@@ -162,6 +172,7 @@ class Fetch:
         if wrong:
             self._ask_others(part, valid, bookie_id, Refused(wire_v2.OK, f"has a bad copy: {wrong}"))
         elif valid < part.count:
+            # The answer was full, or the bookie lacks the next entry. Asking it for that one alone tells which.
             self._unsent.append(_Range(stream, part.first + valid, part.count - valid, {**part.refusals}))
 
     def _ask_others(self, part: _Range, index: int, bookie_id: str, refusal: Refused) -> None:
@@ -180,6 +191,7 @@ def _unreadable(part: _Range) -> StoreError:
     ledger, entry = part.stream.ledger_id, part.first
     text = f"entry {entry} of ledger {ledger} cannot be read: {said}"
     codes = {refusal.code for refusal in refusals.values()}
+    # One silent bookie may have what the others lack; only when all have answered it is known that nobody does.
     if codes & {wire_v2.LOST, wire_v2.TOO_MANY}:
         return StoreUnreachable(f"{text}; try again when they answer", ledger_id=ledger, entry_id=entry)
     if wire_v2.DENIED in codes:

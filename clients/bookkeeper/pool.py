@@ -18,6 +18,7 @@ READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
 QUARANTINE_SECONDS = 10.0
 """Seconds for which a bookie that failed is not asked again."""
 
+# Registrations are asked for before each round of writing, and several batches begin at the same moment.
 _RESOLVE_AGAIN = 1.0
 
 
@@ -61,7 +62,8 @@ class Bookies(Closeable):
         """
         connection = self._connections.get(bookie_id)
         if connection and not connection.awaiting:
-            connection.receive()  # It takes notice that the bookie has closed an idle connection, and may be back.
+            # It takes notice that the bookie has closed an idle connection, and may be back.
+            connection.receive()
             connection = self._connections.get(bookie_id)
         if connection is None:
             connection = self._connections[bookie_id] = self._connect(bookie_id)
@@ -75,6 +77,7 @@ class Bookies(Closeable):
     def quarantine(self, bookie_id: str, reason: str) -> None:
         """Do not ask a bookie for some seconds."""
         self._quarantine[bookie_id] = time.monotonic() + QUARANTINE_SECONDS, reason
+        # A bookie that was restarted may come back under another address.
         self._resolved = float("-inf")
 
     def refuse_writes(self, bookie_id: str) -> None:
@@ -140,6 +143,7 @@ class Bookies(Closeable):
 
     def _lost(self, bookie_id: str, reason: str, awaiting: bool) -> None:  # noqa: FBT001 called by position only
         self._connections.pop(bookie_id, None)
+        # Bookies close idle connections as a matter of course; only one that owed an answer has failed.
         if awaiting:
             self.quarantine(bookie_id, reason)
 

@@ -10,7 +10,9 @@ from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreError
 
+# Enough to keep two bookies at work while a chunk is hashed and forwarded.
 _CHUNKS_AHEAD = 4
+# Most ledgers of a cluster are small (cursors, schemas): a limit on bytes alone would put too many in flight.
 _LEDGERS_AHEAD = 1024
 _BYTES_AHEAD = 8 << 20
 
@@ -57,13 +59,16 @@ class LedgerReader:
                 bodies = _contiguous(stream, due)
                 if bodies:
                     due += len(bodies)
+                    # What was requested goes out before the caller works on these bodies, so that both overlap.
                     fetch.send()
                     yield bodies
+                # Only when everything before it was handed out: the caller keeps what could be read.
                 elif stream.error:
                     raise stream.error
                 else:
                     fetch.poll()
         finally:
+            # A caller that stops early leaves requests in flight, and their answers must not pile up.
             stream.wanted = False
 
     def read_entry(self, ledger_id: int, metadata: LedgerMetadata, entry_id: int) -> bytes:

@@ -16,7 +16,9 @@ from typing import NamedTuple, Protocol
 from clients.bookkeeper import wire_v3
 from clients.closeable import Closeable
 
+# Below the limit of `sendmsg` (1,024 on Linux).
 _BUFFERS_AT_ONCE = 512
+# OpenSSL has to be given the same bytes again after it wanted to wait; small pieces keep that cheap.
 _TLS_WRITE = 256 << 10
 
 
@@ -130,16 +132,19 @@ class EventLoop(Closeable):
         if not deadlines:
             return
         begun = time.monotonic()
+        # Deadlines count waiting only: while the caller hashed or slept, nobody could have noticed an answer.
         ready = self._selector.select(max(0.0, min(deadlines) - self.waited))
         self.waited += time.monotonic() - begun
         active: set[Pollable] = set()
         for key, events in ready:
             connection: Pollable = key.data
             active.add(connection)
+            # Handling one event may close another connection, whose event is still in the list.
             if events & selectors.EVENT_WRITE and connection.socket.fileno() >= 0:
                 connection.send_queued()
             if events & selectors.EVENT_READ and connection.socket.fileno() >= 0:
                 connection.receive()
+        # Whoever has just been heard of is not late, however little it said.
         for connection in connections:
             if connection not in active and (deadline := connection.deadline) is not None and deadline <= self.waited:
                 connection.overdue()
@@ -161,9 +166,11 @@ def connect(host: str, port: int, tls: ssl.SSLContext | None, timeout: float, bo
     """
     plain = socket.create_connection((host, port), timeout=timeout)
     try:
+        # Requests are small; held back for company they would add a round trip to each entry.
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             return plain
+        # Version 2 knows no TLS: it is asked for in version 3, and the bookie takes version 2 after that.
         wire_v3.read_answer(wire_v3.exchange(plain, wire_v3.start_tls_request(), bookie), bookie)
         return tls.wrap_socket(plain, server_hostname=host)
     except BaseException:
@@ -178,6 +185,7 @@ def send_some(connected: socket.socket, buffers: Iterable[bytes | memoryview]) -
         OSError: the connection is lost.
     """
     try:
+        # TLS sockets have no scattered writes.
         if isinstance(connected, ssl.SSLSocket):
             return connected.send(memoryview(next(iter(buffers)))[:_TLS_WRITE])
         return connected.sendmsg([buffer for buffer, _ in zip(buffers, range(_BUFFERS_AT_ONCE), strict=False)])
