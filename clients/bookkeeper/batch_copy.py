@@ -28,7 +28,7 @@ from clients.errors import (
     StoreUnreachable,
 )
 
-#: Rounds of writing, each to the bookies that are writable then.
+#: Rounds of writing, each to the bookies that are writable then: one goes well, the others are for bookies that fail.
 _ROUNDS = 4
 
 
@@ -117,6 +117,7 @@ class _BatchCopy:
     def _round(self) -> None:
         tasks = self._begin()
         failures = self._write_or_blame(tasks)
+        # A ledger is closed only after every replica was acknowledged: closed is the proof that others rely on.
         left = [task for task in tasks if task.original.ledger_id in self._left]
         done = [task for task in left if task.original.ledger_id not in failures]
         self._target.directory.update([(task.original.ledger_id, _closed(task), task.version) for task in done])
@@ -226,6 +227,7 @@ class _BatchCopy:
         copies = dict(self._standing)
         written = [ledger_id for ledger_id in self._contents if ledger_id not in copies]
         if self._verify:
+            # Read anew, since the comparison is to hold for what stands there, not for what was meant to.
             for ledger_id, record in zip(written, self._target.directory.read(written), strict=True):
                 if record is None:
                     text = f"the copy of ledger {ledger_id} was deleted meanwhile; find out by whom"

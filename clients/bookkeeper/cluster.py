@@ -81,6 +81,7 @@ def open_cluster(
 
 def sleep_polling(loop: EventLoop, seconds: float) -> None:
     """Wait, and take in what arrives meanwhile: an answer left lying would look as if its bookie were slow."""
+    # The loop returns at once where nothing is awaited, so the rest of the time is slept in small pieces.
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         loop.poll()

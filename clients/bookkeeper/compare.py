@@ -46,6 +46,7 @@ class ContentSum:
 
     def add(self, bodies: Sequence[bytes]) -> int:
         """Take in the next bodies; returns their bytes."""
+        # Sizes go into a sum of their own: the same bytes, cut at other places, are other entries.
         sizes = array("I", map(len, bodies))
         size = sum(sizes)
         self._sizes.update(sizes.tobytes())
@@ -182,6 +183,7 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
     Raises:
         StoreError: it is not this ledger's trouble: the store fails, or no bookie answers (see `Cluster`).
     """
+    # Pulsar deletes ledgers at any time, and their entries go with them: that is no damage.
     if source.directory.read([ledger_id]) == [None]:
         return CopyOutcome(ledger_id, Verdict.DELETED)
     if not isinstance(cause, (LedgerUnreadable, StoreUnreachable)):

@@ -23,7 +23,9 @@ from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreError, StoreUnreachable
 
+# Each lost round means that somebody else got on; so many in a row mean that they undo each other.
 _ROUNDS = 20
+# How far the writer was ahead of its confirmations is not known; asking entry by entry would cost a round trip each.
 _ENTRIES_AT_ONCE = 64
 _ABSENT = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER}
 
@@ -48,6 +50,7 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
             version = record.version
             # As BookKeeper writes it: only the client that created the ledger has a token other than 0.
             metadata = replace(record.metadata, token=None if record.metadata.token is None else 0)
+            # Before the fence, as BookKeeper does it: a writer that finds IN_RECOVERY knows that it has been replaced.
             if metadata.state is LedgerState.OPEN:
                 metadata = replace(metadata, state=LedgerState.IN_RECOVERY)
                 (version,) = directory.update([(ledger_id, metadata, version)])
@@ -82,6 +85,7 @@ class _Recovery:
         """Fence, find the end, and write again what lies before it; returns the metadata to close with."""
         confirmed = self._fence()
         length = 0
+        # Each entry tells the length of the ledger up to itself; where nothing follows, this one has the last word.
         if confirmed >= 0:
             body = LedgerReader(self._bookies).read_entry(self._ledger_id, self._metadata, confirmed)
             length = read_header(body).length
@@ -90,6 +94,7 @@ class _Recovery:
             self._write_again(last + 1, bodies)
             last += len(bodies)
             length = read_header(bodies[-1]).length
+            # An entry in between was never acknowledged, so nothing behind it was either.
             if len(bodies) < _ENTRIES_AT_ONCE:
                 break
         return replace(
@@ -112,6 +117,7 @@ class _Recovery:
             for (bookie_id, _), answer in answers.items()
             if isinstance(answer, Refused) and answer.code not in _ABSENT
         }
+        # Entries are striped, so each position of the ensemble begins another write set.
         for start in range(len(ensemble)):
             write_set = {ensemble[(start + number) % len(ensemble)] for number in range(self._metadata.write_quorum)}
             if len(write_set & unfenced) >= self._metadata.ack_quorum:
@@ -158,6 +164,7 @@ class _Recovery:
                 flaws[bookie_id] = flaw
             else:
                 return answer[0]
+        # With so many bookies that lack it, too few are left that could have made up an ack quorum.
         absent = sum(flaw.code in _ABSENT for flaw in flaws.values())
         if absent >= self._metadata.write_quorum - self._metadata.ack_quorum + 1:
             return None
@@ -196,6 +203,7 @@ class _Recovery:
                 writer.add(self._ledger_id, target, first, bodies)
                 writer.flush()
             except (StoreUnreachable, BookieNotWritable):
+                # Only a bookie that is new among the failed can be replaced; else the loop would never end.
                 if writer.failed is None or writer.failed in self._silent:
                     raise
                 self._silent.add(writer.failed)
@@ -210,6 +218,7 @@ class _Recovery:
                 ensemble[place] = spare.pop(0)
         if tuple(ensemble) == self._segments[-1].ensemble:
             return
+        # Two segments must not begin with the same entry; nothing lies in the one that would be replaced.
         if self._segments[-1].first_entry == first:
             self._segments.pop()
         self._segments.append(Segment(first, tuple(ensemble)))

@@ -14,11 +14,13 @@ from clients.bookkeeper.pending_adds import RefusedAdd
 from clients.bookkeeper.pool import Bookies
 from clients.errors import BookieNotWritable, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
 
+# Small frames are joined, since a buffer of its own costs more than the copy; large ones go out as they are.
 _JOINED_BELOW = 16 << 10
 _BYTES_IN_FLIGHT = 16 << 20
 # A bookie refuses adds when 10,000 wait for one of its threads, those of all clients together.
 _ENTRIES_AT_ONCE = 512
 _SENT_AT_ONCE = 128 << 10
+# What stands before a body depends on its size and the ledger's key alone, and most sizes come again.
 _HEADS_KEPT = 10_000
 _FEW = 64
 _PAUSE = 0.05
@@ -65,11 +67,13 @@ class LedgerWriter:
             StoreDenied: a bookie holds the ledger under another password.
             ValueError: the bodies are other entries than that.
         """
+        # A recovery add goes where the body says, and no bookie would object to a wrong place.
         _check_ids(ledger_id, first_entry, bodies)
         self._keys[ledger_id] = master_key(metadata.password)
         for start in range(0, len(bodies), _ENTRIES_AT_ONCE):
             self._add(metadata, first_entry + start, bodies[start : start + _ENTRIES_AT_ONCE], self._keys[ledger_id])
             self._judge()
+            # Whoever adds is held up here, so that memory stays bounded by the slowest bookie.
             while any(
                 connection.bytes_in_flight > _BYTES_IN_FLIGHT or connection.unanswered_adds > _ENTRIES_AT_ONCE
                 for connection in self._used.values()

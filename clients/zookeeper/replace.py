@@ -40,6 +40,7 @@ def replace(
         scan = TreeScan(connection, connect, (), (record.path,))
         found = {one.path: one for batch in scan.batches() for one in batch}
         connection = scan.connection
+        # What an earlier round saw counts too: if that round got halfway, the nodes are no longer there to be read.
         kept = found | kept
         ops = [delete_op(path) for path in sorted(found, reverse=True)]
         anew = _anew(kept, record)
