@@ -11,23 +11,26 @@ from pydantic import BaseModel
 from models.lifecycle.units import Described, Quantity, Unit, describe, format_value
 
 
-def described(values: Mapping[str, Any], model: type[BaseModel] | None) -> list[Described]:
+def described(values: Mapping[str, Any], model: type[BaseModel] | None, *, zeros: bool = True) -> list[Described]:
     """Each value as text.
 
     Args:
         values: as a migration answered them, in JSON's types.
-        model: what they are of this version's; None if it is not known. What it lacks, a newer version has told.
+        model: what they are in this version; None if it is not known. A newer version may tell more.
+        zeros: also numbers that are zero.
     """
     try:
-        known = describe(model.model_validate(values)) if model else []
+        known = describe(model.model_validate(values), zeros=zeros) if model else []
     except pydantic.ValidationError:
         known, model = [], None
     fields = model.model_fields if model else {}
-    others = {name: value for name, value in values.items() if name not in fields and value is not None}
-    return [
-        *known,
-        *(Described(name, _label(name), format_value(value, _guessed(name))) for name, value in others.items()),
-    ]
+    others = [(name, value) for name, value in values.items() if name not in fields and value is not None]
+    return [*known, *(_unknown(name, value) for name, value in others if value != 0 or zeros)]
+
+
+def _unknown(name: str, value: object) -> Described:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Described(name, _label(name), format_value(value, _guessed(name)), is_number)
 
 
 def _guessed(name: str) -> Unit | None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from temporalio.client import Client, WorkflowExecution
 
 from cli.view import View, look
-from models.lifecycle.status import Outcome, Waiting
+from models.lifecycle.status import Outcome, Progress, Waiting
 from worker.catalog import KINDS
 from worker.connection import ANSWER_LIMIT
 
@@ -29,6 +29,7 @@ class Listed(BaseModel):
         outcome: how it stands or ended; None where nobody could say.
         failure: type of the failure that ended it, for example `PrecheckFailed`; empty for none.
         waiting: what it waits for; None if for nothing, or if no worker answered.
+        progress: of the running phase; None where nothing is counted.
         silence: why the migration itself did not answer; empty if it did.
         since: since when it waits; else since when the phase runs; else when it ended.
     """
@@ -43,6 +44,7 @@ class Listed(BaseModel):
     outcome: Outcome | None
     failure: str
     waiting: Waiting | None
+    progress: Progress | None
     silence: str
     since: datetime
     started: datetime
@@ -107,6 +109,7 @@ def _listed(one: WorkflowExecution, view: View) -> Listed:
         outcome=Outcome.FAILED if view.failure else known.outcome if known else None,
         failure=view.failure.kind if view.failure else "",
         waiting=waiting,
+        progress=view.status.progress if view.status else None,
         silence=view.silence,
         since=(view.closed or (waiting.since if waiting else began)).astimezone(UTC),
         started=history[0].started if history else view.started,

@@ -2,31 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from cli.view import View
+from cli.figures import described
+from cli.view import Step, View
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from models.lifecycle.status import PhaseEntry
+from models.lifecycle.status import PhaseEntry, Status, Waiting
+from models.lifecycle.units import Quantity, Unit, format_value
+from worker.catalog import KINDS
 
-_HEADER = ("phase", "outcome", "seconds", "undo", "note")
+NOTES = 10
+"""Most notes that are shown; the newest ones."""
+
+_TIME = Unit(Quantity.TIME)
+_HEADER = ("phase", "outcome", "time", "undo", "note")
+_STYLES = {"ALARM": "bold red", "do now": "bold yellow", "failed": "red"}
+
+Line = tuple[str, str]
+"""What a line is about, and its text."""
 
 
 def lines(view: View) -> list[str]:
     """Everything, in plain lines."""
-    return [_head(view), *(_phase_line(row) for row in _rows(view)), *_rest(view)]
+    return [
+        _head(view),
+        *map(_plain, _now(view)),
+        *(_phase_line(row) for row in _rows(view)),
+        *map(_plain, _rest(view)),
+    ]
 
 
 def screen(view: View) -> Group:
     """The same for a terminal."""
     table = Table(*_HEADER, box=None, pad_edge=False, show_header=bool(_rows(view)))
+    table.columns[2].justify = "right"
     for row in _rows(view):
         table.add_row(*(Text(cell) for cell in row))
-    return Group(Text(_head(view), style="bold"), table, *(Text(line) for line in _rest(view)))
+    return Group(Text(_head(view), style="bold"), _grid(_now(view)), table, _grid(_rest(view)))
 
 
 def headline(view: View) -> str:
@@ -34,10 +53,10 @@ def headline(view: View) -> str:
     status = view.status
     parts = [view.workflow_id, status.outcome if status and not view.ended else view.execution.lower()]
     parts.append(status.phase if status else view.phase)
-    if status and status.progress:
-        parts.append(str(status.progress))
-    if status and status.waiting:
-        parts.append(f"waits for {status.waiting.why}")
+    if status and not view.ended:
+        parts += [str(status.progress)] if status.progress else []
+        parts += [f"do now: {status.waiting.action}"] if status.waiting and status.waiting.action else []
+        parts += [f"waits for {status.waiting.why}"] if status.waiting else []
     parts += [
         f"{step.name}: attempt {step.attempt}, last: {step.last_failure}" for step in view.steps if step.attempt > 1
     ]
@@ -47,19 +66,27 @@ def headline(view: View) -> str:
 
 def ending(view: View) -> list[str]:
     """How it ended; nothing while it runs."""
-    if view.report:
-        return report_lines(view.report)
-    if view.failure:
-        return [f"failed     {view.failure.kind}: {view.failure.message}"]
-    return []
+    return [_plain(line) for line in _ending(view)]
 
 
-def report_lines(report: Report) -> list[str]:
-    """A report without its history."""
-    named = [("figure", report.figures), ("certificate", report.certificate)]
-    listed = [f"{title:<10} {name} = {value}" for title, values in named for name, value in values.items()]
-    failed = [f"failed     {item}" for item in failed_lines(report.failed_items)]
-    return [f"result     {report.outcome}: {report.summary}", *listed, *failed]
+def ago(at: datetime, now: datetime) -> str:
+    """How long ago something was, in whole seconds."""
+    seconds = round((now - at).total_seconds())
+    return f"{_TIME.format(seconds)} ago" if seconds > 0 else "just now"
+
+
+def _plain(line: Line) -> str:
+    return f"{line[0]:<10} {line[1]}"
+
+
+def _grid(found: list[Line]) -> Table:
+    """Lines whose texts are folded beside what they are about."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=10, no_wrap=True)
+    grid.add_column(overflow="fold")
+    for about, text in found:
+        grid.add_row(Text(about), Text(text), style=_STYLES.get(about, ""))
+    return grid
 
 
 def _head(view: View) -> str:
@@ -70,49 +97,104 @@ def _head(view: View) -> str:
     return f"{view.workflow_id} → {status.target} | {view.execution} | {status.phase}{paused}"
 
 
+def _now(view: View) -> list[Line]:
+    """What matters most: dangers, what the operator is asked to do, what is waited for, and how far it is."""
+    now = datetime.now(UTC)
+    found: list[Line] = [("silence", view.silence)] if view.silence else []
+    status = view.status
+    if status:
+        found += [("ALARM", alarm) for alarm in status.alarms]
+    if status and not view.ended:
+        found += _waits(status.waiting, now) if status.waiting else []
+        if status.progress:
+            found.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
+    return found + [_step(step, now) for step in view.steps]
+
+
+def _waits(wait: Waiting, now: datetime) -> list[Line]:
+    until = f", until {format_value(wait.until)}" if wait.until else ""
+    ends = f"; ends on: {', '.join(wait.ends_on)}" if wait.ends_on else ""
+    since = f"since {format_value(wait.since)} ({ago(wait.since, now)})"
+    action: list[Line] = [("do now", wait.action)] if wait.action else []
+    return [*action, ("waits for", f"{wait.why}, {since}{until}{ends}")]
+
+
+def _step(step: Step, now: datetime) -> Line:
+    again = ""
+    if step.next_attempt:
+        again = f", next attempt in {_TIME.format(max(0, round((step.next_attempt - now).total_seconds())))}"
+    failure = f", last failure: {step.last_failure}" if step.last_failure else ""
+    return "step", f"{step.name}: attempt {step.attempt}{again}{failure}"
+
+
 def _rows(view: View) -> list[tuple[str, ...]]:
     history: list[PhaseEntry] = view.status.history if view.status else view.report.history if view.report else []
     now = datetime.now(UTC)
     return [
-        (entry.phase, entry.outcome.value, f"{entry.seconds(now):.1f}", entry.undo.value, entry.note)
+        (entry.phase, entry.outcome.value, _TIME.format(entry.seconds(now)), entry.undo.value, entry.note)
         for entry in history
     ]
 
 
 def _phase_line(row: tuple[str, ...]) -> str:
-    phase, outcome, seconds, undo, note = row
-    return f"phase      {phase:<12} {outcome:<11} {seconds:>9} s  undo: {undo}  {note}".rstrip()
+    phase, outcome, taken, undo, note = row
+    return f"phase      {phase:<15} {outcome:<11} {taken:>12}  undo: {undo:<9}  {note}".rstrip()
 
 
-def _rest(view: View) -> list[str]:
-    found: list[str] = [f"silence    {view.silence}"] if view.silence else []
+def _rest(view: View) -> list[Line]:
     status = view.status
+    found = _outlook(status) if status and not view.ended else []
+    if status and not view.report:
+        found += [("failed", item) for item in failed_lines(status.failed_items)]
     if status:
-        found += [f"ALARM      {alarm}" for alarm in status.alarms]
-    if status and not view.ended:
-        if status.progress:
-            found.append(f"progress   {status.progress}; as of {status.progress.as_of.astimezone(UTC):%H:%M:%S}Z")
-        if wait := status.waiting:
-            until = f", until {_time(wait.until)}" if wait.until else ""
-            ends = f"; ends on: {', '.join(wait.ends_on)}" if wait.ends_on else ""
-            found.append(f"waits for  {wait.why}, since {_time(wait.since)}{until}{ends}")
-            found += [f"please     {wait.action}"] if wait.action else []
-        found += [f"deadline   {name}: {_time(at)}" for name, at in status.deadlines.items()]
-        found.append(f"way back   {status.undo}: {status.undo_cost}")
-        found.append(f"verbs now  {', '.join(status.legal_verbs) or 'none'}")
-    found += [_step_line(view, number) for number in range(len(view.steps))]
-    if status:
-        found += [] if view.report else [f"failed     {item}" for item in failed_lines(status.failed_items)]
-        found += [f"note       {note}" for note in status.notes[-10:]]
-    return found + ending(view)
+        found += _measured(status) if not view.report else []
+        found += _notes(status.notes)
+    return found + _ending(view)
 
 
-def _step_line(view: View, number: int) -> str:
-    step = view.steps[number]
-    again = f", next attempt {_time(step.next_attempt)}" if step.next_attempt else ""
-    failure = f", last failure: {step.last_failure}" if step.last_failure else ""
-    return f"step       {step.name}: attempt {step.attempt}{again}{failure}"
+def _outlook(status: Status) -> list[Line]:
+    """What comes, and what an operator can do about it."""
+    found: list[Line] = [
+        ("deadline", f"{name}: {format_value(at)}{_left(at)}") for name, at in status.deadlines.items()
+    ]
+    found.append(("undo", f"{status.undo}: {status.undo_cost}"))
+    found.append(("verbs now", ", ".join(status.legal_verbs) or "none"))
+    return found
 
 
-def _time(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+def _measured(status: Status) -> list[Line]:
+    """What was measured so far, in one line; what is still zero is left out."""
+    texts = [text for _, text in _values(status.kind, {"figure": status.figures}, zeros=False)]
+    return [("measured", "; ".join(texts))] if texts else []
+
+
+def _left(at: datetime) -> str:
+    seconds = round((at - datetime.now(UTC)).total_seconds())
+    return f", in {_TIME.format(seconds)}" if seconds > 0 else ""
+
+
+def _notes(notes: list[str]) -> list[Line]:
+    hidden = len(notes) - NOTES
+    earlier: list[Line] = [("note", f"… {hidden:,} earlier ones: -o json")] if hidden > 0 else []
+    return [*earlier, *(("note", note) for note in notes[-NOTES:])]
+
+
+def _ending(view: View) -> list[Line]:
+    if view.report:
+        return _report(view.report)
+    return [("failed", f"{view.failure.kind}: {view.failure.message}")] if view.failure else []
+
+
+def _report(report: Report) -> list[Line]:
+    """A report without its history."""
+    values = _values(report.kind, {"figure": report.figures, "certificate": report.certificate})
+    failed = [("failed", item) for item in failed_lines(report.failed_items)]
+    return [("result", f"{report.outcome}: {report.summary}"), *values, *failed]
+
+
+def _values(kind: str, told: Mapping[str, dict[str, Any]], *, zeros: bool = True) -> list[Line]:
+    """Figures and the like, rounded and with their units; in JSON they are exact."""
+    models = KINDS[kind].models if kind in KINDS else {}
+    return [
+        (title, str(one)) for title, values in told.items() for one in described(values, models.get(title), zeros=zeros)
+    ]

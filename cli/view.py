@@ -179,7 +179,8 @@ async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple
     except WorkflowFailureError as error:
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
-        return None, Failure(kind=kind, message=str(cause))
+        message = cause.message if isinstance(cause, ApplicationError) else str(cause)
+        return None, Failure(kind=kind, message=message)
 
 
 async def _step(client: Client, pending: PendingActivityInfo) -> Step:

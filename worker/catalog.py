@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from pydantic import BaseModel
 
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.input import BookieClusterInput
+from models.bookie_cluster.state import BookieClusterState
 from models.lifecycle.input import MigrationInput
+from models.lifecycle.state import MigrationState
 from models.metadata_store.input import KIND as METADATA_STORE
 from models.metadata_store.input import MetadataStoreInput
+from models.metadata_store.state import MetadataStoreState
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -36,6 +41,7 @@ class Kind(Generic[InputT]):
         input: that workflow's input.
         workflows: `module:class` of each workflow that a worker registers for it.
         activities: `module:class` of its activities; the class takes the process's runtime.
+        state: what its workflow carries; holds the models of its facts, figures and certificate.
     """
 
     package: str
@@ -44,6 +50,14 @@ class Kind(Generic[InputT]):
     input: type[InputT]
     workflows: tuple[str, ...]
     activities: str
+    state: type[MigrationState[Any, Any, Any]]
+
+    @property
+    def models(self) -> dict[str, type[BaseModel]]:
+        """Models of its facts, figures and certificate, by the names `fact`, `figure` and `certificate`."""
+        fields = self.state.model_fields
+        named = {"fact": "facts", "figure": "figures", "certificate": "certificate"}
+        return {name: cast("type[BaseModel]", fields[field].annotation) for name, field in named.items()}
 
     @property
     def page(self) -> str:
@@ -64,6 +78,7 @@ _ALL: tuple[Kind[Any], ...] = (
         input=MetadataStoreInput,
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
         activities="activities.metadata_store.activities:MetadataStoreActivities",
+        state=MetadataStoreState,
     ),
     Kind(
         package="bookie_cluster",
@@ -72,6 +87,7 @@ _ALL: tuple[Kind[Any], ...] = (
         input=BookieClusterInput,
         workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
         activities="activities.bookie_cluster.activities:BookieClusterActivities",
+        state=BookieClusterState,
     ),
 )
 

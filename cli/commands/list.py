@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -10,8 +10,8 @@ import typer
 from cli.listing import Listed, list_migrations
 from cli.operations import against_temporal
 from cli.options import Form, Output, answer
+from cli.rendering import ago
 from cli.tables import print_table
-from models.lifecycle.units import format_value
 
 _HEAD = ("KIND", "CLUSTER", "PHASE", "SINCE", "STATE")
 
@@ -36,12 +36,7 @@ def list_command(
 
 
 def _row(one: Listed, now: datetime) -> tuple[str, ...]:
-    return (one.kind, one.cluster, one.phase or "-", _ago(now - one.since), _state(one))
-
-
-def _ago(time: timedelta) -> str:
-    whole = timedelta(seconds=max(0, round(time.total_seconds())))
-    return f"{format_value(whole).replace('.0 s', ' s')} ago"
+    return (one.kind, one.cluster, one.phase or "-", ago(one.since, now), _state(one))
 
 
 def _state(one: Listed) -> str:
@@ -49,6 +44,8 @@ def _state(one: Listed) -> str:
         return f"no answer: {one.silence}"
     if one.waiting:
         return f"{one.waiting.action}; waits for {one.waiting.why}".removeprefix("; ")
+    if one.progress and not one.closed:
+        return str(one.progress)
     if one.failure:
         return f"{one.outcome}: {one.failure}"
     return str(one.outcome or one.execution.lower())

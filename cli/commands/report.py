@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 from temporalio.client import Client
 
+from cli.listing import QUERY_LIMIT
 from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
 from cli.rendering import lines
@@ -20,6 +21,9 @@ def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
         if not view.ended:
             cure = f"pulsar-migrate status {workflow_id} --watch"
             raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} still runs; there is no report yet.", cure)
+        if view.failure:
+            # Phases and notes of a failed migration are known to its workflow only: they are shown if a worker answers.
+            view = await look(client, workflow_id, limit=QUERY_LIMIT)
         if view.report:
             answer(output, lines(view), view.report)
             return code_of_report(view.report)

@@ -11,7 +11,10 @@ from typing_extensions import TypeVar
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.units import Quantity, Unit
 from models.lifecycle.verbs import Verb
+
+_TIME = Unit(Quantity.TIME)
 
 
 class Undo(StrEnum):
@@ -95,12 +98,16 @@ class Progress(Result):
 
     def __str__(self) -> str:
         """In one line: done, total, rate, and the estimate with its basis."""
-        total = f" of {self.total:,}" if self.total else ""
+        size = self.unit is ProgressUnit.BYTES
+        unit = Unit(Quantity.SIZE if size else Quantity.NUMBER)
+        total = f" of {unit.format(self.total)}" if self.total else ""
         share = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
-        rate = f", {self.rate:,.0f}/s" if self.rate else ""
-        eta = f", {self.eta_seconds:.0f} s left ({self.basis})" if self.eta_seconds is not None else ""
+        rate = f", {unit.format(round(self.rate))}/s" if self.rate else ""
+        left = _TIME.format(round(self.eta_seconds)) if self.eta_seconds is not None else ""
+        eta = f", {left} left ({self.basis})" if left else ""
         detail = f"; {self.detail}" if self.detail else ""
-        return f"{self.done:,}{total} {self.unit} {self.task}{share}{rate}{eta}{detail}"
+        noun = "" if size else f" {self.unit}"
+        return f"{unit.format(self.done)}{total}{noun} {self.task}{share}{rate}{eta}{detail}"
 
 
 class WaitKind(StrEnum):

@@ -86,22 +86,30 @@ class Described:
     """A field as text.
 
     Attributes:
-        name: of the field; fields of models inside have dots.
-        label: the name in words, without the unit: `blocked` for `blocked_seconds`.
+        name: of the field.
+        label: the name in words, without the unit: `blocked` for `blocked_seconds`; empty where the text says it all.
         text: the value, rounded, with its unit.
+        is_number: whether the value is a number, and follows its label without a colon.
     """
 
     name: str
     label: str
     text: str
+    is_number: bool
 
     def __str__(self) -> str:
-        return f"{self.label} {self.text}"
+        between = " " if self.is_number else ": "
+        return f"{self.label}{between}{self.text}" if self.label else self.text
 
 
-def describe(model: BaseModel) -> list[Described]:
-    """Every field that has a value, as text, in the model's order; a field's `title` replaces its label."""
-    return list(_fields(model, "", ""))
+def describe(model: BaseModel, *, zeros: bool = True) -> list[Described]:
+    """Every field that has a value, as text, in the model's order; a field's `title` replaces its label.
+
+    Args:
+        model: facts, figures or a certificate; a model inside becomes one text.
+        zeros: also numbers that are zero.
+    """
+    return list(_fields(model, zeros=zeros, inside=False))
 
 
 def format_value(value: object, unit: Unit | None = None, *, with_noun: bool = True) -> str:
@@ -135,22 +143,27 @@ def singular(noun: str) -> str:
     return f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
 
 
-def _fields(model: BaseModel, prefix: str, before: str) -> Iterator[Described]:
+def _fields(model: BaseModel, *, zeros: bool, inside: bool) -> Iterator[Described]:
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if value is None:
             continue
         unit = unit_of(field)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and value == 0 and not zeros:
+            continue
         label = field.title or _label(name, unit)
         if isinstance(value, BaseModel):
-            yield from _fields(value, f"{prefix}{name}.", f"{before}{label} ")
-        elif before and unit and name == unit.word:
-            # `seconds` of a copy reads as "copy 1.9 s".
-            yield Described(f"{prefix}{name}", before.rstrip(), format_value(value, unit))
+            inner = list(_fields(value, zeros=zeros, inside=True))
+            if inner:
+                yield Described(name, label, ", ".join(map(str, inner)), is_number=False)
+        elif inside and unit and name == unit.word:
+            # `seconds` of a copy reads as "copy: …, 1.9 s".
+            yield Described(name, "", format_value(value, unit), is_number)
         else:
             # A field `records` reads as "records 12", not as "records 12 records".
             text = format_value(value, unit, with_noun=unit is None or name != unit.noun)
-            yield Described(f"{prefix}{name}", f"{before}{label}", text)
+            yield Described(name, label, text, is_number)
 
 
 def _label(name: str, unit: Unit | None) -> str:
@@ -170,10 +183,13 @@ def _units(parts: list[Any]) -> Iterator[Unit]:
 
 def _items(texts: list[str]) -> str:
     more = f" and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else ""
-    return ", ".join(texts[:SHOWN]) + more if texts else "none"
+    between = "; " if any(", " in text for text in texts) else ", "
+    return between.join(texts[:SHOWN]) + more if texts else "none"
 
 
 def _time(seconds: float) -> str:
+    if abs(seconds) < 60 and isinstance(seconds, int):
+        return f"{seconds} s"
     if abs(seconds) < 1:
         return f"{seconds * 1000:.0f} ms" if abs(seconds) >= 0.0005 else "0 s"
     if abs(seconds) < 60:

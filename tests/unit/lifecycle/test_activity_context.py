@@ -46,7 +46,7 @@ def test_progress_does_not_end_a_wait() -> None:
     context.progress(ProgressTask.COPY, ProgressUnit.BYTES, 1, 2)
     report = context.report()
     assert report.waiting is not None
-    assert report.summary.startswith("1 of 2 bytes copied (50 %)")
+    assert report.summary.startswith("1 B of 2 B copied (50 %)")
     assert report.summary.endswith("; waits for 2 bookies")
     context.waits_no_more()
     assert context.report().waiting is None

@@ -1,0 +1,86 @@
+"""`pulsar-migrate doctor` on real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.devstack.stack import Stack, StackSpec
+from tests.support.lifecycle.environment import Environment
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+
+CLUSTER = "examined"
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A live cluster, and an empty target."""
+    return make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER))
+
+
+def doctor(environment: Environment, source: str, target: str, **settings: str) -> tuple[int, dict[str, Any]]:
+    """Run the command; its exit code, and its findings by subject."""
+    input = {"cluster": CLUSTER, "source": source, "target": target}
+    command = [sys.executable, "-m", "pulsar_migrate", "doctor", "metadata-store", "--input", json.dumps(input)]
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "PULSAR_"))}
+    variables = {
+        "TEMPORAL_ADDRESS": environment.stack.temporal_address,
+        "PULSAR_MIGRATE_STORE_TIMEOUT": "PT2S",
+        **settings,
+    }
+    done = subprocess.run(
+        [*command, "-o", "json"],
+        env={**ours, **variables},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
+
+
+def test_all_is_well(stack: Stack, environment: Environment) -> None:
+    """Every server of a healthy cluster is found and answers, and nothing is written to either store."""
+    before = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
+    metrics = {"PULSAR_MIGRATE_METRICS_ADDRESS": environment.worker.metrics_address}
+    code, found = doctor(environment, stack.zk_url, stack.oxia_url, **metrics)
+    assert (code, {one["level"] for one in found.values()}) == (0, {"ok"}), found
+    assert "is served by a worker" in found["metrics"]["detail"]
+    assert "is served by " in found["workers"]["detail"]
+    (broker,) = [one for subject, one in found.items() if subject.startswith("broker ")]
+    assert broker["detail"] == f"Pulsar 5.0.0-M1 at {stack.admin_urls[0]}"
+    (bookie,) = [one for subject, one in found.items() if subject.startswith("bookie ")]
+    assert bookie["detail"].endswith(" are free")
+    assert stores.read_zookeeper(stack.zk_url, without_coordinator=False).keys() == before.keys()
+    assert stores.read_oxia(stack.oxia_url) == {}
+
+
+def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:
+    """An address that leads beside the cluster is told: no such cluster, no broker, no bookie."""
+    code, found = doctor(environment, f"{stack.zk_url}/beside", stack.oxia_url)
+    assert code == 0
+    assert "holds no Pulsar cluster" in found[f"cluster {CLUSTER}"]["detail"]
+    assert {found[subject]["level"] for subject in ("brokers", "bookies of the source")} == {"warning"}
+
+
+def test_a_silent_store(stack: Stack, environment: Environment) -> None:
+    """A store that does not answer fails with exit code 7 and its address; the others are checked all the same."""
+    host = stack.oxia_url.removeprefix("oxia://").partition("/")[0]
+    stack["oxia-1"].pause()
+    try:
+        code, found = doctor(environment, stack.zk_url, stack.oxia_url)
+    finally:
+        stack["oxia-1"].resume()
+    assert (code, found[f"target {host}"]["level"], found[f"target {host}"]["exit_code"]) == (7, "failed", 7)
+    assert found[f"target {host}"]["cure"]
+    assert found[f"cluster {CLUSTER}"]["level"] == "ok"

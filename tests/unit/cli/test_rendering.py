@@ -1,0 +1,227 @@
+"""What people see of a migration: the order of things, and numbers that can be read."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+
+from cli.figures import described
+from cli.rendering import NOTES, ago, ending, headline, lines, screen
+from cli.view import Failure, Step, View
+from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.report import Report
+from models.lifecycle.status import (
+    Outcome,
+    PhaseEntry,
+    Progress,
+    ProgressTask,
+    ProgressUnit,
+    Status,
+    Undo,
+    Waiting,
+    WaitKind,
+)
+from models.lifecycle.verbs import Verb
+from worker.catalog import KINDS
+
+NOW = datetime.now(UTC)
+BROKERS_STOP = Waiting(
+    kind=WaitKind.BROKERS_STOP,
+    why="broker b-1 to stop",
+    action="stop all brokers",
+    since=NOW - timedelta(minutes=12, seconds=30),
+    ends_on=("rollback",),
+)
+PROGRESS = Progress(
+    task=ProgressTask.COPY,
+    unit=ProgressUnit.LEDGERS,
+    done=1_200,
+    total=40_000,
+    rate=81.3,
+    eta_seconds=477.2,
+    basis="average rate of this step",
+    as_of=NOW,
+)
+FIGURES: dict[str, Any] = {
+    "build": {
+        "copied_ledgers": 957_073,
+        "equal_ledgers": 0,
+        "copied_entries": 1,
+        "copied_bytes": 1_234_567_890,
+        "compared_entries": 0,
+        "recovered_ledgers": 0,
+        "seconds": 61.2,
+    },
+    "brokers_away_seconds": 1.94,
+    "new_ledgers": 0,
+}
+
+BUILD = (
+    "build: copied 957,073 ledgers, equal 0 ledgers, copied 1 entry, copied 1.2 GB, compared 0 entries, "
+    "recovered 0 ledgers, 1 min 1 s"
+)
+
+
+def status(**changes: Any) -> Status:
+    """A switch that waits for its brokers."""
+    history = [PhaseEntry(phase="SWITCH", started=NOW - timedelta(seconds=5), undo=Undo.METADATA)]
+    given: dict[str, Any] = {
+        "kind": "bookie-cluster-switch",
+        "cluster": "prod",
+        "target": "b",
+        "phase": "SWITCH",
+        "outcome": Outcome.RUNNING,
+        "history": history,
+        "progress": None,
+        "waiting": BROKERS_STOP,
+        "paused": False,
+        "undo": Undo.METADATA,
+        "undo_cost": "brokers start on the source again",
+        "legal_verbs": [Verb.ROLLBACK],
+        "failed_items": [],
+        "deadlines": {},
+        "notes": [],
+        "facts": {},
+        "figures": {},
+    }
+    return Status.model_validate({**given, **changes})
+
+
+def view(**changes: Any) -> View:
+    """A view of it."""
+    given: dict[str, Any] = {
+        "workflow_id": "bookie-cluster-switch/prod",
+        "run_id": "run-1",
+        "execution": "RUNNING",
+        "started": NOW,
+        "closed": None,
+        "phase": "SWITCH",
+        "status": status(),
+        "silence": "",
+        "steps": [],
+        "report": None,
+        "failure": None,
+    }
+    return View(**{**given, **changes})
+
+
+def test_what_to_do_comes_first() -> None:
+    """Below the headline stand dangers, then what the operator is asked to do, then what is waited for, and why."""
+    shown = lines(view(status=status(alarms=["ids may collide"])))
+    assert shown[0] == "bookie-cluster-switch/prod → b | RUNNING | SWITCH"
+    assert shown[1] == "ALARM      ids may collide"
+    assert shown[2] == "do now     stop all brokers"
+    assert shown[3].startswith("waits for  broker b-1 to stop, since ")
+    assert shown[3].endswith("Z (12 min 30 s ago); ends on: rollback")
+    assert shown[4].startswith("phase      SWITCH          running            5.")
+    assert shown[-2:] == ["undo       metadata: brokers start on the source again", "verbs now  rollback"]
+    assert "do now: stop all brokers | waits for broker b-1 to stop" in headline(view())
+
+
+def test_progress_has_its_age() -> None:
+    """Progress is told with rate, estimate and the time that it is old."""
+    aged = PROGRESS.model_copy(update={"as_of": datetime.now(UTC) - timedelta(seconds=75)})
+    (line,) = [one for one in lines(view(status=status(waiting=None, progress=aged))) if one.startswith("progress")]
+    assert line == (
+        "progress   1,200 of 40,000 ledgers copied (3 %), 81/s, 7 min 57 s left (average rate of this step); "
+        "1 min 15 s ago"
+    )
+    size = PROGRESS.model_copy(update={"unit": ProgressUnit.BYTES, "done": 1_200_000, "total": 5_000_000, "rate": 2e6})
+    assert str(size).startswith("1.2 MB of 5.0 MB copied (24 %), 2.0 MB/s, ")
+
+
+def test_age() -> None:
+    """Ages are whole seconds, and a clock that is behind makes no negative ones."""
+    assert ago(NOW, NOW) == ago(NOW + timedelta(seconds=3), NOW) == "just now"
+    assert ago(NOW - timedelta(seconds=59.6), NOW) == "1 min ago"
+
+
+def test_figures_are_rounded_in_text_and_exact_in_json() -> None:
+    """Text shows figures with units; while it runs, in one line and without those that are zero."""
+    running = view(status=status(figures=FIGURES))
+    (line,) = [one for one in lines(running) if one.startswith("measured")]
+    assert (
+        line == "measured   build: copied 957,073 ledgers, copied 1 entry, copied 1.2 GB, 1 min 1 s; brokers away 1.9 s"
+    )
+    assert '"brokers_away_seconds":1.94' in running.model_dump_json()
+
+    report = Report(
+        kind="bookie-cluster-switch",
+        cluster="prod",
+        outcome=Outcome.DONE_WITH_FAILURES,
+        summary="prod uses b",
+        history=[],
+        figures=FIGURES,
+        certificate={"source": "zk://a/ledgers", "references_missing": 0, "brokers_on_the_target": ["b-1", "b-2"]},
+        notes=[],
+        failed_items=[FailedItems.of("ledgers cannot be copied", [FailedItem(ledger_id=7, reason="no replica")])],
+    )
+    assert ending(view(report=report, execution="COMPLETED")) == [
+        "result     done with failures: prod uses b",
+        f"figure     {BUILD}",
+        "figure     brokers away 1.9 s",
+        "figure     new 0 ledgers",
+        "certificate source: zk://a/ledgers",
+        "certificate references missing 0",
+        "certificate brokers on the target: b-1, b-2",
+        "failed     ledger 7: no replica",
+    ]
+
+
+def test_values_of_other_versions() -> None:
+    """What a newer version measures is shown by its name; values that do not fit the model are shown as they are."""
+    model = KINDS["metadata-store"].models["figure"]
+    newer = described(
+        {"blocked_seconds": 0.4, "waited_seconds": 90.0, "sent_bytes": 2048, "lanes": 3, "by": "scan"}, model
+    )
+    assert [str(one) for one in newer] == ["blocked 400 ms", "waited 1 min 30 s", "sent 2.0 kB", "lanes 3", "by: scan"]
+    odd = described({"blocked_seconds": "long", "copied_bytes": 1e6}, model)
+    assert [str(one) for one in odd] == ["blocked: long", "copied 1.0 MB"]
+    assert [str(one) for one in described({"items": 3}, None)] == ["items 3"]
+
+
+def test_steps_failures_and_deadlines() -> None:
+    """A step that failed says when it is tried again; deadlines say how much time is left."""
+    step = Step(
+        name="bookie_cluster_build",
+        attempt=3,
+        last_failure="bookie b-1 is down",
+        next_attempt=datetime.now(UTC) + timedelta(seconds=8.4),
+        worker="w",
+        progress=None,
+        waiting=None,
+    )
+    shown = lines(
+        view(steps=[step], status=status(deadlines={"window": datetime.now(UTC) + timedelta(hours=23, minutes=59.2)}))
+    )
+    assert "step       bookie_cluster_build: attempt 3, next attempt in 8 s, last failure: bookie b-1 is down" in shown
+    assert any(one.startswith("deadline   window: ") and one.endswith("Z, in 23 h 59 min") for one in shown)
+
+    failed = view(status=None, execution="FAILED", failure=Failure(kind="Conflict", message="held by another"))
+    assert lines(failed) == ["bookie-cluster-switch/prod | FAILED | SWITCH", "failed     Conflict: held by another"]
+
+
+def test_only_the_newest_notes() -> None:
+    """Long lists of notes end with the newest ones, and say how many were left out."""
+    notes = [f"note {number}" for number in range(NOTES + 5)]
+    shown = [one for one in lines(view(status=status(notes=notes))) if one.startswith("note")]
+    assert (len(shown), shown[0], shown[-1]) == (
+        NOTES + 1,
+        "note       … 5 earlier ones: -o json",
+        f"note       {notes[-1]}",
+    )
+
+
+def test_the_screen_folds_texts_beside_their_names() -> None:
+    """In a terminal long texts are folded into their own column, and nothing is lost."""
+    out = io.StringIO()
+    long = "a word " * 40
+    console = Console(file=out, width=60)
+    console.print(screen(view(status=status(notes=[long.strip()]))))
+    shown = out.getvalue().splitlines()
+    first = next(place for place, line in enumerate(shown) if line.startswith("note "))
+    assert all(line.startswith(" " * 11) for line in shown[first + 1 :])
+    assert " ".join(" ".join(shown[first:]).split()) == f"note {long}".strip()
