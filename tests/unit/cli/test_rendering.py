@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from cli.figures import described
@@ -27,7 +28,7 @@ from models.lifecycle.status import (
 from models.lifecycle.verbs import Verb
 from worker.catalog import KINDS
 
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 BROKERS_STOP = Waiting(
     kind=WaitKind.BROKERS_STOP,
     why="broker b-1 to stop",
@@ -63,6 +64,21 @@ BUILD = (
     "build: copied 957,073 ledgers, equal 0 ledgers, copied 1 entry, copied 1.2 GB, compared 0 entries, "
     "recovered 0 ledgers, 1 min 1 s"
 )
+
+
+class Stopped(datetime):
+    """A clock that stands still."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:
+        """Always the same time."""
+        return NOW
+
+
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ages and times that are left do not depend on how fast the tests run."""
+    monkeypatch.setattr("cli.rendering.datetime", Stopped)
 
 
 def status(**changes: Any) -> Status:
@@ -116,14 +132,14 @@ def test_what_to_do_comes_first() -> None:
     assert shown[2] == "do now     stop all brokers"
     assert shown[3].startswith("waits for  broker b-1 to stop, since ")
     assert shown[3].endswith("Z (12 min 30 s ago); ends on: rollback")
-    assert shown[4].startswith("phase      SWITCH          running            5.")
+    assert shown[4].startswith("phase      SWITCH          running            5.0 s")
     assert shown[-2:] == ["undo       metadata: brokers start on the source again", "verbs now  rollback"]
     assert "do now: stop all brokers | waits for broker b-1 to stop" in headline(view())
 
 
 def test_progress_has_its_age() -> None:
     """Progress is told with rate, estimate and the time that it is old."""
-    aged = PROGRESS.model_copy(update={"as_of": datetime.now(UTC) - timedelta(seconds=75)})
+    aged = PROGRESS.model_copy(update={"as_of": NOW - timedelta(seconds=75)})
     (line,) = [one for one in lines(view(status=status(waiting=None, progress=aged))) if one.startswith("progress")]
     assert line == (
         "progress   1,200 of 40,000 ledgers copied (3 %), 81/s, 7 min 57 s left (average rate of this step); "
@@ -189,14 +205,12 @@ def test_steps_failures_and_deadlines() -> None:
         name="bookie_cluster_build",
         attempt=3,
         last_failure="bookie b-1 is down",
-        next_attempt=datetime.now(UTC) + timedelta(seconds=8.4),
+        next_attempt=NOW + timedelta(seconds=8.4),
         worker="w",
         progress=None,
         waiting=None,
     )
-    shown = lines(
-        view(steps=[step], status=status(deadlines={"window": datetime.now(UTC) + timedelta(hours=23, minutes=59.2)}))
-    )
+    shown = lines(view(steps=[step], status=status(deadlines={"window": NOW + timedelta(hours=23, minutes=59.2)})))
     assert "step       bookie_cluster_build: attempt 3, next attempt in 8 s, last failure: bookie b-1 is down" in shown
     assert any(one.startswith("deadline   window: ") and one.endswith("Z, in 23 h 59 min") for one in shown)
 
