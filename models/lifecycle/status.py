@@ -59,6 +59,7 @@ class ProgressUnit(StrEnum):
     LEDGERS = "ledgers"
     CURSORS = "cursors"
     BYTES = "bytes"
+    ITEMS = "items"
 
 
 class ProgressTask(StrEnum):
@@ -69,6 +70,7 @@ class ProgressTask(StrEnum):
     CATCH_UP = "caught up"
     PROMOTE = "promoted"
     DELETE = "deleted"
+    MIGRATE = "migrated"
 
 
 class Progress(Result):
@@ -143,6 +145,16 @@ class WaitKind(StrEnum):
     """The limit on speed that the operator set."""
     CHANGE_WINDOW = "change window"
     """The time in which changes are allowed."""
+    GATE = "gate"
+    """An operator's `proceed` to the next wave."""
+    ERROR_BUDGET = "error budget"
+    """An operator's word on more failed items than are tolerated."""
+    NOT_AFTER = "not after"
+    """An operator's word on items that are left when no more may begin."""
+    STOP_SWITCH = "stop switch"
+    """Whoever forbids that items begin anywhere."""
+    ITEMS = "items"
+    """Items of a wave that run."""
 
 
 class WaitReason(Result):

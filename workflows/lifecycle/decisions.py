@@ -50,7 +50,7 @@ class Decisions:
         await self.wait(f"a decision: {listed}", effect)
         self._state.accepted.update((failed.what, failed) for failed in failures if failed.count)
 
-    async def wait(self, why: str, effect: str) -> None:
+    async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION) -> None:
         """Wait inside a phase for the operator's word: `proceed` goes on.
 
         A rollback, where it is legal, and a deadline leave the phase instead.
@@ -58,13 +58,14 @@ class Decisions:
         Args:
             why: what has to be decided, in a sentence.
             effect: what `proceed` does.
+            kind: what the decision is about.
         """
         verbs = self._state.verbs
         verbs.close_gate(effect)
         enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
         bound = self._timers.next_bound()
         action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
-        self._status.wait_for(WaitKind.DECISION, why, action=action, until=bound[0] if bound else None, ends_on=enders)
+        self._status.wait_for(kind, why, action=action, until=bound[0] if bound else None, ends_on=enders)
         try:
             await workflow.wait_condition(lambda: verbs.proceed_wanted or self._continuation.due)
             if not verbs.proceed_wanted:

@@ -1,0 +1,126 @@
+"""A migration that holds waves in one of its phases, as the coming ones do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.base import Figures
+    from models.lifecycle.failures import FailedItem
+    from models.lifecycle.policy import PhasePolicy, VerbState
+    from models.lifecycle.report import Report
+    from models.lifecycle.start import Start
+    from models.lifecycle.state import MigrationState
+    from models.lifecycle.status import Outcome, Undo
+    from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
+    from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
+    from tests.workflows.lifecycle.wave_workflows import BatchInput
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.wave_children import read_batch_result
+    from workflows.lifecycle.wave_protocols import ChildSpec
+    from workflows.lifecycle.wave_steering import MigrationSteering
+    from workflows.lifecycle.waves import Waves
+
+
+class Phase(StrEnum):
+    """The one phase, and that of its way back."""
+
+    MIGRATE = "MIGRATE"
+    FAILED = "FAILED"
+
+
+_POLICIES = {phase: PhasePolicy(undo=Undo.METADATA, undo_cost="what was migrated goes back") for phase in Phase}
+
+
+class ManyTopicsState(MigrationState[Figures, Figures, Figures]):
+    """The state of the migration, that of its waves included."""
+
+    facts: Figures = Field(default_factory=Figures)
+    figures: Figures = Field(default_factory=Figures)
+    certificate: Figures = Field(default_factory=Figures)
+    waves: WaveState
+
+
+ManyTopicsStart = Start[ManyTopicsInput, ManyTopicsState]
+
+
+class TopicSource:
+    """The topics of a cluster.
+
+    Args:
+        migration: whose activities list them.
+    """
+
+    def __init__(self, migration: Migration[ManyTopicsInput, ManyTopicsState]) -> None:
+        self._migration = migration
+
+    async def next_items(self, cursor: str, limit: int) -> Page:
+        """List topics."""
+        return await self._migration.activities.ask(Catalogs.list_topics, Call("list topics"), cursor, limit)
+
+    async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
+        """List failed topics."""
+        record = Catalogs.append_failed_topics
+        return await self._migration.activities.ask(record, Call("list failed topics"), list(failures), offset)
+
+    def child(self, items: tuple[str, ...]) -> ChildSpec:
+        """Migrate some topics."""
+        return ChildSpec("Batch", BatchInput(catalog=self._migration.input.cluster, items=items), ", ".join(items))
+
+    def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
+        """What a child returned."""
+        return read_batch_result(items, result)
+
+
+class ShownSteering(MigrationSteering):
+    """What it shows, the test sees."""
+
+    def show(self, status: WaveStatus) -> None:
+        """Show it to the test as well."""
+        super().show(status)
+        SHOWN[workflow.info().workflow_id] = status.model_copy(deep=True)
+
+
+@workflow.defn
+class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
+    """Migrates a cluster's topics in waves."""
+
+    @workflow.init
+    def __init__(self, start: ManyTopicsStart) -> None:
+        fresh = WaveState.begin(start.input.policy)
+        super().__init__(
+            start.input,
+            start.state or ManyTopicsState(verbs=VerbState(policy=_POLICIES[Phase.MIGRATE]), waves=fresh),
+            kind="many-topics",
+            target="target",
+            first=Phase.MIGRATE,
+            policies=_POLICIES,
+        )
+        self._waves = Waves(TopicSource(self), ShownSteering(self), self.continuation, self.state.waves)
+
+    @workflow.run
+    async def run(self, start: ManyTopicsStart) -> Report[Any, Any]:
+        """Run the migration."""
+        del start
+        return await self.execute(self._migrate)
+
+    async def _migrate(self) -> Report[Any, Any]:
+        await self.phases.rollback_on_failure(self._move, undo=self._undo)
+        failed = self.state.waves.counts.failed
+        return self.report(Outcome.DONE_WITH_FAILURES if failed else Outcome.DONE, self.state.waves.outcome)
+
+    async def _move(self) -> None:
+        await self.phases.run(Phase.MIGRATE, self._waves.run)
+
+    async def _undo(self, why: str) -> bool:
+        async def note() -> None:
+            self.board.note(f"{self._waves.status().running} children run on the way back: {why}")
+
+        await self.phases.undo(Phase.FAILED, note)
+        return False

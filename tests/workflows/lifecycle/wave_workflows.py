@@ -1,0 +1,164 @@
+"""A workflow that holds waves and nothing else, as an entity would, and the child workflows that it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.base import Frozen
+    from models.lifecycle.failures import FailedItem
+    from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
+    from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
+    from workflows.lifecycle.wave_children import read_batch_result
+    from workflows.lifecycle.wave_protocols import ChildSpec
+    from workflows.lifecycle.waves import Waves
+
+_SECONDS = timedelta(seconds=30)
+
+
+class ManyInput(Frozen):
+    """Input of `Many`: a catalog of items, and what an earlier run carried over."""
+
+    catalog: str
+    policy: WavePolicy
+    events: int = 10_000
+    carried: WaveState | None = None
+    is_paused: bool = False
+
+
+class BatchInput(Frozen):
+    """Input of `Batch`."""
+
+    catalog: str
+    items: tuple[str, ...]
+
+
+@workflow.defn
+class Batch:
+    """Migrates some items."""
+
+    @workflow.run
+    async def run(self, input: BatchInput) -> Any:
+        """Record the items, and end as they say."""
+        begun = Begun(catalog=input.catalog, items=input.items, at=workflow.now(), attempt=workflow.info().attempt)
+        todo: Behaviour = await workflow.execute_activity(
+            "begin_items", begun, result_type=Behaviour, start_to_close_timeout=_SECONDS
+        )
+        if todo.crash:
+            raise ApplicationError(todo.crash, non_retryable=todo.crash_for_good)
+        await workflow.sleep(todo.sleep)
+        while todo.hang:
+            try:
+                await workflow.wait_condition(lambda: False)
+            except asyncio.CancelledError:
+                if not todo.deaf:
+                    raise
+        if todo.answer is not None:
+            return todo.answer
+        return BatchResult(failed=tuple(failed_item(item, "it is a bad one") for item in todo.failed))
+
+
+@workflow.defn
+class Many:
+    """Migrates a catalog's items in waves."""
+
+    @workflow.init
+    def __init__(self, input: ManyInput) -> None:
+        self._input = input
+        self._paused = input.is_paused
+        self._decision: bool | None = None
+        self._waves = Waves(self, self, self, input.carried or WaveState.begin(input.policy))
+
+    @workflow.run
+    async def run(self, input: ManyInput) -> WaveStatus:
+        """Run the waves."""
+        return await self._waves.run()
+
+    # The operator ---------------------------------------------------------------------------------------------------
+
+    @workflow.query
+    def status(self) -> WaveStatus:
+        """Where the waves stand."""
+        return self._waves.status()
+
+    @workflow.signal
+    def decision(self, proceed: bool) -> None:
+        """Answer what is waited for."""
+        self._decision = proceed
+
+    @workflow.signal
+    def pause(self, wanted: bool) -> None:
+        """Pause or resume."""
+        self._paused = wanted
+
+    @workflow.update
+    def revise(self, policy: WavePolicy) -> None:
+        """Change the policy."""
+        self._waves.revise(policy)
+
+    # What the waves ask for -----------------------------------------------------------------------------------------
+
+    async def next_items(self, cursor: str, limit: int) -> Page:
+        """List items."""
+        return await workflow.execute_activity(
+            "list_items",
+            args=[self._input.catalog, cursor, limit],
+            result_type=Page,
+            start_to_close_timeout=_SECONDS,
+            retry_policy=RetryPolicy(maximum_attempts=3),
+        )
+
+    async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
+        """Write failed items to a file."""
+        return await workflow.execute_activity(
+            "append_failures",
+            args=[self._input.catalog, list(failures), offset],
+            result_type=str,
+            start_to_close_timeout=_SECONDS,
+        )
+
+    def child(self, items: tuple[str, ...]) -> ChildSpec:
+        """The child workflow of some items."""
+        return ChildSpec("Batch", BatchInput(catalog=self._input.catalog, items=items))
+
+    def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
+        """What a child returned."""
+        return read_batch_result(items, result)
+
+    @property
+    def paused(self) -> bool:
+        """Whether a pause is on."""
+        return self._paused
+
+    async def wait_if_paused(self) -> None:
+        """Wait for the end of a pause."""
+        await workflow.wait_condition(lambda: not self._paused)
+
+    async def decide(self, hold: Hold) -> bool:
+        """Wait for the signal."""
+        self._decision = None
+        await workflow.wait_condition(lambda: self._decision is not None)
+        return bool(self._decision)
+
+    def show(self, status: WaveStatus) -> None:
+        """Show the counts."""
+        SHOWN[workflow.info().workflow_id] = status.model_copy(deep=True)
+
+    @property
+    def due(self) -> bool:
+        """Whether the history is as long as the test allows."""
+        return workflow.info().get_current_history_length() >= self._input.events
+
+    async def checkpoint(self) -> None:
+        """Go on in a new run."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        workflow.continue_as_new(
+            self._input.model_copy(update={"carried": self._waves.state, "is_paused": self._paused})
+        )

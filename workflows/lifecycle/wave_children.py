@@ -1,0 +1,244 @@
+"""Child workflows of a wave: started, bounded in time, cancelled, and counted when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
+    from workflows.lifecycle.wave_protocols import Children
+
+LONGEST_ID = 900
+"""Characters of an id; Temporal takes 1000 by default, and operators' own limits may be lower."""
+
+_SHORTEST_PAUSE = timedelta(seconds=10)
+_LONGEST_PAUSE = timedelta(minutes=10)
+
+
+class _Child:
+    """One child workflow from its first start to its end."""
+
+    def __init__(self, items: tuple[str, ...], policy: WavePolicy) -> None:
+        self.items = items
+        self.policy = policy
+        self.id = child_id(workflow.info().workflow_id, items[0])
+        self.due = workflow.now() + policy.deadline
+        #: Why it was asked to cancel; empty if it was not.
+        self.cancelled = ""
+        #: Whether Temporal knows it as ours.
+        self.started = False
+        #: Whether another workflow runs under its id, so that it cannot start.
+        self.blocked = False
+        #: Nobody waits for it any longer; says why.
+        self.given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # The loop alone would not keep its tasks alive.
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def give_up(self, why: str) -> None:
+        if not self.given_up.done():
+            self.given_up.set_result(why)
+
+
+class ChildPool:
+    """Runs child workflows side by side, and calls `ended` for each.
+
+    A child's end is told to that run of the parent that started it, and to no later one. So a parent continues as new
+    only while the pool is empty. The alternative, to find the children again by their ids, cannot see their results:
+    each would have to signal its parent, and one that is terminated never would.
+
+    When a parent is closed while children run, they are asked to cancel (`REQUEST_CANCEL`): each undoes what it has
+    begun or, behind its point of no return, ends it. To terminate them would leave items halfway; to abandon them would
+    go against the operator who terminated the parent. Temporal applies this at a continue-as-new too, where only those
+    are left that were asked before.
+
+    Args:
+        children: what the migration says of them.
+        ended: takes the items of one child and what became of them.
+    """
+
+    def __init__(self, children: Children, ended: Callable[[tuple[str, ...], BatchResult], None]) -> None:
+        self.left_running = 0
+        self._children = children
+        self._ended = ended
+        self._running: dict[str, _Child] = {}
+        self._watch: asyncio.Task[None] | None = None
+        self._defect: BaseException | None = None
+
+    @property
+    def items(self) -> int:
+        """Items that run."""
+        return sum(len(child.items) for child in self._running.values())
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def begin(self, items: tuple[str, ...], policy: WavePolicy) -> None:
+        """Start the child workflow of some items."""
+        child = _Child(items, policy)
+        self._running[child.id] = child
+        child.tasks.append(asyncio.create_task(self._run(child)))
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watch_deadlines())
+
+    async def until_fewer_than(self, count: int) -> None:
+        """Wait until fewer children run.
+
+        Raises:
+            Exception: the migration's own code failed over a child.
+        """
+        await workflow.wait_condition(lambda: len(self._running) < count or self._defect is not None)
+        if self._defect is not None:
+            raise self._defect
+
+    async def cancel(self) -> None:
+        """Ask all to cancel, and wait until they have ended, however long that takes.
+
+        A migration that undoes itself must not meet a child that still works. One that does not end is the operator's
+        to terminate.
+        """
+        for child in self._running.values():
+            self._request_cancel(child, "cancelled with its parent")
+        while self._running:
+            try:
+                await workflow.wait_condition(lambda: not self._running)
+            except asyncio.CancelledError:
+                # Cancelled once more; the children know already.
+                continue
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    async def _run(self, child: _Child) -> None:
+        try:
+            result = await self._outcome(child)
+            del self._running[child.id]
+            self._ended(child.items, result)
+        except Exception as error:  # noqa: BLE001 - raised again where the wave waits
+            self._running.pop(child.id, None)
+            self._defect = error
+
+    async def _outcome(self, child: _Child) -> BatchResult:
+        handle = await self._start(child)
+        if handle is None:
+            return _all_failed(child.items, child.given_up.result())
+        child.started, child.blocked = True, False
+        if child.cancelled or child.given_up.done():
+            await self._send_cancel(child)
+        await workflow.wait([handle, child.given_up], return_when=asyncio.FIRST_COMPLETED)
+        if not handle.done():
+            self.left_running += len(child.items)
+            # However it ends: nobody asks any more.
+            handle.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            return _all_failed(child.items, child.given_up.result())
+        try:
+            # Decoded here and not by the SDK, which would fail the whole parent over one result that does not fit.
+            return self._children.read_result(child.items, handle.result())
+        except ChildWorkflowError as error:
+            return _all_failed(child.items, child.cancelled or _cause(error))
+        except ValueError as error:
+            return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")
+
+    async def _start(self, child: _Child) -> workflow.ChildWorkflowHandle[Any, Any] | None:
+        """Start it. Where a child of a former parent still works under the same id, wait until that has ended."""
+        spec, pause = self._children.child(child.items), _SHORTEST_PAUSE
+        retries = RetryPolicy(
+            initial_interval=_SHORTEST_PAUSE,
+            maximum_interval=_LONGEST_PAUSE,
+            maximum_attempts=child.policy.attempts,
+        )
+        while not child.given_up.done():
+            try:
+                return await workflow.start_child_workflow(
+                    spec.workflow,
+                    spec.input,
+                    id=child.id,
+                    parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
+                    retry_policy=retries,
+                    static_summary=spec.summary or None,
+                )
+            except WorkflowAlreadyStartedError:
+                child.blocked = True
+            if child.cancelled:
+                child.give_up(child.cancelled)
+            await workflow.wait([child.given_up], timeout=pause.total_seconds())
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return None
+
+    async def _watch_deadlines(self) -> None:
+        """Cancel what is overdue, and give up what does not end then; one timer serves all children."""
+        while self._running:
+            due = min(child.due for child in self._running.values())
+            try:
+                await workflow.wait_condition(
+                    lambda: not self._running, timeout=due - workflow.now(), timeout_summary="deadline of an item"
+                )
+            except TimeoutError:
+                for child in self._running.values():
+                    if child.due <= workflow.now():
+                        self._handle_overdue(child)
+
+    def _handle_overdue(self, child: _Child) -> None:
+        limit = child.policy.deadline
+        if child.blocked:
+            child.give_up(f"{child.id} was running already, and did not end within {limit}")
+        elif child.cancelled:
+            child.give_up(f"{child.cancelled}; it did not end within {child.policy.cancel_grace} and still runs")
+        else:
+            self._request_cancel(child, f"cancelled, since it did not end within {limit}")
+        child.due = workflow.now() + child.policy.cancel_grace
+
+    def _request_cancel(self, child: _Child, why: str) -> None:
+        if child.cancelled:
+            return
+        child.cancelled = why
+        if child.started:
+            child.tasks.append(asyncio.create_task(self._send_cancel(child)))
+        elif child.blocked:
+            child.give_up(why)
+
+    async def _send_cancel(self, child: _Child) -> None:
+        # By its id: to cancel the handle would lose the result of a child that ends at the same moment.
+        try:
+            await workflow.get_external_workflow_handle(child.id).cancel()
+        except FailureError as error:
+            workflow.logger.info("%s had ended when it was to be cancelled: %s", child.id, error)
+
+
+def child_id(parent: str, item: str) -> str:
+    """The id of the child workflow of a batch: `<parent's id>/<first item>`, cut where it grows too long."""
+    whole = f"{parent}/{item}"
+    if len(whole) <= LONGEST_ID:
+        return whole
+    # Two long names with the same begin must not share an id.
+    digest = hashlib.sha256(item.encode()).hexdigest()[:16]
+    return f"{whole[: LONGEST_ID - 17]}-{digest}"
+
+
+def read_batch_result(items: tuple[str, ...], result: Any) -> BatchResult:
+    """Read the result of a child workflow that returns a `BatchResult`; None means that all its items are done.
+
+    Raises:
+        ValueError: it is something else, or speaks of items that are not the child's.
+    """
+    read = BatchResult.model_validate({} if result is None else result)
+    strangers = {failure.path for failure in read.failed} - set(items)
+    if strangers:
+        raise ValueError(f"{len(strangers)} failed items are not its own")
+    return read
+
+
+def _all_failed(items: tuple[str, ...], reason: str) -> BatchResult:
+    return BatchResult(failed=tuple(failed_item(item, reason) for item in items))
+
+
+def _cause(error: BaseException) -> str:
+    while isinstance(error, FailureError) and error.cause is not None:
+        error = error.cause
+    return str(error) or type(error).__name__

@@ -1,0 +1,68 @@
+"""How the waves of a migration talk with its operator: its verbs, its decisions and its status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.names import PROGRESS_GAUGES
+    from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
+    from models.lifecycle.waves import Hold, WaveStatus
+    from workflows.lifecycle.migration import Migration
+
+
+class MigrationSteering:
+    """Waves inside a phase of a migration.
+
+    A rollback or a deadline interrupts the phase: the waves cancel their children and wait for them, and what the
+    migration does on its way back begins after that.
+
+    Args:
+        migration: that holds the waves.
+    """
+
+    def __init__(self, migration: Migration[Any, Any]) -> None:
+        self._migration = migration
+
+    @property
+    def paused(self) -> bool:
+        """Whether the operator paused."""
+        return self._migration.verbs.paused
+
+    async def wait_if_paused(self) -> None:
+        """Wait for `resume`."""
+        await self._migration.timers.wait_if_paused()
+
+    async def decide(self, hold: Hold) -> bool:
+        """Wait for `proceed`."""
+        await self._migration.decisions.wait(hold.why, hold.effect, kind=hold.kind)
+        return True
+
+    def show(self, status: WaveStatus) -> None:
+        """Show counts as progress, failed items, and why no item begins."""
+        board, state = self._migration.board, self._migration.state
+        state.progress = Progress(
+            task=ProgressTask.MIGRATE,
+            unit=ProgressUnit.ITEMS,
+            done=status.counts.ended,
+            total=status.total,
+            detail=_detail(status),
+            as_of=workflow.now(),
+        )
+        gauge = workflow.metric_meter().create_gauge(f"{PROGRESS_GAUGES}{ProgressUnit.ITEMS}", "Items that have ended")
+        labels = board.labels(task=ProgressTask.MIGRATE.value)
+        gauge.with_additional_attributes(labels).set(status.counts.ended)
+        if hold := status.hold:
+            board.wait_for(hold.kind, hold.why, action=hold.action, until=hold.until)
+        else:
+            state.waiting = None
+        board.report_failures(status.failed_items)
+
+
+def _detail(status: WaveStatus) -> str:
+    wave = "canary" if status.canary else f"wave {status.wave}"
+    counts = status.counts
+    others = [(counts.failed, "failed"), (counts.skipped, "skipped"), (status.running, "running")]
+    return ", ".join([wave, *(f"{count:,} {name}" for count, name in others if count)])

@@ -1,0 +1,297 @@
+"""Many items in waves: a canary, waves of a size, an error budget, gates and change windows.
+
+`Waves` is a part that a workflow holds, no base of one. It asks its workflow for three small protocols, so that a
+migration and a workflow that lives for years can use it alike.
+
+Nothing is listed in the history: the state has counts and one place in the source's order. A run's history names the
+items that this run began, in its pages and its children's ids, and no others; failed items go to a list outside.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import timedelta
+from itertools import islice
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailedItem
+    from models.lifecycle.status import WaitKind
+    from models.lifecycle.waves import (
+        CANARY,
+        BatchResult,
+        Hold,
+        WaveGate,
+        WaveItem,
+        WavePolicy,
+        WavesOutcome,
+        WaveState,
+        WaveStatus,
+        WhenHeld,
+    )
+    from workflows.lifecycle.wave_children import ChildPool
+    from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
+
+PAGE = 200
+"""Items of one page at most; its names and cursors go through the history."""
+
+_FAILURES_AT_ONCE = 50
+_SHORTEST_PAUSE = timedelta(seconds=30)
+_LONGEST_PAUSE = timedelta(minutes=10)
+
+
+class Waves:
+    """Runs items in waves as child workflows.
+
+    Args:
+        source: of the items, and what is said of their child workflows.
+        steering: pauses, decisions and status.
+        run_limit: says when the workflow continues as new.
+        state: `WaveState.begin(policy)`, or what an earlier run carried over.
+    """
+
+    def __init__(self, source: WaveSource, steering: WaveSteering, run_limit: RunLimit, state: WaveState) -> None:
+        self.state = state
+        self._source = source
+        self._steering = steering
+        self._run_limit = run_limit
+        self._pool = ChildPool(source, self._count)
+        self._unrecorded: list[FailedItem] = []
+        self._hold: Hold | None = None
+        self._revisions = 0
+        self._left_before = state.counts.left_running
+        # A run that did nothing yet must not continue as new, however small the limit is.
+        self._went_on = False
+
+    async def run(self) -> WaveStatus:
+        """Run wave after wave until all items had their turn, or no more shall begin; returns how they stand.
+
+        Cancelled, or failing itself, it asks the children that run to cancel, and waits until they have ended.
+        """
+        try:
+            while self._running:
+                if self.state.wave_is_full:
+                    await self._end_wave()
+                else:
+                    await self._begin_page()
+            await self._drain()
+        except BaseException:
+            if self._pool:
+                self._show(Hold(kind=WaitKind.ITEMS, why="items that were running to end after their cancellation"))
+                await self._pool.cancel()
+            raise
+        return self.status()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the state tells all, so that the workflow may continue as new: no child runs."""
+        return not self._pool and not self._unrecorded
+
+    def revise(self, policy: WavePolicy) -> None:
+        """Go on by another policy, from the next item on; a decision that is waited for is still the operator's."""
+        self.state.policy = policy
+        self._revisions += 1
+
+    def status(self) -> WaveStatus:
+        """Where the waves stand."""
+        state = self.state
+        return WaveStatus(
+            outcome=state.outcome,
+            why=state.why,
+            wave=state.wave,
+            canary=state.wave == CANARY,
+            counts=state.counts,
+            running=self._pool.items,
+            total=state.total,
+            hold=self._hold,
+            first_failures=state.first_failures,
+            failure_list=state.failure_list,
+        )
+
+    # Items ----------------------------------------------------------------------------------------------------------
+
+    async def _begin_page(self) -> None:
+        """List the next items of the wave, and begin them as soon as they may."""
+        # Asked before the page, so that it is as fresh as it can be when its items begin.
+        if not await self._may_begin():
+            return
+        room = self.state.policy.size_of(self.state.wave) - self.state.begun_in_wave
+        items = iter(await self._list_items(min(PAGE, room)))
+        batch = tuple(islice(items, self.state.policy.batch_size))
+        if not batch:
+            await self._drain()
+            self._end(WavesOutcome.DONE)
+        while batch and await self._may_begin():
+            self._begin(batch)
+            batch = tuple(islice(items, self.state.policy.batch_size))
+
+    def _begin(self, batch: tuple[WaveItem, ...]) -> None:
+        state = self.state
+        state.cursor = batch[-1].cursor or batch[-1].name
+        state.begun_in_wave += len(batch)
+        state.counts.begun += len(batch)
+        self._went_on = True
+        self._pool.begin(tuple(item.name for item in batch), state.policy)
+
+    async def _list_items(self, limit: int) -> tuple[WaveItem, ...]:
+        """The next page, once its source says that items may begin."""
+        pause = _SHORTEST_PAUSE
+        while True:
+            page = await self._source.next_items(self.state.cursor, limit)
+            self.state.total = page.total if page.total is not None else self.state.total
+            if not page.hold:
+                self._show(None)
+                return page.items[:limit]
+            self._show(Hold(kind=WaitKind.STOP_SWITCH, why=page.hold, until=workflow.now() + pause))
+            await workflow.sleep(pause, summary="next look at the source of items")
+            pause, self._went_on = min(2 * pause, _LONGEST_PAUSE), True
+            await self._continue_if_due()
+
+    def _count(self, items: tuple[str, ...], result: BatchResult) -> None:
+        self.state.count(len(items), result)
+        self.state.counts.left_running = self._left_before + self._pool.left_running
+        self._unrecorded += result.failed
+        self._steering.show(self.status())
+
+    async def _record_failures(self) -> None:
+        while self._unrecorded:
+            some = self._unrecorded[:_FAILURES_AT_ONCE]
+            self.state.failure_list = await self._source.record_failures(some, self.state.recorded_failures)
+            self.state.recorded_failures += len(some)
+            del self._unrecorded[: len(some)]
+
+    # What holds them back -------------------------------------------------------------------------------------------
+
+    async def _may_begin(self) -> bool:
+        """Wait until an item may begin; False if none shall any more."""
+        while self._running:
+            await self._wait_if_paused()
+            await self._continue_if_due()
+            policy = self.state.policy
+            if len(self._unrecorded) >= _FAILURES_AT_ONCE:
+                await self._record_failures()
+            elif self.state.budget_exceeded:
+                await self._decide_over_failures()
+            elif not policy.windows.is_open(workflow.now()):
+                await self._wait_for_window()
+            elif len(self._pool) >= policy.parallelism:
+                await self._pool.until_fewer_than(policy.parallelism)
+            else:
+                return True
+        return False
+
+    async def _wait_if_paused(self) -> None:
+        while self._steering.paused:
+            # Those that run go on; and the wait may last for many runs of the workflow, which need a complete state.
+            await workflow.wait_condition(lambda: not self._pool or not self._steering.paused)
+            if self._steering.paused:
+                await self._record_failures()
+                await self._steering.wait_if_paused()
+
+    async def _end_wave(self) -> None:
+        """Wait for the end of the wave's items, and open the gate to the next wave."""
+        await self._drain()
+        if await self._all_listed():
+            return
+        state = self.state
+        gates = {WaveGate.NONE: False, WaveGate.CANARY: state.wave == CANARY, WaveGate.EVERY_WAVE: True}
+        if state.budget_exceeded:
+            # One decision: who accepts the failures need not open the gate as well.
+            await self._decide_over_failures()
+        elif gates[state.policy.gate]:
+            name = "the canary" if state.wave == CANARY else f"wave {state.wave}"
+            why = f"the gate after {name}: {state.counts.failed} of {state.counts.ended} items failed so far"
+            await self._decide(WaitKind.GATE, why, "begins the next wave")
+        if self._running:
+            state.wave += 1
+            state.begun_in_wave = 0
+            self._show(None)
+
+    async def _decide_over_failures(self) -> None:
+        # Those that run may fail as well, and the decision is about all of them.
+        await self._drain()
+        if await self._all_listed():
+            return
+        why = self.state.budget_exceeded
+        if self.state.policy.when_held is WhenHeld.STOP:
+            self._end(WavesOutcome.STOPPED, why)
+            return
+        where = f", all listed in {self.state.failure_list}" if self.state.failure_list else ""
+        effect = "accepts these failures and begins more items with a fresh error budget"
+        await self._decide(WaitKind.ERROR_BUDGET, f"{why}{where}", effect)
+        if self._running:
+            self.state.accept_failures()
+
+    async def _wait_for_window(self) -> None:
+        opening = self.state.policy.windows.next_opening(workflow.now())
+        if opening is None:
+            await self._decide_over_not_after()
+            return
+        self._show(Hold(kind=WaitKind.CHANGE_WINDOW, why="the next change window", until=opening))
+        revisions = self._revisions
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._revisions != revisions,
+                timeout=opening - workflow.now(),
+                timeout_summary="next change window",
+            )
+        self._show(None)
+
+    async def _decide_over_not_after(self) -> None:
+        await self._drain()
+        if await self._all_listed():
+            return
+        windows = self.state.policy.windows
+        why = f"items are left, and none may begin any more: not_after is {windows.not_after}"
+        if self.state.policy.when_held is WhenHeld.STOP:
+            self._end(WavesOutcome.STOPPED, why)
+            return
+        revisions = self._revisions
+        await self._decide(
+            WaitKind.NOT_AFTER, why, "begins them all the same; set a later not_after first if you want one"
+        )
+        if self._revisions == revisions:
+            free = windows.model_copy(update={"not_after": None})
+            self.state.policy = self.state.policy.model_copy(update={"windows": free})
+
+    async def _all_listed(self) -> bool:
+        """Whether no item is left; then the waves are done."""
+        if await self._list_items(1):
+            return False
+        self._end(WavesOutcome.DONE)
+        return True
+
+    async def _decide(self, kind: WaitKind, why: str, effect: str) -> None:
+        hold = Hold(kind=kind, why=why, action=f"decide: proceed {effect}", effect=effect)
+        self._show(hold)
+        proceed = await self._steering.decide(hold)
+        self._show(None)
+        if not proceed:
+            self._end(WavesOutcome.STOPPED, f"the operator decided to begin no more items: {why}")
+
+    async def _drain(self) -> None:
+        """Wait for the end of all that runs, and list what failed; the state is complete then."""
+        if self._pool:
+            self._show(Hold(kind=WaitKind.ITEMS, why="items that run to end"))
+            await self._pool.until_fewer_than(1)
+            self._show(None)
+        await self._record_failures()
+
+    async def _continue_if_due(self) -> None:
+        if self._went_on and self._run_limit.due:
+            await self._drain()
+            await self._run_limit.checkpoint()
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> bool:
+        return self.state.outcome is WavesOutcome.RUNNING
+
+    def _end(self, outcome: WavesOutcome, why: str = "") -> None:
+        self.state.outcome, self.state.why = outcome, why
+
+    def _show(self, hold: Hold | None) -> None:
+        self._hold = hold
+        self._steering.show(self.status())
