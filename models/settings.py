@@ -17,6 +17,9 @@ class Settings(BaseSettings):
 
     Attributes:
         task_queue: the Temporal task queue to serve.
+        deployment_name: Temporal's worker versioning, with `build_id`: the deployment that this worker belongs to.
+            Empty means that all workers of the queue run the same code.
+        build_id: the version of the code that this worker runs. A migration stays on the build on which it began.
         spark_master: where bulk jobs run: `local[*]`, `spark://host:port`, `k8s://…` or `yarn`.
         spark_driver_memory: heap of the driver's JVM.
         spark_conf: further Spark settings, as JSON.
@@ -59,6 +62,8 @@ class Settings(BaseSettings):
     )
 
     task_queue: str = TASK_QUEUE
+    deployment_name: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_-]*)?$", max_length=200)
+    build_id: str = Field(default="", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.+-]*)?$", max_length=200)
     spark_master: str = "local[*]"
     spark_driver_memory: str = "512m"
     spark_conf: dict[str, str] = Field(default_factory=dict)
@@ -103,6 +108,8 @@ class Settings(BaseSettings):
             raise ValueError("admin_oauth2_key_file needs either admin_oauth2_issuer_url or admin_oauth2_token_url")
         if _is_given(self.broker_webhook_token) and self.broker_webhook_token_file:
             raise ValueError("broker_webhook_token and broker_webhook_token_file are both set; give one")
+        if bool(self.deployment_name) != bool(self.build_id):
+            raise ValueError("deployment_name and build_id belong together: set both, or none")
         if self.admin_tls_key and not self.admin_tls_certificate:
             raise ValueError("admin_tls_key needs admin_tls_certificate")
         return self

@@ -26,6 +26,7 @@ from worker.connection import connect, worker_runtime
 from worker.exit_codes import CommandFailed, ExitCode, leave, report
 from worker.logs import configure_logs
 from worker.registration import register_search_attributes
+from worker.versioning import deployment_config, set_current_line
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -92,7 +93,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
         # Spark's JVM ends when this process closes its pipe.
         return stop.result()
     await starting
-    workers = _workers(client, settings.task_queue, own_queue, migrations.activities(runtime))
+    workers = _workers(client, settings, own_queue, migrations.activities(runtime))
     runs = [asyncio.create_task(worker.run()) for worker in workers]
     _tell_ready(client, settings, ready_file, time.monotonic() - began)
     await asyncio.wait([stop, *runs], return_when=asyncio.FIRST_COMPLETED)
@@ -112,8 +113,14 @@ async def _start(runtime: Runtime) -> None:
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
-def _workers(client: Client, queue: str, own_queue: str, activities: Sequence[Callable[..., Any]]) -> list[Worker]:
-    """One worker for the common queue, and one for the steps that have to return to this process."""
+def _workers(
+    client: Client, settings: Settings, own_queue: str, activities: Sequence[Callable[..., Any]]
+) -> list[Worker]:
+    """One worker for the common queue, and one for the steps that have to return to this process.
+
+    The latter has no version: its queue is this process's alone, and in a deployment each start would leave one more
+    queue that the next build is missing.
+    """
     common: dict[str, Any] = {
         "activities": activities,
         "max_concurrent_activities": ACTIVITIES,
@@ -125,7 +132,8 @@ def _workers(client: Client, queue: str, own_queue: str, activities: Sequence[Ca
     }
     shared = Worker(
         client,
-        task_queue=queue,
+        task_queue=settings.task_queue,
+        deployment_config=deployment_config(settings),
         workflows=migrations.workflows(),
         # A plan that does not fit fails the workflow at once; otherwise Temporal would retry it for ever.
         workflow_failure_exception_types=[pydantic.ValidationError],
@@ -170,6 +178,8 @@ def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, sec
     line = (
         f"worker ready: queue={settings.task_queue} temporal={temporal} spark={settings.spark_master} ({seconds:.1f} s)"
     )
+    if settings.build_id:
+        _log.info("new migrations begin on this build after: %s", set_current_line(settings, client.namespace))
     if ready_file:
         ready_file.write_text(f"{line}\n")
     print(line, flush=True)
