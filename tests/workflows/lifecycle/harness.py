@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
@@ -41,7 +40,6 @@ IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
 
 _PATIENCE = 30.0
-_QUERY = 5.0
 
 
 @dataclass
@@ -77,17 +75,9 @@ class Run:
         """Wait, without letting time pass, until the status fulfils a condition; the status."""
         async with asyncio.timeout(_PATIENCE):
             while True:
-                # This server forgets a query that meets the end of a run.
-                with contextlib.suppress(TimeoutError):
-                    status = await asyncio.wait_for(self.status(), _QUERY)
-                    if condition(status):
-                        return status
-                await asyncio.sleep(0.02)
-
-    async def until_step(self, step: str) -> None:
-        """Wait, without letting time pass and without a query, until a step has begun."""
-        async with asyncio.timeout(_PATIENCE):
-            while step not in self.script.steps:  # noqa: ASYNC110 - the steps run in this process, and tell nobody
+                status = await self.status()
+                if condition(status):
+                    return status
                 await asyncio.sleep(0.02)
 
     async def signal(self, verb: Verb, *args: Any) -> None:
