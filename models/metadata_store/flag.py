@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Result
 
 FLAG = "/pulsar/migration-coordinator/migration"
 
@@ -26,7 +26,7 @@ class FlagPhase(StrEnum):
     FAILED = "FAILED"
 
 
-class Claim(Frozen):
+class Claim(Result):
     """Our record beside the migration flag.
 
     In the source it says who owns the flag; in the target, which attempt may write, and how fast.
@@ -51,7 +51,7 @@ class Claim(Frozen):
     throttle: float | None = None
 
 
-class Flag(Frozen):
+class Flag(Result):
     """The migration flag as Pulsar reads it (PIP-454, "Migration State")."""
 
     phase: FlagPhase
