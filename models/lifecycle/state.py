@@ -41,6 +41,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         history: the phases so far; the last one runs while it has no end.
         passed: the phases that are done, which a later run of the workflow does not enter again.
         answers: what the activities of the running phase answered, by name and number, as JSON.
+        started: when the first run of the workflow began; None before the first activity.
         epoch: grows with each activity that is scheduled.
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
@@ -54,6 +55,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     history: list[PhaseEntry] = []
     passed: set[str] = set()
     answers: dict[str, str] = {}
+    started: datetime | None = None
     epoch: int = 0
     undoing: Failure | None = None
     committed: bool = False

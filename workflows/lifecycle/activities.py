@@ -167,13 +167,15 @@ class ActivityRunner(Generic[InputT]):
 
     async def _execute(self, definition: _Definition, call: Call, args: tuple[Any, ...]) -> str:
         """The answer, as JSON."""
-        self._state.epoch += 1
-        info = workflow.info()
+        state, info = self._state, workflow.info()
+        state.epoch += 1
+        # A later run has a start of its own, and would order its attempts by that.
+        state.started = state.started or info.workflow_start_time
         execution = Execution(
             input=self._input,
             run_id=info.first_execution_run_id,
-            started=info.workflow_start_time,
-            epoch=self._state.epoch,
+            started=state.started,
+            epoch=state.epoch,
         )
         options: dict[str, Any] = {
             "args": [execution, *args],
