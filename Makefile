@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 ROUNDS ?= 20
+EXAMPLES ?= 200
 SEED ?=
 REPLAY ?=
 SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
@@ -18,7 +19,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults histories lock bench-metadata bench-bookie clean
+.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks histories lock bench-metadata bench-bookie clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -69,6 +70,9 @@ test-unit test-workflows test-integration: test-%: provision ## One tier
 
 test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or REPLAY=worker/verify.before/7
 	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED)) $(if $(REPLAY),--replay=$(REPLAY))
+
+test-walks: provision ## Random walks of operators and failures through each migration: make test-walks EXAMPLES=500
+	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
 
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record

@@ -1,16 +1,25 @@
-"""One test server and one pair of workers for the whole tier."""
+"""One test server and one pair of workers for the whole tier, and how many random walks are played."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from hypothesis import HealthCheck, settings
 
 from deploy.devstack.provision import Toolchain
 from tests.support.stacks import toolchain
 from tests.workflows.lifecycle.harness import Harness, harness
 
 __all__ = ["toolchain"]
+
+# A walk takes as long as its moves, and is no less good for that.
+_SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("sample", _SLOW, max_examples=20, derandomize=True, database=None)
+settings.register_profile("explore", _SLOW, max_examples=int(os.environ.get("EXAMPLES", "200")), print_blob=True)
+# `--hypothesis-profile=explore` is obeyed after this.
+settings.load_profile("sample")
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -1,0 +1,116 @@
+"""Random walks of operators and failures through a migration: what can come, one move after another, and the end.
+
+`make test` plays a small fixed sample of walks, `make test-walks` as many random ones as are asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import Verb
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Run
+
+LET, CANCEL = "let", "cancel"
+"""What comes besides the verbs: the activity that runs ends; the workflow is cancelled."""
+
+FAIL, DEAF = "fail", "deaf"
+"""What can be wrong with an activity: it fails when it may end, or it answers although it was cancelled."""
+
+_FAILURE = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
+_LIMIT = 20.0
+
+
+def moves(most: int) -> SearchStrategy[list[str]]:
+    """Up to `most` moves; the end of an activity is as likely as all others together."""
+    return st.lists(st.one_of(st.just(LET), st.sampled_from([*Verb, CANCEL])), max_size=most)
+
+
+def faults(activities: Iterable[str]) -> SearchStrategy[dict[str, str]]:
+    """At most two activities with what is wrong with each."""
+    return st.dictionaries(st.sampled_from(sorted(set(activities))), st.sampled_from([FAIL, DEAF]), max_size=2)
+
+
+def hang(fault: str, answer: Any) -> Hang:
+    """An activity that goes on until a move ends it."""
+    return Hang(deaf=fault == DEAF, failure=_FAILURE if fault == FAIL else None, answer=answer)
+
+
+class Walk:
+    """Takes one migration through its moves.
+
+    Args:
+        run: the migration.
+        undo_phase: in which it is undone; a cancellation interrupts nothing there.
+        stands: whether a status that gives a reason to wait says that nothing happens until somebody acts.
+    """
+
+    def __init__(self, run: Run, *, undo_phase: str, stands: Callable[[Status], bool]) -> None:
+        self._run, self._undo_phase, self._stands = run, undo_phase, stands
+
+    async def play(self, moves: Iterable[str], hangs: Iterable[Hang]) -> Status:
+        """Make all moves, each at a moment at which the migration waits; then end it, and return its last status."""
+        for move in moves:
+            await self._settled()
+            if not await self._run.running():
+                break
+            await self._make(move)
+        await self._end(hangs)
+        status = await self._run.status()
+        assert status.legal_verbs == []
+        assert all(entry.ended and entry.outcome is not Outcome.RUNNING for entry in status.history)
+        return status
+
+    async def _make(self, move: str) -> None:
+        """Make a move, and wait until an activity that it ends has ended."""
+        hanging, before = self._run.script.hanging, await self._run.status()
+        if move == LET:
+            if hanging:
+                hanging.release()
+        elif move == CANCEL:
+            await self._run.handle.cancel()
+        else:
+            await self._run.signal(Verb(move))
+        undoing = any(entry.phase == self._undo_phase for entry in before.history)
+        ends = move == LET or (move == CANCEL and not undoing) or (move == Verb.ROLLBACK and move in before.legal_verbs)
+        async with asyncio.timeout(_LIMIT):
+            # The activity ends on the worker's side.
+            while ends and hanging and self._run.script.hanging is hanging:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+    async def _settled(self) -> None:
+        """Wait until the migration itself waits: for an activity, for somebody, or for nothing any more."""
+        async with asyncio.timeout(_LIMIT):
+            while await self._run.running():
+                status = await self._run.status()
+                if self._run.script.hanging or (status.waiting and self._stands(status)):
+                    return
+                await asyncio.sleep(0.02)
+
+    async def _end(self, hangs: Iterable[Hang]) -> None:
+        """The way to an end that there is from everywhere: activities end, decisions are taken, a pause is ended."""
+        await self._settled()
+        for one in hangs:
+            one.release()
+        await self._settled()
+        while await self._run.running():
+            status = await self._run.status()
+            if status.paused:
+                await self._run.signal(Verb.RESUME)
+            elif status.waiting and status.waiting.kind is WaitKind.DECISION:
+                await self._run.signal(Verb.PROCEED)
+            else:
+                break
+            await self._settled()
+        with contextlib.suppress(WorkflowFailureError):
+            await self._run.report()
