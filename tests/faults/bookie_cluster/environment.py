@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from models.bookie_registry import (
     SwitchTarget,
 )
 from models.ledger_store import parse_ledger_store_uri
+from tests.support.background import BackgroundThread
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
 from tests.support.metadata_store import stores
@@ -142,7 +142,7 @@ class _Identity(NamedTuple):
     custom: frozenset[tuple[str, bytes]]
 
 
-class Watch:
+class Watch(BackgroundThread):
     """Looks at registry and ledgers all the time; a context manager.
 
     Attributes:
@@ -150,20 +150,9 @@ class Watch:
     """
 
     def __init__(self, cluster: SwitchedCluster) -> None:
+        super().__init__("registry", _LOOK_EVERY)
         self.broken: list[str] = []
         self._cluster = cluster
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="registry", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join(30)
 
     def ledgers(self) -> tuple[Ledgers, Ledgers]:
         """Those of source and target now; an id that belongs to another ledger than before is noted."""
@@ -176,16 +165,15 @@ class Watch:
                     self.broken.append(f"ledger id {number} was used twice: {known}, {identity}")
         return sides
 
-    def _watch(self) -> None:
-        looks = 0
+    def work(self) -> None:
+        """Look at the registry, and now and then at the ledgers."""
         with stores.kazoo(self._cluster.stack.zk_url) as client:
-            while not self._end.wait(_LOOK_EVERY):
+            for looks, _ in enumerate(self.ticks()):
                 # A server that is down says nothing; what counts is what it says when it is back.
                 with suppress(KazooException, KazooTimeoutError, StoreError):
                     self._look(client)
                     if looks % _SCAN_EVERY == 0:
                         self.ledgers()
-                looks += 1
 
     def _look(self, client: Any) -> None:
         first, second = read_registry(client), read_registry(client)

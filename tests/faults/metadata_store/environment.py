@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import grpc
 from kazoo.exceptions import KazooException, NoNodeError
@@ -15,6 +13,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from deploy.devstack.stack import Stack
 from models.metadata_store.flag import Flag, FlagPhase
 from models.metadata_store.input import MetadataStoreInput
+from tests.support.background import BackgroundThread
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
 
@@ -30,7 +29,7 @@ def input(stack: Stack, **more: object) -> MetadataStoreInput:
     )
 
 
-class FlagWatch:
+class FlagWatch(BackgroundThread):
     """Looks at the migration flag all the time, and at both stores as soon as it says COMPLETED; a context manager.
 
     Attributes:
@@ -39,22 +38,11 @@ class FlagWatch:
     """
 
     def __init__(self, stack: Stack) -> None:
+        super().__init__("flag", _LOOK_EVERY)
         self.seen: list[tuple[FlagPhase, float]] = []
         self.at_commit: tuple[stores.Tree, stores.Records] | None = None
         self._stack = stack
         self._version = -1
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="flag", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join(30)
 
     @property
     def phase(self) -> FlagPhase:
@@ -73,9 +61,10 @@ class FlagWatch:
                 begun = None
         return [*spans, time.time() - begun] if begun is not None else spans
 
-    def _watch(self) -> None:
+    def work(self) -> None:
+        """Look at the flag."""
         with stores.kazoo(self._stack.zk_url) as client:
-            while not self._end.wait(_LOOK_EVERY):
+            for _ in self.ticks():
                 # A server that is down says nothing; what counts is what it says when it is back.
                 with suppress(KazooException, KazooTimeoutError):
                     self._look(client)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Self
 
 from temporalio.service import RPCError
 
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
 from models.lifecycle.status import WaitKind, WaitReason
+from tests.support.background import BackgroundThread
 from tests.support.lifecycle.operator import Run
 
 _SETTING = "bookkeeperMetadataServiceUri="
 _LOOK_EVERY = 0.2
 
 
-class BrokerOperator:
+class BrokerOperator(BackgroundThread):
     """Obeys what a migration asks people for; a context manager.
 
     Args:
@@ -29,41 +28,25 @@ class BrokerOperator:
     """
 
     def __init__(self, stack: Stack, run: Run, *, kill: bool = False, slow: bool = False) -> None:
+        super().__init__("broker-operator", _LOOK_EVERY)
         self.stack = stack
         self.asked: list[WaitKind] = []
         self._run = run
         self._kill = kill
-        self._end = threading.Event()
         self._free = threading.Event()
-        self._trouble: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="broker-operator", daemon=True)
         if not slow:
             self._free.set()
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join(60)
-        if error is None and self._trouble is not None:
-            raise self._trouble
 
     def obey(self) -> None:
         """Do from now on what is asked for."""
         self._free.set()
 
-    def _work(self) -> None:
-        try:
-            while not self._end.wait(_LOOK_EVERY):
-                asked = self._what_is_asked()
-                if asked is not None and asked.action:
-                    self._do(asked)
-        except BaseException as error:  # noqa: BLE001 - raised again where the test can see it
-            self._trouble = error
+    def work(self) -> None:
+        """Look at the status, and do what it asks for."""
+        for _ in self.ticks():
+            asked = self._what_is_asked()
+            if asked is not None and asked.action:
+                self._do(asked)
 
     def _what_is_asked(self) -> WaitReason | None:
         try:
@@ -84,7 +67,7 @@ class BrokerOperator:
     def _note(self, asked: WaitKind) -> None:
         self.asked.append(asked)
         while not self._free.wait(_LOOK_EVERY):
-            if self._end.is_set():
+            if self.ending:
                 return
 
 
