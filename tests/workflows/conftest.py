@@ -17,7 +17,9 @@ __all__ = ["toolchain"]
 # A walk takes as long as its moves, and is no less good for that.
 _SLOW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("sample", _SLOW, max_examples=20, derandomize=True, database=None)
-settings.register_profile("explore", _SLOW, max_examples=int(os.environ.get("EXAMPLES", "200")), print_blob=True)
+settings.register_profile(
+    "explore", _SLOW, max_examples=int(os.environ.get("EXAMPLES", "200")), derandomize=False, print_blob=True
+)
 # `--hypothesis-profile=explore` is obeyed after this.
 settings.load_profile("sample")
 
