@@ -68,7 +68,7 @@ def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, floa
 
 def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> None:
     options = ("-Xmx1g", *METADATA_DRIVERS)
-    program = JavaProgram(PEER, tools, cache)
+    program = JavaProgram(PEER, tools, cache=cache)
     command = program.command(stack.bookkeeper_uri, stack.second_bookkeeper_uri, "single", options=options)
     with Child(command, folder / "generator.log") as generator:
         generator.await_line("READY", _START_SECONDS)

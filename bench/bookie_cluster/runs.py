@@ -40,7 +40,7 @@ class CopyBench:
 
     def __init__(self, clusters: Clusters, kind: Kind, logs: Path, cache: Path) -> None:
         self._clusters, self._kind, self._logs = clusters, kind, logs
-        self._program = JavaProgram(PEER, clusters.tools, cache)
+        self._program = JavaProgram(PEER, clusters.tools, cache=cache)
         self._store = f"zk:{clusters.zookeeper_address}"
         self._children: dict[Copier, Child] = {}
         self._stack = ExitStack()

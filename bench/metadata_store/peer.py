@@ -20,7 +20,7 @@ class Peer:
     """
 
     def __init__(self, tools: Toolchain, cache: Path) -> None:
-        self._program = JavaProgram(Path(__file__).with_name("Peer.java"), tools, cache)
+        self._program = JavaProgram(Path(__file__).with_name("Peer.java"), tools, cache=cache)
 
     def coordinator(self, source: str, target: str) -> list[str]:
         """Command line of Pulsar's MigrationCoordinator."""

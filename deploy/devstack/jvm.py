@@ -1,4 +1,4 @@
-"""Small Java programs on the classes of ZooKeeper, BookKeeper and Pulsar, from one source file each."""
+"""Small Java programs on the classes of ZooKeeper, BookKeeper and Pulsar."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.devstack.cache import cache_folder
@@ -17,31 +18,32 @@ _COMPILE_SECONDS = 300.0
 
 
 class JavaProgram:
-    """One source file with a `main`, ready to run: compiled where there is a `javac`, else launched from its source.
+    """A source file with a `main`, compiled and ready to run.
 
     What libraries log goes to standard error, so standard output is the program's own.
 
     Args:
         source: `Name.java` with the class `Name` in no package.
         tools: Java and the jars.
+        shared: further source files that it uses.
         cache: a folder for compiled classes; by default that of the user, shared with other checkouts.
 
     Raises:
         ProvisionFailed: the source does not compile against these jars.
     """
 
-    def __init__(self, source: Path, tools: Toolchain, cache: Path | None = None) -> None:
+    def __init__(
+        self, source: Path, tools: Toolchain, *, shared: Sequence[Path] = (), cache: Path | None = None
+    ) -> None:
         self._java = str(tools.java)
-        jars = f"{tools.jars}/*"
-        javac = shutil.which(str(tools.java.with_name("javac"))) or shutil.which("javac")
-        if javac is None:
-            self._program = ["-cp", jars, str(source)]
-            return
-        key = hashlib.sha256(source.read_bytes() + jars.encode()).hexdigest()[:16]
+        jars = ":".join(map(str, sorted(tools.jars.glob("*.jar"))))
+        sources = [source, *shared]
+        content = b"".join(file.read_bytes() for file in sources)
+        key = hashlib.sha256(content + jars.encode()).hexdigest()[:16]
         classes = (cache or cache_folder() / "classes") / f"{source.stem.lower()}-{key}"
         if not classes.exists():
-            _compile(javac, jars, source, classes)
-        self._program = ["-cp", f"{classes}:{jars}", source.stem]
+            _compile(self._java, jars, sources, classes)
+        self._program = ["-cp", f"{classes}:{tools.jars}/*", source.stem]
 
     def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         """The command line.
@@ -54,15 +56,17 @@ class JavaProgram:
         return [self._java, *options, logging, *self._program, *arguments]
 
 
-def _compile(javac: str, jars: str, source: Path, classes: Path) -> None:
+def _compile(java: str, jars: str, sources: Sequence[Path], classes: Path) -> None:
     classes.parent.mkdir(parents=True, exist_ok=True)
     # Aside, and renamed when it is whole: others may compile the same, and a broken compilation must not stand.
     fresh = Path(tempfile.mkdtemp(prefix=f"{classes.name}.", dir=classes.parent))
     try:
-        command = [javac, "-nowarn", "-proc:none", "-cp", jars, "-d", str(fresh), str(source)]
+        # The compiler of this very Java, whichever `javac` may be on the PATH; it takes no `*` in a class path.
+        javac = [java, "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+        command = [*javac, "-nowarn", "-proc:none", "-cp", jars, "-d", str(fresh), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
         if done.returncode:
-            raise ProvisionFailed(f"{source.name} does not compile:\n{done.stderr}")
+            raise ProvisionFailed(f"{sources[0].name} does not compile:\n{done.stderr}")
         try:
             fresh.rename(classes)
         except OSError:

@@ -33,13 +33,13 @@ class JavaTool:
     """One Java machine that answers; leaving the `with` block ends it.
 
     Args:
-        name: of the program in `tests/support/java`.
+        name: of the program in `tests/support/clients/java`.
         tools: Java and the jars.
         folder: where its log goes.
     """
 
     def __init__(self, name: str, tools: Toolchain, folder: Path) -> None:
-        program = JavaProgram(_SOURCES / f"{name}.java", tools)
+        program = JavaProgram(_SOURCES / f"{name}.java", tools, shared=[_SOURCES / "JsonLines.java"])
         self._child = Child(program.command(options=_LIGHT), folder / f"java-{name.lower()}.log")
 
     def __enter__(self) -> Self:

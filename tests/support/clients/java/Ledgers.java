@@ -1,12 +1,6 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
 import io.netty.buffer.Unpooled;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.nio.ByteBuffer;
-import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -34,13 +28,11 @@ import org.apache.bookkeeper.meta.MetadataDrivers;
 import org.apache.pulsar.metadata.bookkeeper.PulsarMetadataClientDriver;
 
 /**
- * BookKeeper's own client for tests: one request in JSON on each line of standard input, one answer in JSON on standard output.
+ * BookKeeper's own client for tests; it answers as {@link JsonLines} says.
  *
- * <p>Every request has {@code op} and {@code uri}, and may have {@code settings} of the client. An answer has {@code result}, or
- * {@code error} with the exception's class and {@code message}.
+ * <p>Every request has {@code op} and {@code uri}, and may have {@code settings} of the client.
  */
 public final class Ledgers {
-    private static final ObjectMapper JSON = new ObjectMapper();
     private static final int ENTRIES_IN_FLIGHT = 500;
     private static final int LEDGERS_IN_FLIGHT = 100;
     private static final int BATCH = 500;
@@ -55,25 +47,7 @@ public final class Ledgers {
 
     public static void main(String[] args) throws Exception {
         MetadataDrivers.registerClientDriver("metadata-store", PulsarMetadataClientDriver.class, true);
-        Ledgers ledgers = new Ledgers();
-        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            answers.println(JSON.writeValueAsString(ledgers.answer(JSON.readTree(line))));
-        }
-        // Ledgers that are held stay open, as those of a client that has crashed.
-        System.exit(0);
-    }
-
-    private ObjectNode answer(JsonNode request) {
-        ObjectNode answer = JSON.createObjectNode();
-        try {
-            answer.set("result", JSON.valueToTree(perform(request)));
-        } catch (Exception e) {
-            Throwable cause = e instanceof ExecutionException && e.getCause() != null ? e.getCause() : e;
-            answer.put("error", cause.getClass().getSimpleName()).put("message", String.valueOf(cause.getMessage()));
-        }
-        return answer;
+        JsonLines.serve(new Ledgers()::perform);
     }
 
     private Object perform(JsonNode request) throws Exception {

@@ -1,9 +1,4 @@
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -13,7 +8,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.pulsar.client.api.Consumer;
@@ -33,14 +27,12 @@ import org.apache.pulsar.common.schema.SchemaInfo;
 import org.apache.pulsar.common.schema.SchemaType;
 
 /**
- * Pulsar's own client for what the Python client lacks, typed records and transactions: one request in JSON on each line of standard
- * input, one answer in JSON on standard output.
+ * Pulsar's own client for what the Python client lacks, typed records and transactions; it answers as {@link JsonLines}
+ * says.
  *
- * <p>Every request has {@code op} and {@code service}. An answer has {@code result}, or {@code error} with the exception's class
- * and {@code message}.
+ * <p>Every request has {@code op} and {@code service}.
  */
 public final class Messages {
-    private static final ObjectMapper JSON = new ObjectMapper();
     private static final int TIMEOUT_SECONDS = 60;
 
     private final Map<String, PulsarClient> clients = new HashMap<>();
@@ -49,24 +41,7 @@ public final class Messages {
     }
 
     public static void main(String[] args) throws Exception {
-        Messages messages = new Messages();
-        PrintStream answers = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        BufferedReader requests = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = requests.readLine(); line != null; line = requests.readLine()) {
-            answers.println(JSON.writeValueAsString(messages.answer(JSON.readTree(line))));
-        }
-        System.exit(0);
-    }
-
-    private ObjectNode answer(JsonNode request) {
-        ObjectNode answer = JSON.createObjectNode();
-        try {
-            answer.set("result", JSON.valueToTree(perform(request)));
-        } catch (Exception e) {
-            Throwable cause = e instanceof ExecutionException && e.getCause() != null ? e.getCause() : e;
-            answer.put("error", cause.getClass().getSimpleName()).put("message", String.valueOf(cause.getMessage()));
-        }
-        return answer;
+        JsonLines.serve(new Messages()::perform);
     }
 
     private Object perform(JsonNode request) throws Exception {
