@@ -1,10 +1,11 @@
-"""Options of the faults tier, and its servers: one Temporal and one worker, and a fresh cluster for each round."""
+"""Options of the faults tier, its rounds, and what all share: one Temporal and one worker."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any, cast
 
 import pytest
@@ -12,19 +13,18 @@ from _pytest.capture import CaptureManager
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.faults.bookie_cluster import rounds as switch_rounds
 from tests.faults.lifecycle.environment import FaultEnvironment
-from tests.faults.lifecycle.stack_pool import StackPool
-from tests.faults.metadata_store import rounds as metadata_rounds
-from tests.faults.metadata_store.environment import CLUSTER
+from tests.faults.lifecycle.rounds import Choice
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.gates import Gates
 from tests.support.lifecycle.operator import Operator
-from tests.support.stacks import stack_maker
+from worker.catalog import KINDS
 
-_SPEC = StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER)
 _DEFAULT_SEED = 454
-_ROUNDS = {"round_": metadata_rounds.ROUNDS, "switch_round": switch_rounds.ROUNDS}
+_ROUNDS: dict[str, Choice] = {
+    f"{kind.package}_round": import_module(f"tests.faults.{kind.package}.rounds").ROUNDS for kind in KINDS.values()
+}
+"""Where rounds come from, by the parameter of the tests that play them: `<package>_round`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,18 +65,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             count = None if options.rounds is None else (options.rounds + place) // len(_ROUNDS)
             chosen = choice.replay(options.replay) if options.replay else choice.rounds(count, options.seed)
             metafunc.parametrize(name, chosen, ids=str)
-
-
-@pytest.fixture(scope="package")
-def stacks(
-    toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> Generator[StackPool]:
-    """Fresh clusters: ZooKeeper, Oxia, a bookie and two brokers."""
-    wanted = sum("stacks" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    with stack_maker(toolchain, tmp_path_factory, request.session) as make:
-        pool = StackPool(lambda: make(_SPEC), wanted)
-        yield pool
-        pool.close()
 
 
 @pytest.fixture(scope="session")

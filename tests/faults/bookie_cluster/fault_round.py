@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from contextlib import ExitStack, suppress
-from typing import Self
 
 from temporalio.service import RPCError
 
@@ -16,7 +13,8 @@ from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
-from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
+from tests.faults.lifecycle import fault_round
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Edge, Gate
@@ -39,33 +37,26 @@ _SPACIOUS = dict.fromkeys(_FULL, "0.99")
 _EARLY = Gate("stop_brokers", Edge.BEFORE)
 
 
-class FaultRound:
+class FaultRound(fault_round.FaultRound[SwitchRound]):
     """A switch of one cluster while traffic flows; a context manager.
 
-    Attributes:
-        end: how the switch ended, once it has.
+    Args:
+        environment: where switches run.
+        cluster: what is switched.
     """
 
     def __init__(self, environment: FaultEnvironment, cluster: SwitchedCluster) -> None:
-        self._environment, self._cluster, self._stack = environment, cluster, cluster.stack
-        self._opened = ExitStack()
-        self._hits = Hits(environment)
-        self.end: End | None = None
+        super().__init__(environment, cluster.stack)
+        self._cluster = cluster
 
-    def __enter__(self) -> Self:
-        self._environment.gates.clear()
+    def begin(self, opened: ExitStack) -> Traffic:
+        """Begin to watch registry and ledgers."""
         self._cluster.rounds += 1
-        with self._opened as opened:
-            opened.enter_context(self._hits)
-            topics = [f"flow-{self._cluster.rounds}"]
-            self._traffic = opened.enter_context(Traffic(self._stack.broker_url, topics, interval=_INTERVAL))
-            self._traffic.wait_for_more(5)
-            self._watch = opened.enter_context(Watch(self._cluster))
-            self._opened = opened.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        topics = [f"flow-{self._cluster.rounds}"]
+        traffic = opened.enter_context(Traffic(self.stack.broker_url, topics, interval=_INTERVAL))
+        traffic.wait_for_more(5)
+        self._watch = opened.enter_context(Watch(self._cluster))
+        return traffic
 
     # The fault ------------------------------------------------------------------------------------------------------
 
@@ -75,30 +66,24 @@ class FaultRound:
         Raises:
             AssertionError: something did not come in time; what the switch did until then is in the message.
         """
-        run = self._environment.operator.start(self._cluster.input(**self._changes(fault)))
-        with BrokerOperator(self._stack, run, kill=fault.victim.after_crash):
+        run = self.environment.operator.start(self._cluster.input(**self._changes(fault)))
+        with BrokerOperator(self.stack, run, kill=fault.victim.after_crash):
             try:
                 frozen = self._hit_in_time(fault, run)
-                self.end = self._environment.end_of(run, _END_LIMIT)
+                self.end = self.environment.end_of(run, _END_LIMIT)
             except AssertionError as error:
                 story = run.story()
                 # The next round starts a switch of the same name; this one may have ended too early.
                 with suppress(RPCError):
                     run.terminate()
                 raise AssertionError(f"{error}\n{story}") from error
-        self._hits.wait_all_back()
-        if fault.victim.late:
+        self.hits.wait_all_back()
+        if fault.late:
             self._come_back_late(fault, frozen)
 
     def _hit_in_time(self, fault: SwitchRound, run: Run) -> FaultyWorkerProcess | None:
-        gates = self._environment.gates
-        self._come_to_gate(fault, run)
-        if fault.into_step:
-            gates.release(fault.gate)
-            threading.Event().wait(fault.into_step)
-        frozen = self._hit(fault)
-        if not fault.victim.late:
-            gates.release(fault.gate)
+        self._lead_up(fault, run)
+        frozen = self.hit_at_gate(fault)
         self._until_told(fault, run)
         return frozen
 
@@ -112,72 +97,65 @@ class FaultRound:
         elif fault.step == "census":
             changes["rollback_window"] = _SHORT_WINDOW
         if not fault.rollback_on_failure:
-            self._environment.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
+            self.environment.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
         if fault.step == EARLY_BACK:
-            self._environment.gates.hold(_EARLY)
+            self.environment.gates.hold(_EARLY)
         return changes
 
-    def _come_to_gate(self, fault: SwitchRound, run: Run) -> None:
-        """Wait until the step of the fault is held; a rollback is asked for when it is time."""
-        gates = self._environment.gates
+    def _lead_up(self, fault: SwitchRound, run: Run) -> None:
+        """Ask for a rollback when it is time."""
+        gates = self.environment.gates
         if fault.rollback_on_failure:
             run.wait_for_phase("ROLLBACK_WINDOW", _PHASE_LIMIT)
-            self._traffic.wait_for_more(5)
+            self.traffic.wait_for_more(5)
             self._cluster.add_more()
             gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
             run.signal(Verb.ROLLBACK)
         elif fault.step == EARLY_BACK:
             gates.wait_reached(_EARLY)
             run.signal(Verb.ROLLBACK)
-        gates.wait_reached(fault.gate)
 
-    def _hit(self, fault: SwitchRound) -> FaultyWorkerProcess | None:
+    def hit(self, fault: SwitchRound) -> None:
+        """Hit a server, or start a broker where none may run."""
         match fault.victim:
-            case Victim.WORKER:
-                self._hits.worker()
-            case Victim.ZOMBIE:
-                return self._hits.zombie()
-            case Victim.TEMPORAL:
-                self._hits.kill(self._environment.stack["temporal"], fault.seconds_down)
             case Victim.ZOOKEEPER:
-                self._hits.kill(self._stack["zookeeper-1"], fault.seconds_down)
+                self.hits.kill(self.stack["zookeeper-1"], fault.seconds_down)
             case Victim.SOURCE_BOOKIE | Victim.TARGET_BOOKIE:
-                self._hits.kill(self._bookie(fault), fault.seconds_down)
+                self.hits.kill(self._bookie(fault), fault.seconds_down)
             case Victim.GONE_SOURCE | Victim.GONE_TARGET:
                 self._bookie(fault).kill()
             case Victim.FULL_TARGET | Victim.FULL_ROLLBACK:
-                self._stack.reconfigure(self._bookie(fault).name, **_FULL)
+                self.stack.reconfigure(self._bookie(fault).name, **_FULL)
             case Victim.RUDE_BROKER:
-                broker = self._stack["broker-1"]
+                broker = self.stack["broker-1"]
                 # Its registration goes before its process does.
                 wait_for("the broker's end", lambda: not broker.alive, _SERVICE_LIMIT)
                 broker.start()
             case _:
-                # The operator kills brokers that crash, and a lost attempt falls silent at its gate.
+                # The operator kills brokers that crash.
                 pass
-        return None
 
     def _bookie(self, fault: SwitchRound) -> Server:
         """The victim: a bookie of the side from which, or to which, entries go at that moment."""
         source = "source" in fault.victim
         side = self._cluster.source if source != fault.rollback_on_failure else self._cluster.target
-        return self._stack[side.bookies[fault.seed % len(side.bookies)]]
+        return self.stack[side.bookies[fault.seed % len(side.bookies)]]
 
     # A trouble that lasts until the operator is told -----------------------------------------------------------------
 
     def _until_told(self, fault: SwitchRound, run: Run) -> None:
         if fault.victim == Victim.RUDE_BROKER:
             run.wait_until_it_waits_for(WaitKind.BROKERS_RETURNED, _TOLD_LIMIT)
-            self._stack["broker-1"].stop()
+            self.stack["broker-1"].stop()
         if not fault.victim.until_told:
             return
         run.wait_until("a reason to wait that tells of bookies", _tells_of_bookies, _TOLD_LIMIT)
         bookie = self._bookie(fault)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
-            self.end = self._environment.end_of(run, _END_LIMIT)
+            self.end = self.environment.end_of(run, _END_LIMIT)
         if fault.victim in (Victim.FULL_TARGET, Victim.FULL_ROLLBACK):
-            self._stack.reconfigure(bookie.name, **_SPACIOUS)
+            self.stack.reconfigure(bookie.name, **_SPACIOUS)
         else:
             bookie.start()
 
@@ -185,17 +163,10 @@ class FaultRound:
 
     def _come_back_late(self, fault: SwitchRound, frozen: FaultyWorkerProcess | None) -> None:
         """Let the attempt that was given up go on, when brokers have used the other side for a while."""
-        self._traffic.wait_for_more(5, _SERVICE_LIMIT)
+        self.traffic.wait_for_more(5, _SERVICE_LIMIT)
         before = self._watch.ledgers()
         registry = self._registry()
-        self._environment.gates.release(fault.gate)
-        if frozen:
-            frozen.thaw()
-        try:
-            self._environment.gates.wait_ended(fault.gate)
-        finally:
-            if frozen:
-                frozen.close()
+        self.let_go_on(fault, frozen)
         assert self._registry() == registry, "a late attempt changed the registry"
         for was, now in zip(before, self._watch.ledgers(), strict=True):
             closed = {number: record.mzxid for number, record in was.items() if record.metadata.closed}
@@ -206,7 +177,7 @@ class FaultRound:
 
     # What has to hold -----------------------------------------------------------------------------------------------
 
-    def check(self, fault: SwitchRound) -> None:
+    def check_round(self, fault: SwitchRound) -> None:
         """Check everything that is promised of an end.
 
         Raises:
@@ -223,14 +194,17 @@ class FaultRound:
         assert registry.statuses[cluster.source.cluster.name] == "ACTIVE"
         assert registry.directed in (cluster.source.cluster.name, None)
         assert registry.claims == [], "somebody still holds the switch"
-        self._traffic.wait_for_more(3, _SERVICE_LIMIT)
+        self.traffic.wait_for_more(3, _SERVICE_LIMIT)
         wait_for("a broker on the side that is ACTIVE", lambda: cluster.brokers_use(cluster.source), 10)
         cluster.verify()
         self._check_ids()
-        # A send that was not acknowledged in time is no loss, so what producers met does not count.
-        self._traffic.stop()
-        assert self._traffic.faults() == []
+        self.end_traffic()
         assert self._watch.broken == []
+
+    def interruption(self) -> tuple[str, float | None]:
+        """How long no broker ran."""
+        figures = self.end.figures if isinstance(self.end, Report) else {}
+        return "paused", figures.get("pause_seconds")
 
     def _check_certificate(self, report: Report, fault: SwitchRound) -> None:
         certificate = report.certificate
@@ -253,7 +227,7 @@ class FaultRound:
         assert set(still) == set(other), "a ledger was made where no broker may write"
 
     def _registry(self) -> Registry:
-        with stores.kazoo(self._stack.zk_url) as client:
+        with stores.kazoo(self.stack.zk_url) as client:
             return read_registry(client)
 
 
@@ -263,10 +237,3 @@ def _tells_of_bookies(status: Status) -> bool:
     return wait is not None and (
         wait.kind is WaitKind.BOOKIES or (wait.kind is WaitKind.RETRY and "bookie" in wait.why)
     )
-
-
-def line(fault: SwitchRound, fault_round: FaultRound, begun: float) -> str:
-    """What a round was, in one line."""
-    figures = fault_round.end.figures if isinstance(fault_round.end, Report) else {}
-    pause = f"{figures['pause_seconds']:.1f}" if "pause_seconds" in figures else "-"
-    return f"{fault!s:<44} {end_state(fault_round.end):<24} paused {pause:>6} s, took {time.monotonic() - begun:5.1f} s"

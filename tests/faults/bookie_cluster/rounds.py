@@ -18,11 +18,9 @@ BACK = "back_"
 class Victim(StrEnum):
     """Who is hit, and how.
 
-    A `zombie` is a worker that is frozen with its executors, while another one takes over, and goes on only when the
-    switch has ended. A `lost attempt` is the same within one worker. `crashed brokers` are killed instead of stopped,
-    which leaves open ledgers of messages and cursors. A `rude broker` is started on the source while no broker may run.
-    A bookie that is `gone`, or all of a cluster that are `full`, stay so until the status says what the switch waits
-    for; with `rollback` the operator takes the switch back then.
+    `crashed brokers` are killed instead of stopped, which leaves open ledgers of messages and cursors. A `rude broker`
+    is started on the source while no broker may run. A bookie that is `gone`, or all of a cluster that are `full`, stay
+    so until the status says what the switch waits for; with `rollback` the operator rolls the switch back then.
     """
 
     WORKER = "worker"
@@ -38,11 +36,6 @@ class Victim(StrEnum):
     FULL_ROLLBACK = "full-target-rollback"
     CRASHED_BROKERS = "crashed-brokers"
     RUDE_BROKER = "rude-broker"
-
-    @property
-    def late(self) -> bool:
-        """Whether an attempt goes on when the switch has ended."""
-        return self in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
 
     @property
     def after_crash(self) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 
 import pytest
 
 from deploy.devstack.provision import Toolchain
 from tests.faults.bookie_cluster.environment import SPEC, SwitchedCluster
-from tests.faults.bookie_cluster.fault_round import FaultRound, line
+from tests.faults.bookie_cluster.fault_round import FaultRound
 from tests.faults.bookie_cluster.rounds import SwitchRound
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.stacks import MakeStack
@@ -51,21 +50,13 @@ def clusters(
 
 @pytest.mark.timeout(900)
 def test_round(
-    switch_round: SwitchRound, environment: FaultEnvironment, clusters: ClusterPool, tell: Callable[[str], None]
+    bookie_cluster_round: SwitchRound, environment: FaultEnvironment, clusters: ClusterPool, tell: Callable[[str], None]
 ) -> None:
     """Whatever is hit, the switch ends on one side with everything that was written, and one cluster is ACTIVE."""
     cluster = clusters.take()
-    begun = time.monotonic()
     try:
         with FaultRound(environment, cluster) as fault_round:
-            try:
-                fault_round.run(switch_round)
-                told = line(switch_round, fault_round, begun)
-                fault_round.check(switch_round)
-            except BaseException:
-                tell(f"{line(switch_round, fault_round, begun)}  BROKEN")
-                raise
-            tell(told)
+            fault_round.play(bookie_cluster_round, tell)
     except BaseException:
         clusters.drop()
         raise

@@ -14,6 +14,13 @@ from tests.support.lifecycle.gates import Edge, Gate
 DURING = "during"
 INSTANTS = (*map(str, Edge), DURING)
 
+WORKER, ZOMBIE, LOST_ATTEMPT, TEMPORAL = "worker", "zombie", "lost-attempt", "temporal"
+"""Victims that every migration has.
+
+A zombie is a worker that is frozen with its executors, while another one takes over, and goes on only when the
+migration has ended. A lost attempt is the same within one worker: Temporal hears nothing of an activity for too long.
+"""
+
 Span = tuple[float, float]
 
 
@@ -69,6 +76,11 @@ class Round:
     def gate(self) -> Gate:
         """Where the step is held, so that the victim can be hit."""
         return Gate(self.step, Edge.AFTER if self.instant == Edge.AFTER else Edge.BEFORE)
+
+    @property
+    def late(self) -> bool:
+        """Whether an attempt goes on when the migration has ended."""
+        return self.victim in (ZOMBIE, LOST_ATTEMPT)
 
     @property
     def into_step(self) -> float:

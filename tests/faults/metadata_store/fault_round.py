@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any
 
 from deploy.devstack.admin import StackAdmin, accepts
 from deploy.devstack.stack import Stack
@@ -14,7 +12,8 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.flag import FlagPhase
-from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
+from tests.faults.lifecycle import fault_round
+from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import CLUSTER, FlagWatch, input
 from tests.faults.metadata_store.rounds import BACK, MetadataRound, Victim
@@ -48,71 +47,51 @@ _SERVERS = {
 }
 
 
-class FaultRound:
+class FaultRound(fault_round.FaultRound[MetadataRound]):
     """A migration of the cluster that was taken last, while traffic flows; a context manager.
 
     Args:
         environment: where migrations run.
         stacks: gives the cluster; the next one is started while this one's end is looked at.
-
-    Attributes:
-        end: how the migration ended, once it has.
     """
 
     def __init__(self, environment: FaultEnvironment, stacks: StackPool) -> None:
-        self._environment, self._stacks = environment, stacks
-        self._stack = stack = stacks.current
-        self._admins = [StackAdmin(url) for url in stack.admin_urls]
-        self._opened = ExitStack()
-        self._hits = Hits(environment)
-        self.end: End | None = None
+        super().__init__(environment, stacks.current)
+        self._stacks = stacks
+        self._admins = [StackAdmin(url) for url in self.stack.admin_urls]
 
-    def __enter__(self) -> Self:
-        environment, stack = self._environment, self._stack
-        environment.gates.clear()
-        with self._opened as opened:
-            opened.enter_context(self._hits)
-            for admin in self._admins:
-                opened.callback(admin.close)
-            send_to(stack.broker_url, _DOOMED)
-            put_ballast(stack)
-            self.traffic = opened.enter_context(Traffic(stack.broker_url, ["flow-0", "flow-1"]))
-            self.traffic.wait_for_more(5)
-            self.watch = opened.enter_context(FlagWatch(stack))
-            self._before = stores.read_zookeeper(stack.zk_url)
-            self._opened = opened.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+    def begin(self, opened: ExitStack) -> Traffic:
+        """Put records into the source that the copy has to read, and begin to watch the flag."""
+        for admin in self._admins:
+            opened.callback(admin.close)
+        send_to(self.stack.broker_url, _DOOMED)
+        put_ballast(self.stack)
+        traffic = opened.enter_context(Traffic(self.stack.broker_url, ["flow-0", "flow-1"]))
+        traffic.wait_for_more(5)
+        self.watch = opened.enter_context(FlagWatch(self.stack))
+        self._before = stores.read_zookeeper(self.stack.zk_url)
+        return traffic
 
     # The fault ------------------------------------------------------------------------------------------------------
 
     def run(self, fault: MetadataRound) -> None:
         """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
-        environment = self._environment
-        late = fault.victim in (Victim.ZOMBIE, Victim.LOST_ATTEMPT)
+        environment = self.environment
         if fault.step in BACK:
             environment.gates.hold(_ROLLBACK_AT)
         environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
         changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
         if fault.victim.of_link:
-            self._link = self._opened.enter_context(Proxy(self._stack["zookeeper-1"].address))
+            self._link = self.opened.enter_context(Proxy(self.stack["zookeeper-1"].address))
             changes["source"] = f"zk:{self._link.address}"
-        run = environment.operator.start(input(self._stack, **changes))
+        run = environment.operator.start(input(self.stack, **changes))
         if fault.step in BACK:
             environment.gates.wait_reached(_ROLLBACK_AT)
             run.signal(Verb.ROLLBACK)
-        environment.gates.wait_reached(fault.gate)
-        if fault.into_step:
-            environment.gates.release(fault.gate)
-            threading.Event().wait(fault.into_step)
-        frozen = self._hit(fault)
-        if not late:
-            environment.gates.release(fault.gate)
+        frozen = self.hit_at_gate(fault)
         self.wait_end(run)
-        self._hits.wait_all_back()
-        if late:
+        self.hits.wait_all_back()
+        if fault.late:
             self._come_back_late(fault, frozen)
 
     def wait_end(self, run: Run) -> None:
@@ -121,31 +100,22 @@ class FaultRound:
         Raises:
             AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
         """
-        self.end = self._environment.end_of(run, _END_LIMIT)
+        self.end = self.environment.end_of(run, _END_LIMIT)
         self._stacks.prepare()
 
-    def _hit(self, fault: MetadataRound) -> FaultyWorkerProcess | None:
-        environment, victim = self._environment, fault.victim
-        match victim:
-            case Victim.WORKER:
-                self._hits.worker()
-            case Victim.ZOMBIE:
-                return self._hits.zombie()
-            case Victim.LOST_ATTEMPT:
-                pass
-            case Victim.TEMPORAL:
-                self._hits.kill(environment.stack["temporal"], fault.seconds_down)
-            case Victim.FROZEN_OXIA:
-                self._hits.freeze(self._stack[_SERVERS[victim]], fault.seconds_down)
-            case Victim.BROKER | Victim.ZOOKEEPER | Victim.OXIA:
-                self._hits.kill(self._stack[_SERVERS[victim]], fault.seconds_down)
-            case _:
-                self._hit_link(victim, fault.seconds_down)
-        return None
+    def hit(self, fault: MetadataRound) -> None:
+        """Hit a server, or a link."""
+        victim = fault.victim
+        if victim is Victim.FROZEN_OXIA:
+            self.hits.freeze(self.stack[_SERVERS[victim]], fault.seconds_down)
+        elif victim in _SERVERS:
+            self.hits.kill(self.stack[_SERVERS[victim]], fault.seconds_down)
+        else:
+            self._hit_link(victim, fault.seconds_down)
 
     def _hit_link(self, victim: Victim, seconds: float) -> None:
         place, _, manner = victim.partition("-")
-        link = self._environment.link if place == "temporal" else self._link
+        link = self.environment.link if place == "temporal" else self._link
         match manner:
             case "cut":
                 link.cut()
@@ -153,7 +123,7 @@ class FaultRound:
                 link.silence()
             case _:
                 link.slow_down(_DELAY)
-        self._hits.later(seconds, link.heal)
+        self.hits.later(seconds, link.heal)
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
@@ -161,16 +131,9 @@ class FaultRound:
         """Let the attempt that was given up go on, after brokers have changed the target."""
         if self.completed:
             self._use_target()
-        before = stores.read_oxia(self._stack.oxia_url)
-        self._environment.gates.release(fault.gate)
-        if frozen:
-            frozen.thaw()
-        try:
-            self._environment.gates.wait_ended(fault.gate)
-        finally:
-            if frozen:
-                frozen.close()
-        after = stores.read_oxia(self._stack.oxia_url)
+        before = stores.read_oxia(self.stack.oxia_url)
+        self.let_go_on(fault, frozen)
+        after = stores.read_oxia(self.stack.oxia_url)
         self._nothing_came_back(before, after)
 
     def _use_target(self) -> None:
@@ -192,6 +155,21 @@ class FaultRound:
     def completed(self) -> bool:
         """Whether the migration says that it committed."""
         return isinstance(self.end, Report) and self.end.outcome is Outcome.DONE
+
+    def check_round(self, fault: MetadataRound) -> None:
+        """Check the end, and migrate again if it failed.
+
+        Raises:
+            AssertionError: a promise is broken.
+        """
+        self.check()
+        if not self.completed:
+            self.migrate_again()
+        self.converge()
+
+    def interruption(self) -> tuple[str, float | None]:
+        """How long writes were blocked at most."""
+        return "blocked", max(self.watch.blocked(), default=None)
 
     def check(self) -> None:
         """Check everything that is promised of an end.
@@ -216,9 +194,9 @@ class FaultRound:
         Raises:
             AssertionError: it did not.
         """
-        self._environment.gates.clear()
+        self.environment.gates.clear()
         failed = self.end
-        self.wait_end(self._environment.operator.start(input(self._stack)))
+        self.wait_end(self.environment.operator.start(input(self.stack)))
         assert self.completed, f"after {failed!r}: {self.end!r}"
         self.check()
 
@@ -233,36 +211,33 @@ class FaultRound:
         admin = self._admins[0]
         for name in _FRESH:
             wait_for(f"the creation of {name}", lambda name=name: accepts(admin.create_topic, name), _WRITABLE_LIMIT)
-        send_to(self._stack.broker_url, _FRESH)
+        send_to(self.stack.broker_url, _FRESH)
         made = [ledger for name in _FRESH for ledger in admin.ledgers(name)]
         assert len(made) >= len(_FRESH)
         assert len(set(made)) == len(made)
         assert min(made) > max(known), "a ledger id was given twice"
 
     def _check_failed(self) -> None:
-        left = stores.persistent(stores.read_oxia(self._stack.oxia_url, without_coordinator=False))
+        left = stores.persistent(stores.read_oxia(self.stack.oxia_url, without_coordinator=False))
         assert left == set(), "the target is not empty again"
-        now = stores.read_zookeeper(self._stack.zk_url, without_coordinator=False)
+        now = stores.read_zookeeper(self.stack.zk_url, without_coordinator=False)
         ours = {path for path in self._before if path.startswith(BALLAST)}
         assert len(ours) > _NODES
         assert {path: now.get(path) for path in ours} == {path: self._before[path] for path in ours}
         assert not [path for path in now if path.endswith("/pulsar-migrate")], "the claim is still there"
 
     def _ours_in_target(self) -> set[str]:
-        now = stores.read_oxia(self._stack.oxia_url, without_coordinator=False)
+        now = stores.read_oxia(self.stack.oxia_url, without_coordinator=False)
         return {path for path in now if path.startswith(stores.COORDINATOR)}
 
-    def converge(self) -> int:
-        """End the traffic, and settle its accounts; returns the number of messages that were acknowledged.
+    def converge(self) -> None:
+        """See messages go on, and end the traffic.
 
         Raises:
             AssertionError: an acknowledged message is missing, or came behind a later one of its key.
         """
         self.traffic.wait_for_more(3)
-        # A send that was not acknowledged in time is no loss, so what producers met does not count.
-        self.traffic.stop()
-        assert self.traffic.faults() == []
-        return self.traffic.sent
+        self.end_traffic()
 
 
 def put_ballast(stack: Stack) -> None:
@@ -275,12 +250,3 @@ def put_ballast(stack: Stack) -> None:
         ]
         for answer in pending:
             answer.get(timeout=20)
-
-
-def line(fault: MetadataRound, fault_round: FaultRound, begun: float) -> str:
-    """What a round was, in one line."""
-    spans = fault_round.watch.blocked()
-    blocked = f"{max(spans):.1f}" if spans else "-"
-    return (
-        f"{fault!s:<44} {end_state(fault_round.end):<24} blocked {blocked:>5} s, took {time.monotonic() - begun:5.1f} s"
-    )

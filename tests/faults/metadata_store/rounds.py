@@ -15,8 +15,6 @@ from tests.support.lifecycle.gates import Edge
 class Victim(StrEnum):
     """Who is hit, and how.
 
-    A `zombie` is a worker that is frozen with its executors, while another one takes over, and goes on only when the
-    migration has ended. A `lost attempt` is the same within one worker: Temporal hears nothing of a step for too long.
     A link is the network between the worker and ZooKeeper or Temporal: cut, silent, or slow for three seconds.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -13,30 +12,19 @@ from models.metadata_store.flag import FlagPhase
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input
-from tests.faults.metadata_store.fault_round import FaultRound, line
+from tests.faults.metadata_store.fault_round import FaultRound
 from tests.faults.metadata_store.rounds import MetadataRound
 from tests.support.lifecycle.gates import Edge, Gate
 
 
 @pytest.mark.timeout(600)
 def test_round(
-    round_: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
+    metadata_store_round: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
 ) -> None:
     """Whatever is hit, the migration completes or fails and can be started again; writes and messages go on."""
     stacks.take()
-    begun = time.monotonic()
     with FaultRound(environment, stacks) as fault_round:
-        try:
-            fault_round.run(round_)
-            told = line(round_, fault_round, begun)
-            fault_round.check()
-            if not fault_round.completed:
-                fault_round.migrate_again()
-            fault_round.converge()
-        except BaseException:
-            tell(f"{line(round_, fault_round, begun)}  BROKEN")
-            raise
-        tell(told)
+        fault_round.play(metadata_store_round, tell)
 
 
 @pytest.mark.timeout(600)

@@ -1,0 +1,145 @@
+"""One round of faults: a migration under traffic, the fault at its moment, and what has to hold afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Generic, Self
+
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import Traffic
+from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
+from tests.faults.lifecycle.rounds import LOST_ATTEMPT, TEMPORAL, WORKER, ZOMBIE, RoundT
+from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
+
+
+class FaultRound(ABC, Generic[RoundT]):
+    """A migration of one cluster while traffic flows; a context manager.
+
+    Args:
+        environment: where migrations run.
+        stack: the cluster.
+
+    Attributes:
+        traffic: what producers and consumers do meanwhile.
+        end: how the migration ended, once it has.
+    """
+
+    def __init__(self, environment: FaultEnvironment, stack: Stack) -> None:
+        self.environment, self.stack = environment, stack
+        self.end: End | None = None
+        self.hits = Hits(environment)
+        self.opened = ExitStack()
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.environment.gates.clear()
+        with self.opened as opened:
+            opened.enter_context(self.hits)
+            self.traffic = self.begin(opened)
+            self.opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.opened.__exit__(kind, error, trace)
+
+    def play(self, fault: RoundT, tell: Callable[[str], None]) -> None:
+        """Migrate with a fault, check everything that is promised of an end, and tell of it in one line.
+
+        Raises:
+            AssertionError: a promise is broken.
+        """
+        try:
+            self.run(fault)
+            line = self._line(fault)
+            self.check_round(fault)
+        except BaseException:
+            tell(f"{self._line(fault)}  BROKEN")
+            raise
+        tell(line)
+
+    # What each migration has of its own -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self, opened: ExitStack) -> Traffic:
+        """Prepare the cluster, and begin to watch it; returns the traffic, which flows."""
+
+    @abstractmethod
+    def run(self, fault: RoundT) -> None:
+        """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
+
+    @abstractmethod
+    def hit(self, fault: RoundT) -> None:
+        """Hit a victim that only this migration has."""
+
+    @abstractmethod
+    def check_round(self, fault: RoundT) -> None:
+        """Check everything that is promised of an end.
+
+        Raises:
+            AssertionError: a promise is broken.
+        """
+
+    @abstractmethod
+    def interruption(self) -> tuple[str, float | None]:
+        """What users felt of the migration, and for how many seconds; None if it did not come so far."""
+
+    # What all share -------------------------------------------------------------------------------------------------
+
+    def hit_at_gate(self, fault: RoundT) -> FaultyWorkerProcess | None:
+        """Wait until the activity of the fault is held, and hit the victim; returns a worker that was frozen."""
+        gates = self.environment.gates
+        gates.wait_reached(fault.gate)
+        if fault.into_step:
+            gates.release(fault.gate)
+            # The instant of the hit, which the round's seed decides: there is nothing to wait for.
+            threading.Event().wait(fault.into_step)
+        frozen = self._hit(fault)
+        if not fault.late:
+            gates.release(fault.gate)
+        return frozen
+
+    def let_go_on(self, fault: RoundT, frozen: FaultyWorkerProcess | None) -> None:
+        """Let the attempt that was given up go on, and wait until it has ended."""
+        self.environment.gates.release(fault.gate)
+        if frozen:
+            frozen.thaw()
+        try:
+            self.environment.gates.wait_ended(fault.gate)
+        finally:
+            if frozen:
+                frozen.close()
+
+    def end_traffic(self) -> None:
+        """End the traffic, and settle its accounts.
+
+        Raises:
+            AssertionError: an acknowledged message is missing, or came behind a later one of its key.
+        """
+        # A send that was not acknowledged in time is no loss, so what producers met does not count.
+        self.traffic.stop()
+        assert self.traffic.faults() == []
+
+    def _hit(self, fault: RoundT) -> FaultyWorkerProcess | None:
+        if fault.victim == ZOMBIE:
+            return self.hits.zombie()
+        if fault.victim == WORKER:
+            self.hits.worker()
+        elif fault.victim == TEMPORAL:
+            self.hits.kill(self.environment.stack["temporal"], fault.seconds_down)
+        # A lost attempt falls silent at its gate.
+        elif fault.victim != LOST_ATTEMPT:
+            self.hit(fault)
+        return None
+
+    def _line(self, fault: RoundT) -> str:
+        what, seconds = self.interruption()
+        felt = "-" if seconds is None else f"{seconds:.1f}"
+        took = time.monotonic() - self._begun
+        return f"{fault!s:<44} {end_state(self.end):<24} {what} {felt:>6} s, took {took:5.1f} s"
