@@ -19,7 +19,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks histories lock bench-metadata bench-bookie clean
+.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks histories lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -77,11 +77,8 @@ test-walks: provision ## Random walks of operators and failures through each mig
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
 
-bench-metadata: provision ## The metadata store migration against Pulsar's own coordinator
-	@$(BIN)/python -m bench.metadata_store.benchmark
-
-bench-bookie: provision ## The bookie cluster switch against BookKeeper's own Java client
-	@$(BIN)/python -m bench.bookie_cluster.benchmark
+bench-%: provision ## A migration beside its peer: make bench-metadata, make bench-bookie
+	@$(BIN)/python -m bench $*
 
 lock: ## Resolve the dependencies anew (needs uv)
 	$(LOCK) --upgrade pyproject.toml --extra demo --group dev --output-file requirements-dev.lock

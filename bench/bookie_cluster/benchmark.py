@@ -21,7 +21,7 @@ _OUT = Path(__file__).parents[1] / "out"
 _WARM_UP = 3
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     """Run the benchmark, print its tables, and write its figures to `bench/out/bookie.json`."""
     options = _parse(arguments)
     tools = provision()
@@ -62,8 +62,8 @@ def _measure_pause(tools: Toolchain) -> dict[str, float]:
     return figures
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.bookie_cluster.benchmark", description=__doc__)
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench bookie-cluster", description=__doc__)
     parser.add_argument("--passes", type=positive, default=3, help="passes that count, after three to warm up (3)")
     parser.add_argument("--kinds", type=_kinds, default=KINDS, help="some of 1KB,64KB,small_ledgers (all)")
     parser.add_argument("--skip-pause", action="store_true", help="do not measure the pause of a whole switch")
@@ -79,7 +79,3 @@ def _kinds(text: str) -> list[Kind]:
 
 def _tell(line: str) -> None:
     print(f"[bench] {line}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()

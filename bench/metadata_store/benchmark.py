@@ -24,7 +24,7 @@ from models.settings import Settings
 _OUT = Path(__file__).parents[1] / "out" / "metadata.json"
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str]) -> None:
     """Run the benchmark, print its table, and write its figures to `bench/out/metadata.json`."""
     options = _parse(arguments)
     tools = provision()
@@ -61,8 +61,8 @@ def _cache() -> Path:
     return cache_folder() / "bench"
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.metadata_store.benchmark", description=__doc__)
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench metadata-store", description=__doc__)
     parser.add_argument("--runs", type=positive, default=3, help="runs of each side and size, alternating (3)")
     parser.add_argument(
         "--sizes", type=_sizes, default=[50, 500], help="megabytes of metadata, separated by commas (50,500)"
@@ -92,7 +92,3 @@ def _short(figures: dict[str, float]) -> str:
 
 def _tell(line: str) -> None:
     print(f"[bench] {line}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()

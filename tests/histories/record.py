@@ -10,24 +10,22 @@ import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
 from deploy.devstack.provision import provision
-from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
-from models.metadata_store.input import KIND as METADATA_STORE
-from tests.histories.bookie_cluster import paths as bookie_cluster
-from tests.histories.metadata_store import paths as metadata_store
 from tests.workflows.lifecycle.harness import Harness, Run, harness
+from worker.catalog import KINDS
 
 FOLDER = Path(__file__).parent
 
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
-    f"{kind}-{name}": scene
-    for kind, scenes in ((METADATA_STORE, metadata_store.SCENES), (BOOKIE_CLUSTER, bookie_cluster.SCENES))
-    for name, scene in scenes.items()
+    f"{kind.name}-{name}": scene
+    for kind in KINDS.values()
+    for name, scene in import_module(f"tests.histories.{kind.package}.paths").SCENES.items()
 }
-"""By the name of the saved history's file."""
+"""Those of each migration's `paths.py`, by the name of the saved history's file."""
 
 _MACHINES_OWN = ("stackTrace", "binaryChecksum")
 

@@ -24,8 +24,9 @@ from models.settings import Settings
 from tests.support.lifecycle.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.lifecycle.worker import WorkerProcess
 from worker import process
+from worker.catalog import KINDS
 
-_PREFIXES = ("metadata_store_", "bookie_cluster_")
+_PREFIXES = tuple(f"{kind.package}_" for kind in KINDS.values())
 _POLL = 0.02
 _HEARTBEAT_EVERY = 1.0
 

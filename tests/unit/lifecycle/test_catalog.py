@@ -26,7 +26,8 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: ki
 @every_kind
 def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
     """A migration has one name: its package or module stands under it in each layer, and so does its page."""
-    layers = ("models", "workflows", "activities", "spark", "deploy.demos", "bench", "tests.unit", "tests.integration")
+    tests = [f"tests.{tier}" for tier in ("unit", "workflows", "integration", "faults", "histories", "support")]
+    layers = ["models", "workflows", "activities", "spark", "deploy.demos", "bench", *tests]
     assert [layer for layer in layers if find_spec(f"{layer}.{kind.package}") is None] == []
     assert (ROOT / kind.page).is_file()
     assert find_spec(kind.demo) is not None

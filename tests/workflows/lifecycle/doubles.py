@@ -10,15 +10,14 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
 
-from activities.bookie_cluster.activities import BookieClusterActivities
-from activities.metadata_store.activities import MetadataStoreActivities
 from models.lifecycle.execution import Execution
 from models.lifecycle.input import MigrationInput
-from worker.catalog import activities_of
+from worker.catalog import KINDS, activities_of
 
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
@@ -137,8 +136,8 @@ class Script:
 
 def real_steps() -> list[Callable[..., Any]]:
     """The activities of all migrations, without a runtime: good for their names and signatures only."""
-    kinds = (MetadataStoreActivities, BookieClusterActivities)
-    return [method for kind in kinds for method in activities_of(kind.__new__(kind))]
+    classes = [resolve_name(kind.activities) for kind in KINDS.values()]
+    return [method for found in classes for method in activities_of(found.__new__(found))]
 
 
 class Doubles:

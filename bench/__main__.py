@@ -1,0 +1,24 @@
+"""Run the benchmark of one migration: `python -m bench NAME [OPTION]...`; the begin of its name is enough."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from worker.catalog import KINDS
+
+_NAMES = {kind.package.replace("_", "-"): kind.package for kind in KINDS.values()}
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for; returns the exit code."""
+    found = [package for name, package in _NAMES.items() if arguments and name.startswith(arguments[0])]
+    if len(found) != 1:
+        sys.stderr.write(f"usage: python -m bench {' | '.join(_NAMES)} [OPTION]...\n")
+        return 2
+    import_module(f"bench.{found[0]}.benchmark").main(arguments[1:])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
