@@ -7,9 +7,9 @@ with PulsarAdmin.open(access, ["https://broker-1:8443"]) as admin:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
+from clients.closeable import Closeable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.bookie_clusters import BookieClusters, BookieClustersReader
 from clients.pulsar.admin.brokers import Brokers, BrokersReader
@@ -22,7 +22,7 @@ from clients.pulsar.admin.tenants import Tenants, TenantsReader
 from clients.pulsar.admin.topics import Topics, TopicsReader
 
 
-class PulsarAdminReader:
+class PulsarAdminReader(Closeable):
     """Reads; it has no method that changes anything. For many threads; a context manager.
 
     Args:
@@ -47,14 +47,6 @@ class PulsarAdminReader:
             AdminDenied: a file of the TLS settings cannot be used.
         """
         return cls(HttpSession(access, connections), urls)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from clients.closeable import Closeable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.errors import (
     AdminDenied,
@@ -42,7 +42,7 @@ _REDIRECTS_OF_GET = frozenset((301, 302))
 _LOG = logging.getLogger(__name__)
 
 
-class HttpSession:
+class HttpSession(Closeable):
     """Connections to any number of servers, all with the same credentials; for many threads. A context manager.
 
     The environment's proxies are not used: brokers are reached directly, as clients reach them.
@@ -74,14 +74,6 @@ class HttpSession:
             transport=transport,
             trust_env=False,
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
