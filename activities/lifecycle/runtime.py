@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from temporalio.client import Client
 
-from clients.bookkeeper.transport import BookieTls
 from clients.equivalence import is_coordination
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access
+from clients.tls import bookies_tls
 from clients.zookeeper.watch import ChangeFeed
 from models.settings import Settings
 from spark.engine import SparkEngine
@@ -73,7 +73,7 @@ class Runtime:
         self.engine = SparkEngine(
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
         )
-        self.bookie_tls = _bookie_tls(settings)
+        self.bookie_tls = bookies_tls(settings)
         self.watches: dict[str, SourceWatch] = {}
 
     def start(self) -> None:
@@ -91,14 +91,3 @@ class Runtime:
         watch = self.watches.pop(run_id, None)
         if watch is not None:
             watch.close()
-
-
-def _bookie_tls(settings: Settings) -> BookieTls | None:
-    if not settings.bookie_tls_ca:
-        return None
-    return BookieTls(
-        ca_file=settings.bookie_tls_ca,
-        cert_file=settings.bookie_tls_certificate or None,
-        key_file=settings.bookie_tls_key or None,
-        verify_hostname=settings.bookie_tls_verify_hostname,
-    )

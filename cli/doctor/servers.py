@@ -12,13 +12,13 @@ from cli.doctor.findings import Check, Finding, failed, run_checks, warning
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
-from clients.bookkeeper.transport import BookieTls
 from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.store import StoreReader
 from clients.stores import Access, open_reader
+from clients.tls import Tls, bookies_tls
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.settings import Settings
 from models.store_url import StoreUrl
@@ -40,7 +40,7 @@ def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
     yield from run_checks(checks)
     yield from _brokers(servers, access, AdminAccess.from_settings(settings))
     for name, root in servers.bookie_clusters.items():
-        yield from _bookies(name, root, access, _bookie_tls(settings))
+        yield from _bookies(name, root, access, bookies_tls(settings))
 
 
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
@@ -109,7 +109,7 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
     return told
 
 
-def _bookies(name: str, root: StoreUrl, access: Access, tls: BookieTls | None) -> Iterator[Finding]:
+def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None) -> Iterator[Finding]:
     subject = f"bookies of {name}"
     try:
         with LedgerDirectory(root, access) as directory:
@@ -126,7 +126,7 @@ def _bookies(name: str, root: StoreUrl, access: Access, tls: BookieTls | None) -
     )
 
 
-def _bookie(bookie: Bookie, known: dict[str, Bookie], tls: BookieTls | None, access: Access) -> str | Finding:
+def _bookie(bookie: Bookie, known: dict[str, Bookie], tls: Tls | None, access: Access) -> str | Finding:
     subject = f"bookie {bookie.bookie_id}"
     try:
         with Bookies(lambda: known, tls=tls, read_timeout=access.timeout) as bookies:
@@ -158,14 +158,3 @@ def _failure(error: StoreError) -> CommandFailed:
         return CommandFailed(ExitCode.USAGE, str(error), cure)
     cure = "check that the address leads to the right server" if isinstance(error, StoreProtocolError) else ""
     return CommandFailed(ExitCode.USAGE, str(error), cure)
-
-
-def _bookie_tls(settings: Settings) -> BookieTls | None:
-    if not settings.bookie_tls_ca:
-        return None
-    return BookieTls(
-        ca_file=settings.bookie_tls_ca,
-        cert_file=settings.bookie_tls_certificate or None,
-        key_file=settings.bookie_tls_key or None,
-        verify_hostname=settings.bookie_tls_verify_hostname,
-    )

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
-from clients.bookkeeper.transport import BookieTls, EventLoop
+from clients.bookkeeper.transport import EventLoop
 from clients.stores import Access
+from clients.tls import Tls
 from models.store_url import StoreUrl
 
 _LOOK_EVERY = 0.02
@@ -35,7 +36,7 @@ def open_clusters(
     source: StoreUrl,
     target: StoreUrl,
     access: Access,
-    tls: BookieTls | None,
+    tls: Tls | None,
     read_timeout: float,
     *,
     source_may_be_down: bool = False,
@@ -61,7 +62,7 @@ def open_clusters(
 
 @contextmanager
 def open_cluster(
-    url: StoreUrl, access: Access, tls: BookieTls | None, read_timeout: float, loop: EventLoop | None = None
+    url: StoreUrl, access: Access, tls: Tls | None, read_timeout: float, loop: EventLoop | None = None
 ) -> Generator[Cluster]:
     """One cluster.
 

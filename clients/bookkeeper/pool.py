@@ -9,10 +9,11 @@ from functools import partial
 from clients.bookkeeper import wire_v3
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
-from clients.bookkeeper.transport import BookieTls, EventLoop, connect
+from clients.bookkeeper.transport import EventLoop, connect
 from clients.bookkeeper.wire_v3 import Space
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable
+from clients.tls import Tls
 
 READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
 QUARANTINE_SECONDS = 10.0
@@ -37,7 +38,7 @@ class Bookies(Closeable):
         self,
         resolve: Callable[[], Mapping[str, Bookie]],
         *,
-        tls: BookieTls | None = None,
+        tls: Tls | None = None,
         read_timeout: float = READ_TIMEOUT,
         add_timeout: float = ADD_TIMEOUT,
         loop: EventLoop | None = None,

@@ -11,7 +11,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from clients.bookkeeper import wire_v3
 from clients.closeable import Closeable
@@ -20,34 +20,6 @@ from clients.closeable import Closeable
 _BUFFERS_AT_ONCE = 512
 # OpenSSL has to be given the same bytes again after it wanted to wait; small pieces keep that cheap.
 _TLS_WRITE = 256 << 10
-
-
-class BookieTls(NamedTuple):
-    """How TLS to bookies is done; plain data, so that it travels to an executor.
-
-    Attributes:
-        ca_file: PEM file of the authorities that sign the bookies' certificates.
-        cert_file: PEM file of the client's own certificate, where the bookies ask for one.
-        key_file: PEM file of its key; None if `cert_file` has it.
-        verify_hostname: whether a bookie's certificate has to name the host that it is reached by.
-    """
-
-    ca_file: str
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify_hostname: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """What the `ssl` module needs.
-
-        Raises:
-            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
-        """
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.check_hostname = self.verify_hostname
-        if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        return context
 
 
 class Pollable(Protocol):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.bookkeeper.transport import BookieTls
 from clients.stores import Access
+from clients.tls import Tls
 from models.store_url import StoreUrl
 
 #: What a batch holds at most; a ledger that has more by itself is a batch of its own.
@@ -38,7 +38,7 @@ class LedgerPair:
     source: StoreUrl
     target: StoreUrl
     access: Access
-    tls: BookieTls | None
+    tls: Tls | None
     read_timeout: float
     store: StoreUrl
     claim: str

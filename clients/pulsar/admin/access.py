@@ -2,44 +2,15 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
 from pydantic import SecretStr
 
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
+from clients.tls import Tls, brokers_tls
 from models.settings import Settings
-
-
-class AdminTls(NamedTuple):
-    """How TLS is done.
-
-    Attributes:
-        ca_file: PEM file of the authorities that sign the servers' certificates; None for the system's own.
-        cert_file: PEM file of our own certificate, where servers ask for one.
-        key_file: PEM file of its key; None if `cert_file` has it.
-        verify_hostname: whether a server's certificate has to name the host that it is reached by.
-    """
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify_hostname: bool = True
-
-    def context(self) -> ssl.SSLContext:
-        """What the `ssl` module needs; files are read now, so that renewed ones count.
-
-        Raises:
-            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
-        """
-        context = ssl.create_default_context(cafile=self.ca_file)
-        context.check_hostname = self.verify_hostname
-        if self.cert_file is not None:
-            context.load_cert_chain(self.cert_file, self.key_file)
-        return context
 
 
 @dataclass(frozen=True)
@@ -54,7 +25,7 @@ class AdminAccess:
 
     timeout: float = 5.0
     auth: httpx.Auth | None = None
-    tls: AdminTls = field(default_factory=AdminTls)
+    tls: Tls = field(default_factory=Tls)
 
     @property
     def guarded(self) -> bool:
@@ -64,13 +35,7 @@ class AdminAccess:
     @classmethod
     def from_settings(cls, settings: Settings) -> AdminAccess:
         """As a worker's settings say."""
-        tls = AdminTls(
-            ca_file=settings.admin_tls_ca or None,
-            cert_file=settings.admin_tls_certificate or None,
-            key_file=settings.admin_tls_key or None,
-            verify_hostname=settings.admin_tls_verify_hostname,
-        )
-        return cls(timeout=settings.admin_timeout.total_seconds(), auth=_auth(settings), tls=tls)
+        return cls(timeout=settings.admin_timeout.total_seconds(), auth=_auth(settings), tls=brokers_tls(settings))
 
 
 def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -14,6 +13,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_of, refusal, where
+from clients.tls import Tls
 
 _METADATA = "/.well-known/openid-configuration"
 # A token is renewed this long before it expires, or after nine tenths of its life where it lives shortly.
@@ -189,7 +189,7 @@ class ClientCredentials(httpx.Auth):
 
     def _client(self, request: httpx.Request) -> httpx.Client:
         try:
-            context = ssl.create_default_context(cafile=self._options.ca_file)
+            context = Tls(self._options.ca_file).context()
         except OSError as error:
             reason = f"the file of authorities {self._options.ca_file} cannot be used ({error})"
             raise AdminDenied(reason, **where(request)) from error

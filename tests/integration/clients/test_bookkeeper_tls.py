@@ -12,9 +12,9 @@ import pytest
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.recovery import recover_ledger
-from clients.bookkeeper.transport import BookieTls
 from clients.errors import StoreUnreachable, StoreUnsupported
 from clients.stores import Access
+from clients.tls import Tls
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from models.store_url import parse_store_url
@@ -25,7 +25,7 @@ from tests.support.stacks import MakeStack
 ONE, TWO = "bookie-1", "bookie-2"
 DATAS = [bytes([number % 251]) * (number * 37 % 5000) for number in range(2000)]
 LARGE = [bytes([number]) * 3_000_000 for number in range(5)]
-MakeCluster = Callable[[BookieTls | None], Cluster]
+MakeCluster = Callable[[Tls | None], Cluster]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def make_cluster(stack: Stack) -> Iterator[MakeCluster]:
     """Clients of the stack with one's own TLS settings."""
     with ExitStack() as opened:
 
-        def make(tls: BookieTls | None) -> Cluster:
+        def make(tls: Tls | None) -> Cluster:
             directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
             opened.enter_context(directory)
             return Cluster(directory, opened.enter_context(Bookies(directory.bookies, tls=tls, read_timeout=3.0)))
@@ -86,7 +86,7 @@ def make_cluster(stack: Stack) -> Iterator[MakeCluster]:
 
 def test_ledgers_through_tls(make_cluster: MakeCluster, authority: Authority, client: Identity) -> None:
     """Many entries and large ones are written, read and recovered through TLS, and the bookie's space is told."""
-    tls = BookieTls(str(authority.cert_file), str(client.cert_file), str(client.key_file))
+    tls = Tls(str(authority.cert_file), str(client.cert_file), str(client.key_file))
     cluster = make_cluster(tls)
     for datas in (DATAS, LARGE):
         ledger = cluster.close(cluster.open([(0, (ONE,))], (1, 1)), datas)
@@ -99,7 +99,7 @@ def test_ledgers_through_tls(make_cluster: MakeCluster, authority: Authority, cl
 
 def test_host_names(make_cluster: MakeCluster, authority: Authority, client: Identity) -> None:
     """A certificate that does not name the bookie's host is refused, unless host names are not to be looked at."""
-    tls = BookieTls(str(authority.cert_file), str(client.cert_file), str(client.key_file))
+    tls = Tls(str(authority.cert_file), str(client.cert_file), str(client.key_file))
     cluster = make_cluster(tls)
     with pytest.raises(StoreUnreachable, match=r"bookie-2 cannot be reached.*certificate verify failed"):
         cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
@@ -110,7 +110,7 @@ def test_host_names(make_cluster: MakeCluster, authority: Authority, client: Ide
 
 def test_a_client_without_certificate(make_cluster: MakeCluster, authority: Authority) -> None:
     """A bookie that asks for a certificate does not take a client without one, and another bookie does."""
-    cluster = make_cluster(BookieTls(str(authority.cert_file), verify_hostname=False))
+    cluster = make_cluster(Tls(str(authority.cert_file), verify_hostname=False))
     ledger = cluster.close(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
     assert cluster.read(ledger) == ledger.bodies
     with pytest.raises(StoreUnreachable, match="bookie-1"):
@@ -120,7 +120,7 @@ def test_a_client_without_certificate(make_cluster: MakeCluster, authority: Auth
 def test_a_foreign_authority(make_cluster: MakeCluster, toolchain: Toolchain, tmp_path: Path) -> None:
     """A bookie whose certificate nobody trusted has signed is not talked to."""
     stranger = Authority(toolchain, tmp_path)
-    cluster = make_cluster(BookieTls(str(stranger.cert_file)))
+    cluster = make_cluster(Tls(str(stranger.cert_file)))
     with pytest.raises(StoreUnreachable, match=r"bookie-2 .*certificate verify failed"):
         cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
 
@@ -129,7 +129,7 @@ def test_a_bookie_without_tls(make_stack: MakeStack, authority: Authority) -> No
     """A bookie that has no TLS is refused when TLS is wanted, and says so."""
     plain = make_stack(StackSpec(zookeepers=1, bookies=1))
     directory = LedgerDirectoryWriter(parse_store_url(f"{plain.zk_url}/ledgers"), Access())
-    with directory, Bookies(directory.bookies, tls=BookieTls(str(authority.cert_file))) as bookies:
+    with directory, Bookies(directory.bookies, tls=Tls(str(authority.cert_file))) as bookies:
         cluster = Cluster(directory, bookies)
         ledger = cluster.open([(0, (ONE,))], (1, 1))
         with pytest.raises(StoreUnsupported, match="bookie bookie-1 has no TLS"):

@@ -16,13 +16,14 @@ from pydantic import SecretStr
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreDenied
-from clients.pulsar.admin.access import AdminAccess, AdminTls
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminDenied, AdminUnreachable, AdminUntrusted
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
+from clients.tls import Tls
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from models.store_url import parse_store_url
@@ -46,14 +47,14 @@ class Cluster(NamedTuple):
     stack: Stack
     registered: list[Service]
     key: TokenKey
-    tls: AdminTls
+    tls: Tls
 
     @property
     def secure(self) -> list[str]:
         """Addresses by HTTPS."""
         return [str(json.loads(broker.data)["webServiceUrlTls"]) for broker in self.registered]
 
-    def access(self, *, tls: AdminTls | None = None, auth: httpx.Auth | None = None) -> AdminAccess:
+    def access(self, *, tls: Tls | None = None, auth: httpx.Auth | None = None) -> AdminAccess:
         """All that a superuser needs, or something else."""
         return AdminAccess(30, auth or Token(SecretStr(self.key.token(SUPERUSER))), self.tls if tls is None else tls)
 
@@ -68,7 +69,7 @@ def cluster(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytes
     reader = open_reader(parse_store_url(stack.zk_url), Access())
     registered = brokers(reader)
     reader.close()
-    tls = AdminTls(str(authority.cert_file), str(identity.cert_file), str(identity.key_file))
+    tls = Tls(str(authority.cert_file), str(identity.cert_file), str(identity.key_file))
     return Cluster(stack, registered, key, tls)
 
 
@@ -186,15 +187,15 @@ def test_certificates_are_verified_on_both_sides(cluster: Cluster) -> None:
     (port,) = {httpx.URL(url).port for url in cluster.secure[:1]}
     by_name = [f"https://localhost:{port}"]
     for tls, urls, said in (
-        (AdminTls(None, cert, key), cluster.secure, "self-signed certificate"),
+        (Tls(None, cert, key), cluster.secure, "self-signed certificate"),
         (cluster.tls, by_name, "not valid for 'localhost'"),
-        (AdminTls(ca), cluster.secure, "CERTIFICATE"),
+        (Tls(ca), cluster.secure, "CERTIFICATE"),
     ):
         with pytest.raises(AdminUntrusted, match=said):
             may_list_tenants(urls, cluster.access(tls=tls))
     assert may_list_tenants(by_name, cluster.access(tls=cluster.tls._replace(verify_hostname=False)))
     with pytest.raises(StoreDenied, match="files of the TLS settings cannot be used"):
-        may_list_tenants(cluster.secure, cluster.access(tls=AdminTls("/nowhere.pem")))
+        may_list_tenants(cluster.secure, cluster.access(tls=Tls("/nowhere.pem")))
 
 
 def test_https_is_given_up_only_where_no_secret_is_at_stake(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +206,7 @@ def test_https_is_given_up_only_where_no_secret_is_at_stake(cluster: Cluster, ca
         assert view.version(broker) == "5.0.0-M1"
         assert view.health(broker) == ""
         assert view.bookie_cluster(broker).url is not None
-    with BrokerView(cluster.access(tls=AdminTls())) as view:
+    with BrokerView(cluster.access(tls=Tls())) as view:
         assert view.version(broker) is None
         assert "the certificate was not accepted" in view.bookie_cluster(broker).why
     with caplog.at_level(logging.WARNING), BrokerView(AdminAccess()) as view:

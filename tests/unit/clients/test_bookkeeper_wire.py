@@ -16,8 +16,9 @@ from clients.bookkeeper import wire_v2, wire_v3
 from clients.bookkeeper.connection import BookieConnection, Refused
 from clients.bookkeeper.digests import master_key
 from clients.bookkeeper.pending_adds import RefusedAdd
-from clients.bookkeeper.transport import BookieTls, EventLoop
+from clients.bookkeeper.transport import EventLoop
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable, StoreUnsupported
+from clients.tls import Tls
 
 LEDGER = 4
 KEY = master_key(b"")
@@ -267,4 +268,4 @@ def test_exchange_names_a_bookie_that_closes() -> None:
 def test_tls_files_that_are_missing() -> None:
     """A missing authority is an error of its own, before any bookie is asked."""
     with pytest.raises((OSError, ssl.SSLError)):
-        BookieTls("/nowhere.pem").context()
+        Tls("/nowhere.pem").context()

@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretStr, TypeAdapter
 
 from clients.errors import StoreConflict, StoreDenied, StoreNotFound, StoreProtocolError, StoreUnreachable
-from clients.pulsar.admin.access import AdminAccess, AdminTls
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
@@ -34,6 +34,7 @@ from clients.pulsar.admin.errors import (
     AdminUnsupported,
 )
 from clients.pulsar.admin.http import Endpoint, HttpSession
+from clients.tls import Tls
 
 Answering = Callable[[httpx.Request], httpx.Response]
 TOKEN = AdminAccess(auth=Token(SecretStr("secret")))
@@ -233,7 +234,7 @@ def test_https_comes_first_and_secrets_never_go_in_the_clear() -> None:
     both = json.dumps({"webServiceUrl": "http://b:80", "webServiceUrlTls": "https://b:443"})
     assert registered_urls(both, AdminAccess()) == ["https://b:443", "http://b:80"]
     assert registered_urls(both, TOKEN) == ["https://b:443"]
-    assert registered_urls(both, AdminAccess(tls=AdminTls(ca_file="ca.pem"))) == ["https://b:443"]
+    assert registered_urls(both, AdminAccess(tls=Tls(ca_file="ca.pem"))) == ["https://b:443"]
     assert registered_urls('{"httpUrl": "http://b:80", "httpUrlTls": null}', TOKEN) == ["http://b:80"]
     for wrong in ("{}", "", "[]"):
         with pytest.raises(AdminProtocolError, match="no web address"):

@@ -1,0 +1,58 @@
+"""How TLS is done, to brokers and to bookies alike."""
+
+from __future__ import annotations
+
+import ssl
+from typing import NamedTuple
+
+from models.settings import Settings
+
+
+class Tls(NamedTuple):
+    """How TLS is done; plain data, so that it travels to an executor.
+
+    Attributes:
+        ca_file: PEM file of the authorities that sign the servers' certificates; None for the system's own.
+        cert_file: PEM file of our own certificate, where servers ask for one.
+        key_file: PEM file of its key; None if `cert_file` has it.
+        verify_hostname: whether a server's certificate has to name the host that it is reached by.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        """What the `ssl` module needs; files are read now, so that renewed ones count.
+
+        Raises:
+            OSError: a file cannot be read, or is no such thing; `ssl.SSLError` is one too.
+        """
+        context = ssl.create_default_context(cafile=self.ca_file)
+        context.check_hostname = self.verify_hostname
+        if self.cert_file is not None:
+            context.load_cert_chain(self.cert_file, self.key_file)
+        return context
+
+
+def brokers_tls(settings: Settings) -> Tls:
+    """TLS to brokers, where their address asks for it."""
+    return Tls(
+        ca_file=settings.admin_tls_ca or None,
+        cert_file=settings.admin_tls_certificate or None,
+        key_file=settings.admin_tls_key or None,
+        verify_hostname=settings.admin_tls_verify_hostname,
+    )
+
+
+def bookies_tls(settings: Settings) -> Tls | None:
+    """TLS to bookies; None where it is not wanted, as a bookie's address does not say."""
+    if not settings.bookie_tls_ca:
+        return None
+    return Tls(
+        ca_file=settings.bookie_tls_ca,
+        cert_file=settings.bookie_tls_certificate or None,
+        key_file=settings.bookie_tls_key or None,
+        verify_hostname=settings.bookie_tls_verify_hostname,
+    )
