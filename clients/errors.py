@@ -8,6 +8,9 @@ StoreError
 │   └── StoreProtocolError   an answer that the protocol does not allow
 └── FinalError               another attempt ends the same way until somebody acts
     ├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
+    │   ├── VersionConflict  a record is not at the expected version; worth reading it again
+    │   ├── ClaimHeld        another migration holds the claim; names it and the cure
+    │   └── Superseded       a newer attempt or run of the same migration has taken over; this one must not write
     ├── StoreNotFound        what was asked for is not there
     ├── StoreDenied          the store refuses the credentials, or a node's ACL does
     ├── StoreUnsupported     the server lacks something that a migration needs; names the cure
@@ -100,6 +103,33 @@ class StoreProtocolError(RetryableError):
 
 class StoreConflict(FinalError):
     """The state was not the expected one: version, existence or owner."""
+
+
+class VersionConflict(StoreConflict):
+    """A record is not at the expected version, exists though it must not, or does not exist though it must."""
+
+
+class ClaimHeld(StoreConflict):
+    """Another migration holds the claim; the message names it, and the cure.
+
+    Attributes:
+        workflow_id: the migration that holds it.
+        run_id: its run.
+    """
+
+    def __init__(self, message: str, *, workflow_id: str = "", run_id: str = "", **fields: Any) -> None:
+        super().__init__(message, **fields)
+        self.workflow_id = workflow_id
+        self.run_id = run_id
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that are set, as plain JSON."""
+        return {**super().fields, "workflow_id": self.workflow_id, "run_id": self.run_id}
+
+
+class Superseded(StoreConflict):
+    """A newer attempt or run of the same migration has taken over, or has ended; this one must not write."""
 
 
 class StoreNotFound(FinalError):

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clients.cas.oxia import OxiaCas
+from clients.cas.store import CasReader, CasStore
+from clients.cas.zookeeper import ZooKeeperCas, ZooKeeperCasReader
 from clients.oxia.reader import OxiaReader
 from clients.oxia.writer import OxiaWriter
 from clients.store import StoreReader, StoreWriter
+from clients.zookeeper.coordination import Coordination, CoordinationReader
 from clients.zookeeper.reader import ZooKeeperReader
 from clients.zookeeper.writer import ZooKeeperWriter
 from models.store_url import StoreUrl
@@ -51,3 +55,17 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool) -> StoreW
             max_raise=MAX_RAISE,
         )
     return OxiaWriter(url, timeout=access.timeout)
+
+
+def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:
+    """Single records, which it cannot write; a context manager."""
+    if url.scheme == "zk":
+        return ZooKeeperCasReader(CoordinationReader(url, auth=access.zookeeper_auth, timeout=access.timeout))
+    return OxiaCas(url, timeout=access.timeout)
+
+
+def open_cas(url: StoreUrl, access: Access) -> CasStore:
+    """Single records, which change by compare-and-set; a context manager."""
+    if url.scheme == "zk":
+        return ZooKeeperCas(Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout))
+    return OxiaCas(url, timeout=access.timeout)

@@ -7,6 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from models.lifecycle.claim import PacedClaim
+
 REGISTRY = "/admin/bookie-clusters"
 SWITCH_TARGET = "switch-target"
 READ_MODE = "read-mode"
@@ -21,7 +23,7 @@ def progress_node(registry: str, switch_id: str) -> str:
 
 
 def claim_node(registry: str, switch_id: str) -> str:
-    """Path of the node of a switch's `SwitchClaim`."""
+    """Path of the node at which versions up to 0.1 kept a switch's claim."""
     return f"{progress_node(registry, switch_id)}/claim"
 
 
@@ -85,18 +87,15 @@ class ReadModeNode(_Node):
     mode: ReadMode
 
 
-class SwitchClaim(_Node):
-    """`<registry>/orchestrator/<switchId>/claim`: who carries the switch out, and how fast.
+class SwitchClaim(PacedClaim):
+    """The claim of a switch in the brokers' metadata store: who carries it out, and how fast.
 
     Attributes:
-        workflow_id: the migration that holds the claim, with `run_id` of its run.
-        attempt: grows with each attempt of a step that writes; an attempt that is not the newest stops.
-        throttle: megabytes of entries per second; None for no limit.
         concurrency: batches of ledgers at once.
+        registered: clusters that this switch has added to the registry, and that nothing was built on yet.
+        directed: the cluster to which it has directed brokers; empty before that.
     """
 
-    workflow_id: str
-    run_id: str
-    attempt: int = 0
-    throttle: float | None = None
     concurrency: int = 16
+    registered: tuple[str, ...] = ()
+    directed: str = ""

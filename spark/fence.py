@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TypeVar
 
-from clients.errors import StoreConflict
+from clients.cas.claims import require_newest
+from clients.store import Record, StoreReader
+from models.lifecycle.claim import Attempt, Claim, PacedClaim
+
+ClaimT = TypeVar("ClaimT", bound=Claim)
 
 _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
 
 
-class FenceState(NamedTuple):
-    """What the claim says now.
-
-    Attributes:
-        attempt: the one that may write.
-        throttle: megabytes per second of all tasks together; None for no limit.
-    """
-
-    attempt: int
-    throttle: float | None
-
-
 class WriteFence:
-    """Account of what one task writes.
+    """Account of what one task writes on behalf of one attempt.
 
     Args:
-        read_claim: reads the claim anew; None if nobody claims the target any more.
-        attempt: the attempt of this task.
-        lanes: how many tasks share the throttle.
+        read_claim: reads the claim anew; None if nobody holds one any more.
+        attempt: that the task belongs to.
+        what: the claim is in, for messages.
+        parallelism: how many tasks share the throttle.
         sleep: waits for at most so many seconds.
     """
 
     def __init__(
         self,
-        read_claim: Callable[[], FenceState | None],
+        read_claim: Callable[[], PacedClaim | None],
         *,
-        attempt: int,
+        attempt: Attempt,
+        what: str,
         parallelism: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read_claim = read_claim
         self._attempt = attempt
+        self._what = what
         self._parallelism = parallelism
         self._sleep = sleep
         self._due = 0.0
@@ -54,7 +49,8 @@ class WriteFence:
         """Account for bytes that are written next; waits while they are more than the throttle allows.
 
         Raises:
-            StoreConflict: another attempt holds the claim, or nobody does.
+            Superseded: a newer attempt or run has taken the claim, or this run has ended.
+            ClaimHeld: another migration holds it.
         """
         now = time.monotonic()
         if now >= self._due:
@@ -67,9 +63,13 @@ class WriteFence:
 
     def _look(self) -> None:
         claim = self._read_claim()
-        if claim is None:
-            raise StoreConflict("nobody claims the target any more; this attempt to write it stops")
-        if claim.attempt != self._attempt:
-            raise StoreConflict(f"attempt {self._attempt} was superseded by attempt {claim.attempt}")
-        self._rate = claim.throttle * 1e6 / self._parallelism if claim.throttle else None
+        require_newest(claim, self._attempt, self._what)
+        throttle = claim.throttle if claim else None
+        self._rate = throttle * 1e6 / self._parallelism if throttle else None
         self._due = time.monotonic() + _CLAIM_EVERY
+
+
+def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:
+    """A claim as an executor reads it, over a connection that it has in any case; None if nobody holds one."""
+    (found,) = store.read([path.encode()])
+    return kind.model_validate_json(found.value) if isinstance(found, Record) else None

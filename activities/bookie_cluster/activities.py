@@ -7,9 +7,7 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.bookie_cluster import attribution, brokers, registry
-from activities.bookie_cluster import build as copying
-from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import attribution, brokers, build, cleanup, registry, tail
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
@@ -31,6 +29,7 @@ from models.bookie_cluster.results import (
     TailCopy,
 )
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Pace, ReadModeChange
+from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 
 ResultT = TypeVar("ResultT")
@@ -57,17 +56,17 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_check_ids")
     async def check_ids(self, execution: Execution[BookieClusterInput], direction: Direction) -> IdCheck:
         """Whether the ids that the target hands out lie above all that are in use (I11); reads only."""
-        return await self._run(execution, direction, copying.check_ids)
+        return await self._run(execution, direction, build.check_ids)
 
     @activity.defn(name="bookie_cluster_advance_ids")
     async def advance_ids(self, execution: Execution[BookieClusterInput], direction: Direction) -> IdCheck:
         """Put the target's id generator above all ids in use (I11), and read it back."""
-        return await self._run(execution, direction, copying.advance_ids)
+        return await self._run(execution, direction, build.advance_ids)
 
     @activity.defn(name="bookie_cluster_build")
     async def build(self, execution: Execution[BookieClusterInput], direction: Direction) -> CopySummary:
         """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full."""
-        return await self._run(execution, direction, copying.build)
+        return await self._run(execution, direction, build.build)
 
     @activity.defn(name="bookie_cluster_stop_brokers")
     async def stop_brokers(self, execution: Execution[BookieClusterInput], direction: Direction) -> BrokersStopped:
@@ -77,7 +76,7 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_copy_tail")
     async def copy_tail(self, execution: Execution[BookieClusterInput], direction: Direction) -> TailCopy:
         """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run."""
-        return await self._run(execution, direction, copying.copy_tail)
+        return await self._run(execution, direction, tail.copy_tail)
 
     @activity.defn(name="bookie_cluster_set_target")
     async def set_target(self, execution: Execution[BookieClusterInput], direction: Direction) -> Directive:
@@ -97,12 +96,12 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_census")
     async def take_census(self, execution: Execution[BookieClusterInput]) -> SwitchCensus:
         """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete."""
-        return await self._run(execution, Direction.FORWARD, cleaning.take_census)
+        return await self._run(execution, Direction.FORWARD, cleanup.take_census)
 
     @activity.defn(name="bookie_cluster_list_targets")
     async def list_targets(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> CleanupTargets:
         """List the ledgers of the old cluster that a cleanup would delete; reads only."""
-        return await self._run(execution, Direction.FORWARD, lambda task, _: cleaning.list_targets(task, order))
+        return await self._run(execution, Direction.FORWARD, lambda task, _: cleanup.list_targets(task, order))
 
     @activity.defn(name="bookie_cluster_flip_statuses")
     async def flip_statuses(self, execution: Execution[BookieClusterInput]) -> None:
@@ -113,13 +112,13 @@ class BookieClusterActivities:
     async def delete_ledgers(self, execution: Execution[BookieClusterInput], order: CleanupOrder) -> LedgersDeleted:
         """Delete a bounded part of what `list_targets` lists."""
         return await self._run(
-            execution, Direction.FORWARD, lambda task, context: cleaning.delete_ledgers(task, context, order)
+            execution, Direction.FORWARD, lambda task, context: cleanup.delete_ledgers(task, context, order)
         )
 
     @activity.defn(name="bookie_cluster_remove_copies")
     async def remove_copies(self, execution: Execution[BookieClusterInput]) -> LedgersDeleted:
         """Delete a bounded part of the copies in the target, which nothing refers to after a rollback."""
-        return await self._run(execution, Direction.FORWARD, cleaning.remove_copies)
+        return await self._run(execution, Direction.FORWARD, cleanup.remove_copies)
 
     @activity.defn(name="bookie_cluster_release")
     async def release(self, execution: Execution[BookieClusterInput]) -> None:
@@ -148,7 +147,8 @@ class BookieClusterActivities:
         step: Callable[[BookieClusterTask, ActivityContext], ResultT],
     ) -> ResultT:
         info = activity.info()
-        task = BookieClusterTask(self._runtime, execution, direction, info.workflow_id or "", step_id=info.activity_id)
+        attempt = Attempt.of(execution, info.workflow_id or "", info.attempt)
+        task = BookieClusterTask(self._runtime, execution, attempt, direction)
         return await run_activity(
             self._runtime.client,
             lambda context: step(task, context),

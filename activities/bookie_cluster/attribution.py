@@ -1,8 +1,8 @@
 """The steps of routing `attribution`: change which bookie cluster ledgers are said to be on, and nothing else.
 
-A position is moved when its ledger is known to be equal in both clusters, whichever way it was copied. So the way back
-is the same compare-and-set with the names exchanged: a position that named the old cluster before has its old bytes
-again after both. One that named none names the old cluster then, which means the same.
+An attribution changes when its ledger is known to be equal in both clusters, whichever way it was copied. So the way
+back is the same compare-and-set with the names exchanged: a reference that named the old cluster before has its old
+bytes again after both. One that named none names the old cluster then, which means the same.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
-from clients.pulsar.attribution import restamp_schema
+from clients.pulsar.attribution import set_schema_attribution
 from clients.pulsar.names import cursor_name
-from clients.pulsar.references import Reference, ReferenceKind
+from clients.pulsar.references import LedgerReference, ReferenceKind
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
@@ -35,10 +35,10 @@ _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 
 
 @dataclass
-class _Positions:
-    """Positions that name a schema's or a cursor's ledger, sorted by what can be done about them."""
+class _References:
+    """References to a schema's or a cursor's ledger, sorted by what can be done about them."""
 
-    ready: list[Reference] = field(default_factory=list[Reference])
+    ready: list[LedgerReference] = field(default_factory=list[LedgerReference])
     already: int = 0
     deferred: list[str] = field(default_factory=list[str])
     failed: list[FailedItem] = field(default_factory=list[FailedItem])
@@ -67,7 +67,7 @@ class _Ledgers:
         here = self._source.get(ledger)
         return here is not None and self._known.holds(here, self._target.get(ledger))
 
-    def home(self, ledger: int) -> str | None:
+    def serving_cluster(self, ledger: int) -> str | None:
         """The cluster that a ledger is to be read from: the target if it is equal there, else the one that has it."""
         if self.equal(ledger) or (ledger in self._target and ledger not in self._source):
             return self._ends.target.name
@@ -98,24 +98,23 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
         StoreError: the metadata cannot be read or written, or no broker is registered to be asked.
     """
     source, target = task.ends.source.name, task.ends.target.name
-    with task.broker_store() as store:
+    with task.registry() as registry, task.broker_store() as store:
+        registry.claim.require()
         found = _sort_out(task, store)
         ledgers: defaultdict[str, set[int]] = defaultdict(set)
         moves: list[Move] = []
-        for position in found.ready:
-            if position.kind is ReferenceKind.SCHEMA:
-                ledgers[position.path].add(position.ledger_id)
-            elif name := cursor_name(position.path):
-                moves.append(Move(position.path, name, position.ledger_id))
+        for reference in found.ready:
+            if reference.kind is ReferenceKind.SCHEMA:
+                ledgers[reference.path].add(reference.ledger_id)
+            elif name := cursor_name(reference.path):
+                moves.append(Move(reference.path, name, reference.ledger_id))
             else:
                 why = "it is no cursor of a topic that brokers can look up"
-                found.failed.append(FailedItem(path=_named(position), reason=why))
+                found.failed.append(FailedItem(path=_named(reference), reason=why))
         context.check()
-        schemas = rewrite(
-            task,
-            store,
-            {path: partial(restamp_schema, old=source, new=target, ledgers=ids) for path, ids in ledgers.items()},
-        )
+        moved = partial(set_schema_attribution, old=source, new=target)
+        changes = {path: partial(moved, ledgers=ids) for path, ids in ledgers.items()}
+        schemas = rewrite(task, store, changes, registry.claim.require)
         cursors = promote_cursors(task, store, context, moves)
     return Promotion(
         schemas=len(schemas.done),
@@ -138,15 +137,16 @@ def reconcile(task: BookieClusterTask) -> int:
     Raises:
         StoreError: the metadata cannot be read or written.
     """
-    with task.broker_store() as store:
+    with task.registry() as registry, task.broker_store() as store:
         bare = [one for one in all_references(store) if one.kind is ReferenceKind.SCHEMA and one.cluster is None]
         ledgers = _Ledgers(task, store, (one.ledger_id for one in bare))
-        homes: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        serving: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for one in bare:
-            if home := ledgers.home(one.ledger_id):
-                homes[one.path][home].add(one.ledger_id)
-        done = rewrite(task, store, {path: partial(_stamp, homes=found) for path, found in homes.items()}).done
-    return sum(len(ids) for path in done for ids in homes[path].values())
+            if cluster := ledgers.serving_cluster(one.ledger_id):
+                serving[one.path][cluster].add(one.ledger_id)
+        changes = {path: partial(_attribute, serving=found) for path, found in serving.items()}
+        done = rewrite(task, store, changes, registry.claim.require).done
+    return sum(len(ids) for path in done for ids in serving[path].values())
 
 
 def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
@@ -165,7 +165,7 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
     """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
 
     Raises:
-        StoreConflict: brokers write there, a position still refers to it, or it is no cluster of this switch.
+        StoreConflict: brokers write there, something still refers to it, or it is no cluster of this switch.
         StoreError: a broker did not close it, or none is registered; it can be repeated.
     """
     cluster, input = closing.cluster, task.input
@@ -178,23 +178,23 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
     users = _users(task, cluster)
     if users:
         raise StoreConflict(
-            f"{len(users)} positions still need {cluster}, the first of them {users[0]}; let them age out or clean up, "
-            "and close its client then"
+            f"{len(users)} references still need {cluster}, the first of them {users[0]}; let them age out or clean "
+            "up, and close its client then"
         )
     with _all_brokers(task) as admin:
         admin.close_client(cluster)
 
 
-def _sort_out(task: BookieClusterTask, store: StoreReader) -> _Positions:
+def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
     source, target = task.ends.source.name, task.ends.target.name
     named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
-    found = _Positions(already=sum(one.cluster == target for one in named))
+    found = _References(already=sum(one.cluster == target for one in named))
     waiting = [one for one in named if one.cluster in (source, None)]
     ledgers = _Ledgers(task, store, (one.ledger_id for one in waiting))
     for one in waiting:
         if ledgers.equal(one.ledger_id):
             found.ready.append(one)
-        elif one.cluster is None and ledgers.home(one.ledger_id) == target:
+        elif one.cluster is None and ledgers.serving_cluster(one.ledger_id) == target:
             found.already += 1  # brokers read those from where they write
         elif failure := ledgers.failure(one.ledger_id):
             found.failed.append(FailedItem(path=_named(one), reason=failure))
@@ -204,7 +204,7 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _Positions:
 
 
 def _users(task: BookieClusterTask, cluster: str) -> list[str]:
-    """What needs a cluster: positions attributed to it, and those without attribution that only it can serve."""
+    """What needs a cluster: references attributed to it, and those without attribution that only it can serve."""
     ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with task.ledgers(mine) as directory:
@@ -225,11 +225,11 @@ def _is_hidden(record: LedgerRecord) -> bool:
     return record.metadata.component in HIDDEN
 
 
-def _stamp(value: bytes, homes: dict[str, set[int]]) -> bytes | None:
-    """A schema's node with the cluster of each position that has none; None if all have one."""
+def _attribute(value: bytes, serving: dict[str, set[int]]) -> bytes | None:
+    """A schema's node with the cluster of each reference that has none; None if all have one."""
     changed: bytes | None = None
-    for home, ledgers in homes.items():
-        changed = restamp_schema(changed or value, None, home, ledgers=ledgers) or changed
+    for cluster, ledgers in serving.items():
+        changed = set_schema_attribution(changed or value, None, cluster, ledgers=ledgers) or changed
     return changed
 
 
@@ -238,10 +238,10 @@ def _all_brokers(task: BookieClusterTask) -> PluginAdmin:
         return PluginAdmin(task.runtime.admin, brokers(store))
 
 
-def _named(position: Reference) -> str:
-    if position.kind is ReferenceKind.CURSOR and (name := cursor_name(position.path)):
+def _named(reference: LedgerReference) -> str:
+    if reference.kind is ReferenceKind.CURSOR and (name := cursor_name(reference.path)):
         return str(name)
-    return f"{position.kind} {position.path}"
+    return f"{reference.kind} {reference.path}"
 
 
 def _by_id(records: Iterable[LedgerRecord | None]) -> dict[int, LedgerRecord]:

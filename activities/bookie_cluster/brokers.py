@@ -25,6 +25,7 @@ def stop(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
     A broker that was killed counts as registered until its session has expired: it may be frozen, and come back.
     """
     controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
+    task.renew()
     with task.broker_store() as store:
         running = brokers(store)
         seen = {broker.name for broker in running}
@@ -43,6 +44,7 @@ def start(task: BookieClusterTask, context: ActivityContext) -> BrokersOn:
     """Have brokers started on the target, and wait until each of them is proven to use it, and to write there."""
     target = task.ends.target
     controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
+    task.renew()
     controller.ask("start", target.metadataServiceUri, context)
     since: datetime | None = None
     with task.broker_store() as store, BrokerView(task.runtime.admin) as view:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import all_references, moving, needs_references, progress_path, read_known, scan
-from activities.bookie_cluster.progress import SwitchProgress, read_line
-from activities.bookie_cluster.tail import TailRun
+from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.idgen import raise_generator, read_generator
+from clients.pulsar.bookie_registry import BookieRegistry
 from models.bookie_cluster.input import Routing
-from models.bookie_cluster.results import CopySummary, IdCheck, TailCopy
+from models.bookie_cluster.results import CopySummary, IdCheck
 
 
 def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
@@ -38,6 +38,7 @@ def advance_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
         StoreConflict: others keep changing the generator.
         StoreError: one of the stores cannot be read or written.
     """
+    task.renew()
     highest = _highest(task)
     with task.id_generator(task.ends.target) as target:
         raise_generator(target, highest)
@@ -51,31 +52,23 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
         StoreConflict: a newer attempt has taken over.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
-    pair, claim = task.claimed()
-    with task.zookeeper() as zookeeper, task.broker_store() as store:
-        progress = SwitchProgress(task, zookeeper, claim.attempt)
+    with task.registry() as registry, task.broker_store() as store:
+        # From here on something is built on the registrations: they outlast the switch.
+        registry.claim.renew(registered=())
+        progress = SwitchProgress(task, registry)
         progress.forget_failed()
         verified = read_known(task, store)
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source), scan(target)
-        _draw_line(task, progress, max(everything, default=-1), read_line(store, progress_path(task, task.direction)))
+        known = read_cutover_ledger_id(store, progress_path(task, task.direction))
+        _set_cutover_ledger_id(task, registry, progress, max(everything, default=-1), known)
         named = all_references(store) if needs_references(task.input) else []
         chosen = moving(task.input, task.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
-        copying = LedgerCopier(task, context, pair, progress, verified)
+        copying = LedgerCopier(task, context, progress, verified)
         copying.copy(todo)
     return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
-
-
-def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
-    """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
-
-    Raises:
-        StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
-        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
-    """
-    return TailRun(task, context).run()
 
 
 def _highest(task: BookieClusterTask) -> int:
@@ -87,11 +80,12 @@ def _highest(task: BookieClusterTask) -> int:
     return max(given, ledgers, named)
 
 
-def _draw_line(task: BookieClusterTask, progress: SwitchProgress, highest: int, drawn: int | None) -> None:
-    """With routing `attribution` brokers go on by themselves: what the source has when they were told is the line."""
-    if task.input.routing is not Routing.ATTRIBUTION or drawn is not None:
+def _set_cutover_ledger_id(
+    task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, known: int | None
+) -> None:
+    """With routing `attribution` brokers go on by themselves: remember what the source has when they are directed."""
+    if task.input.routing is not Routing.ATTRIBUTION or known is not None:
         return
-    with task.registry() as registry:
-        directive = registry.switch_target()
+    directive = registry.switch_target()
     if directive is not None and directive[0].target == task.ends.target.name:
-        progress.draw_line(highest)
+        progress.set_cutover_ledger_id(highest)

@@ -16,7 +16,7 @@ from activities.bookie_cluster.cleanup_targets import (
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
-from activities.bookie_cluster.progress import SwitchProgress, read_failed, read_line, read_verified
+from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
 from activities.lifecycle.brokers import BrokerView, SeenCluster
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
@@ -78,11 +78,11 @@ def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: Cle
         StoreConflict: the order names another cluster, the target is not ACTIVE, or a newer attempt has taken over.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    _, claim = task.claimed()
+    task.renew()
     _require_active(task, task.input.target)
     found = _judge(task, order)
     allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
-    return _Deleting(task, context, task.input.source, claim.attempt).run(found.delete, allowed)
+    return _Deleting(task, context, task.input.source).run(found.delete, allowed)
 
 
 def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersDeleted:
@@ -93,11 +93,11 @@ def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersD
         StoreUnreachable: a broker does not say which cluster it uses.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    _, claim = task.claimed()
+    task.renew()
     seen = _brokers(task)
     _refuse_target_in_use(task, seen)
     found = judge_copies(_facts(task, seen))
-    return _Deleting(task, context, task.input.target, claim.attempt).run(found.delete, _PART)
+    return _Deleting(task, context, task.input.target).run(found.delete, _PART)
 
 
 def _judge(task: BookieClusterTask, order: CleanupOrder) -> Judgement:
@@ -112,8 +112,8 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
     input = task.input
     progress = progress_path(task, Direction.FORWARD)
     with task.broker_store() as store:
-        copies, line, named = read_verified(store, progress), read_line(store, progress), all_references(store)
-        failed = read_failed(store, progress)
+        copies, named = read_verified(store, progress), all_references(store)
+        cutover_ledger_id, failed = read_cutover_ledger_id(store, progress), read_failed(store, progress)
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target)
         # Read again: what became referred to while the ledgers were read must count too.
@@ -123,7 +123,7 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         for broker, cluster in seen
         if cluster.url is None or cluster.url.overlaps(input.source.root)
     )
-    return Facts(input, old, new, named, copies, line, users, failed.keys())
+    return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys())
 
 
 def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
@@ -156,11 +156,10 @@ def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, See
 class _Deleting:
     """Deletes ledgers of one cluster in the name of one attempt."""
 
-    def __init__(self, task: BookieClusterTask, context: ActivityContext, cluster: BookieCluster, attempt: int) -> None:
+    def __init__(self, task: BookieClusterTask, context: ActivityContext, cluster: BookieCluster) -> None:
         self._task = task
         self._control = context
         self._cluster = cluster
-        self._attempt = attempt
 
     def run(self, records: Sequence[LedgerRecord], most: int) -> LedgersDeleted:
         """Delete the first of these ledgers; one that has changed since it was judged stays.
@@ -171,8 +170,8 @@ class _Deleting:
         """
         task = self._task
         deleted = 0
-        with task.zookeeper() as zookeeper, task.ledgers_to_change(self._cluster) as directory:
-            progress = SwitchProgress(task, zookeeper, self._attempt)
+        with task.registry() as registry, task.ledgers_to_change(self._cluster) as directory:
+            progress = SwitchProgress(task, registry)
             before = progress.deleted()
             chosen = records[: max(0, most - before)]
             for start in range(0, len(chosen), _CHUNK):

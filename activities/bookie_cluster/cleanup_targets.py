@@ -9,7 +9,7 @@ from typing import NamedTuple
 from activities.bookie_cluster.ledgers import HIDDEN, Ledgers
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
-from clients.pulsar.references import Reference
+from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.input import BookieClusterInput, Routing
 from models.bookie_cluster.results import CleanupTargets
 
@@ -25,7 +25,7 @@ class Facts(NamedTuple):
         target: the ledgers of the cluster that it went to.
         named: what Pulsar's metadata refer to.
         copies: ledgers that were compared in full after their copy, with the zxid of the target's znode then.
-        line: highest id of the source when brokers were directed away; None before that.
+        cutover_ledger_id: highest id of the source when brokers were directed away; None before that.
         users: brokers that use the source, or may use it, each with a reason.
         failed: ledgers that could not be copied, or whose id another ledger has in the target.
     """
@@ -33,9 +33,9 @@ class Facts(NamedTuple):
     input: BookieClusterInput
     source: Mapping[int, LedgerRecord]
     target: Mapping[int, LedgerRecord]
-    named: list[Reference]
+    named: list[LedgerReference]
     copies: Mapping[int, int]
-    line: int | None
+    cutover_ledger_id: int | None
     users: tuple[str, ...]
     failed: Collection[int] = ()
 
@@ -104,10 +104,12 @@ def judge_copies(facts: Facts) -> Judgement:
 
 def misrouted_ledgers(facts: Facts) -> Ledgers:
     """Ledgers that the source got after brokers were directed away from it."""
-    if facts.line is None:
+    if facts.cutover_ledger_id is None:
         return {}
-    line = facts.line
-    return {number: record for number, record in facts.source.items() if number > line and number not in facts.copies}
+    highest = facts.cutover_ledger_id
+    return {
+        number: record for number, record in facts.source.items() if number > highest and number not in facts.copies
+    }
 
 
 def target_only(facts: Facts) -> Ledgers:
@@ -119,14 +121,14 @@ def target_only(facts: Facts) -> Ledgers:
     }
 
 
-def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
+def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
     """Brokers read the target alone, so that what is referred to must be there."""
     if mentioned and not _stands(facts, record):
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
 
 
-def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[Reference]) -> str:
+def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
     source, target = facts.input.source.name, facts.input.target.name
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
@@ -144,7 +146,7 @@ def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
         return "are open: somebody may write to them"
     if force:
         return ""
-    if facts.line is not None and record.ledger_id > facts.line:
+    if facts.cutover_ledger_id is not None and record.ledger_id > facts.cutover_ledger_id:
         return f"were created in {source} after brokers were directed away from it"
     return "were never copied, although nothing refers to them"
 
@@ -177,8 +179,8 @@ def _same_or_unfinished(standing: LedgerRecord, record: LedgerRecord) -> bool:
     return same and mine.state is LedgerState.OPEN
 
 
-def _by_ledger(named: Iterable[Reference]) -> dict[int, list[Reference]]:
-    mentions: dict[int, list[Reference]] = {}
+def _by_ledger(named: Iterable[LedgerReference]) -> dict[int, list[LedgerReference]]:
+    mentions: dict[int, list[LedgerReference]] = {}
     for one in named:
         mentions.setdefault(one.ledger_id, []).append(one)
     return mentions

@@ -39,7 +39,7 @@ class ClusterInspection:
     total: dict[str, int] = field(default_factory=dict[str, int])
 
 
-def look(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
+def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
     """Look at one cluster; None if it cannot be used."""
     seen: list[ClusterInspection] = []
     with task.ledgers(cluster) as directory:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
-from clients.errors import StoreConflict
+from clients.cas.claims import ClaimKeeper
+from clients.cas.store import CasReader
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from clients.stores import Access, open_reader
+from clients.stores import Access, open_cas, open_cas_reader, open_reader
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction, Routing
-from models.bookie_registry import SwitchClaim, claim_node
+from models.bookie_registry import SwitchClaim
+from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.store_url import StoreUrl
 from spark.bookie_cluster.spec import LedgerPair
@@ -27,29 +28,22 @@ class BookieClusterTask:
 
     Args:
         runtime: what the process shares.
-        execution: the switch's input, and its run.
+        execution: the switch's input.
+        attempt: which attempt of the switch this is.
         direction: forward, or back in a rollback.
-        workflow_id: the migration.
-        step_id: the same in each attempt at one step, and in no other step of the run; empty where there is no other.
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        execution: Execution[BookieClusterInput],
-        direction: Direction,
-        workflow_id: str,
-        *,
-        step_id: str = "",
+        self, runtime: Runtime, execution: Execution[BookieClusterInput], attempt: Attempt, direction: Direction
     ) -> None:
         self.runtime = runtime
         self.execution = execution
         self.input = execution.input
+        self.attempt = attempt
         self.direction = direction
         self.ends = self.input.ends(direction)
-        self.workflow_id = workflow_id
-        self.run_id = execution.run_id
-        self.step_id = step_id
+        self.workflow_id = attempt.workflow_id
+        self.run_id = attempt.run_id
 
     @property
     def engine(self) -> SparkEngine:
@@ -71,48 +65,19 @@ class BookieClusterTask:
             tls=self.runtime.bookie_tls,
             read_timeout=self.input.old_ledger_read_timeout.total_seconds(),
             store=self.input.store,
-            claim=claim_node(self.input.registry_path, self.ends.switch_id),
+            attempt=self.attempt,
             # What is not copied stays attributed to the source then, and nothing waits for a cluster that is gone.
             source_may_be_down=self.input.routing is Routing.ATTRIBUTION,
         )
 
-    def claimed(self) -> tuple[LedgerPair, SwitchClaim]:
-        """Claim this direction for a new attempt; tasks of every earlier attempt stop.
+    def renew(self) -> None:
+        """Move the claim to this attempt; every earlier one stops.
 
         Raises:
-            StoreConflict: another migration holds the switch; or this run of it has ended, or a newer one has begun,
-                and this is a late attempt.
+            StoreConflict: this run has ended, or a newer attempt or run has begun, and this is a late attempt.
         """
         with self.registry() as registry:
-            self.require_run(registry)
-            claim = self.claim(registry)
-        return replace(self.pair, attempt=claim.attempt), claim
-
-    def claim(self, registry: BookieRegistry) -> SwitchClaim:
-        """Claim this direction for a new attempt of this run, whoever held it before in this migration's name.
-
-        Raises:
-            StoreConflict: another migration holds the switch.
-        """
-        return registry.take_claim(
-            self.ends.switch_id,
-            SwitchClaim(
-                workflow_id=self.workflow_id,
-                run_id=self.run_id,
-                throttle=self.input.throttle,
-                concurrency=self.input.migration_concurrency,
-            ),
-        )
-
-    def require_run(self, registry: BookieRegistry) -> None:
-        """The claim of the way there stands from REGISTER to the end of a run: without it an attempt comes too late.
-
-        Raises:
-            StoreConflict: this run has ended, or a newer one has begun.
-        """
-        found = registry.claim(self.input.ends(Direction.FORWARD).switch_id)
-        if found is None or (found[0].workflow_id, found[0].run_id) != (self.workflow_id, self.run_id):
-            raise StoreConflict("this run of the switch has ended, or a newer one has begun; a late attempt stops")
+            registry.claim.renew()
 
     def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
@@ -134,9 +99,13 @@ class BookieClusterTask:
 
     @contextmanager
     def registry(self) -> Generator[BookieRegistry]:
-        """The registry of bookie clusters."""
-        with self.zookeeper() as zookeeper:
-            yield BookieRegistry(zookeeper, self.input.registry_path)
+        """The registry of bookie clusters, with the claim on the brokers' metadata store."""
+        with open_cas(self.input.store, self.access) as store:
+            yield BookieRegistry(store, self.input.registry_path, ClaimKeeper(store, SwitchClaim, self.attempt))
+
+    def reading_store(self) -> CasReader:
+        """Single records of the brokers' metadata store; cannot write."""
+        return open_cas_reader(self.input.store, self.access)
 
     def broker_store(self) -> StoreReader:
         """The brokers' metadata store, for bulk reading."""

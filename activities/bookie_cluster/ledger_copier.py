@@ -16,7 +16,7 @@ from models.bookie_cluster.results import NOT_COPIED, CopySummary
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.bookie_cluster import jobs as ledger_jobs
-from spark.bookie_cluster.spec import LedgerPair, batches
+from spark.bookie_cluster.spec import batches
 
 #: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
 _PATIENCE, _AGAIN = 60.0, 2.0
@@ -32,7 +32,6 @@ class LedgerCopier:
     Args:
         task: the step.
         control: hears of progress, and stops it.
-        pair: both clusters, with the attempt.
         progress: where verified and failed ledgers are remembered.
         verified: what is known at the begin; grows.
         guard: called after each wave; what it raises ends the copy.
@@ -42,7 +41,6 @@ class LedgerCopier:
         self,
         task: BookieClusterTask,
         context: ActivityContext,
-        pair: LedgerPair,
         progress: SwitchProgress,
         verified: Verified,
         *,
@@ -51,7 +49,7 @@ class LedgerCopier:
         self._engine = task.engine
         self._source, self._target = task.ends.source.name, task.ends.target.name
         self._control = context
-        self._pair = pair
+        self._pair = task.pair
         self._progress = progress
         self._verified = verified
         self._guard = guard

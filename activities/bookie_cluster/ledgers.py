@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.progress import read_verified
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
-from clients.pulsar.references import Reference, ReferenceKind, references
+from clients.pulsar.references import LedgerReference, ReferenceKind, references
 from clients.store import StoreReader
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
 from models.bookie_registry import progress_node
@@ -30,8 +30,8 @@ def scan(directory: LedgerDirectory) -> Ledgers:
     return {record.ledger_id: record for batch in directory.scan() for record in batch}
 
 
-def all_references(store: StoreReader) -> list[Reference]:
-    """Every position in Pulsar's metadata that names a ledger.
+def all_references(store: StoreReader) -> list[LedgerReference]:
+    """Every reference in Pulsar's metadata to a ledger.
 
     Raises:
         StoreError: the metadata cannot be read.
@@ -40,7 +40,7 @@ def all_references(store: StoreReader) -> list[Reference]:
 
 
 def moving(
-    input: BookieClusterInput, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[Reference]
+    input: BookieClusterInput, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[LedgerReference]
 ) -> Ledgers:
     """The ledgers of a source that the switch moves.
 
@@ -68,8 +68,8 @@ def needs_references(input: BookieClusterInput) -> bool:
     return input.routing is Routing.ATTRIBUTION or input.ledgers is LedgerScope.REFERENCED
 
 
-def dangling(ledgers: Collection[int], named: Iterable[Reference]) -> list[Reference]:
-    """Positions whose ledger is absent from a cluster, save for those whose entries are in tiered storage."""
+def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list[LedgerReference]:
+    """References whose ledger is absent from a cluster, save for those whose entries are in tiered storage."""
     return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
 
 

@@ -14,7 +14,7 @@ _BYTES_PER_SECOND, _LEDGERS_PER_SECOND = 20e6, 700.0
 # Two jobs of Spark, the claim, and the steps of a workflow.
 _PAUSE_SECONDS, _RECOVERY_SECONDS = 2.0, 0.1
 # Both clusters are looked at twice.
-_LOOKS = 2
+_INSPECTIONS = 2
 
 _STOPPERS = {
     BrokerControl.MANUAL: "you stop all brokers when the status asks for it",
@@ -31,7 +31,9 @@ class Estimate(NamedTuple):
     basis: str
 
 
-def estimate(input: BookieClusterInput, survey: LedgerSurvey, *, left: int, left_bytes: int, look: float) -> Estimate:
+def estimate(
+    input: BookieClusterInput, survey: LedgerSurvey, *, left: int, left_bytes: int, inspection_seconds: float
+) -> Estimate:
     """Estimate both times.
 
     Args:
@@ -39,22 +41,22 @@ def estimate(input: BookieClusterInput, survey: LedgerSurvey, *, left: int, left
         survey: what moves.
         left: closed ledgers that the target lacks.
         left_bytes: bytes of their entries.
-        look: seconds that one look at both clusters took just now.
+        inspection_seconds: time that reading both clusters' metadata took just now.
     """
     rate = min(_BYTES_PER_SECOND, input.throttle * 1e6) if input.throttle else _BYTES_PER_SECOND
     copy = left_bytes / rate + left / _LEDGERS_PER_SECOND
-    pause = _PAUSE_SECONDS + _LOOKS * look + survey.unsealed * _RECOVERY_SECONDS
+    pause = _PAUSE_SECONDS + _INSPECTIONS * inspection_seconds + survey.unsealed * _RECOVERY_SECONDS
     if input.full_verify:
         pause += survey.entry_bytes / _BYTES_PER_SECOND + survey.ledgers / _LEDGERS_PER_SECOND
     return Estimate(
         round(copy, 1),
         round(pause, 1) if input.routing is Routing.RESTART else 0.0,
         f"{rate / 1e6:g} MB/s and {_LEDGERS_PER_SECOND:,.0f} ledgers a second, as two bookies on one machine take them "
-        f"(the status shows the real rate); both clusters' metadata were read in {look:.1f} s just now",
+        f"(the status shows the real rate); both clusters' metadata were read in {inspection_seconds:.1f} s just now",
     )
 
 
-def outline(input: BookieClusterInput, survey: LedgerSurvey, ids: IdCheck | None) -> tuple[str, ...]:
+def plan_preview(input: BookieClusterInput, survey: LedgerSurvey, ids: IdCheck | None) -> tuple[str, ...]:
     """The phases in sentences, in their order.
 
     Args:
@@ -106,7 +108,7 @@ def _restart(input: BookieClusterInput, survey: LedgerSurvey) -> tuple[str, ...]
         (
             f"SWITCH: {_STOPPERS[input.broker_control]}; when none is registered, recover the open ledgers "
             f"({survey.unsealed:,} now), copy them and the rest{again}, compare all metadata of both clusters, and see "
-            f"that each of {survey.references:,} positions has its ledger in {target}; after {input.pause_deadline} "
+            f"that each of {survey.references:,} references has its ledger in {target}; after {input.pause_deadline} "
             f"without a commit brokers start on {source} again"
         ),
         f"SWITCH: commit by setting switch-target to {target}",

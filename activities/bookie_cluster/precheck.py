@@ -6,19 +6,23 @@ import time
 from collections import Counter
 
 from activities.bookie_cluster.build import check_ids
-from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, look
+from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
-from activities.bookie_cluster.plan_preview import Estimate, estimate, outline
+from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.exclusion import bookies_on_the_move, claimed, metadata_on_the_move, other_holder
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.idgen import high_path
+from clients.cas.claims import read_claim
+from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
-from clients.pulsar.references import Reference, ReferenceKind
-from models.bookie_cluster.input import Direction, Routing
+from clients.pulsar.references import LedgerReference, ReferenceKind
+from models.bookie_cluster.input import KIND, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
+from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import NAMED
 
 _PULSAR = b"pulsar"
@@ -33,7 +37,7 @@ class SwitchPrecheckRun:
         self._control = context
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
-        self._named: list[Reference] = []
+        self._named: list[LedgerReference] = []
         self._ids: IdCheck | None = None
         self._committed = False
 
@@ -42,7 +46,7 @@ class SwitchPrecheckRun:
         task, findings = self._task, self._findings
         findings.attempt("the registry of bookie clusters", self._check_registry)
         begun = time.monotonic()
-        source, target = look(task, task.input.source, findings), look(task, task.input.target, findings)
+        source, target = inspect(task, task.input.source, findings), inspect(task, task.input.target, findings)
         named = findings.attempt("the brokers' metadata", self._read_references)
         seconds = time.monotonic() - begun
         writable = len(target.free) if target else None
@@ -67,12 +71,12 @@ class SwitchPrecheckRun:
                 survey,
                 left=len(left),
                 left_bytes=sum(record.metadata.length for record in left),
-                look=seconds,
+                inspection_seconds=seconds,
             )
         return SwitchPrecheck(
             blockers=tuple(self._findings.blockers),
             warnings=tuple(self._findings.warnings),
-            steps=outline(self._task.input, survey, self._ids) if survey else (),
+            steps=plan_preview(self._task.input, survey, self._ids) if survey else (),
             survey=survey,
             ids=self._ids,
             brokers=self._brokers,
@@ -86,12 +90,9 @@ class SwitchPrecheckRun:
 
     def _check_registry(self) -> None:
         input, findings = self._task.input, self._findings
-        with self._task.reading(input.store) as zookeeper:
-            registry = BookieRegistryReader(zookeeper, input.registry_path)
-            self._committed = registry.committed(
-                input.ends(Direction.FORWARD).switch_id, self._task.workflow_id, input.target.name
-            )
-            others = {name: one for name, one in registry.claims().items() if one.workflow_id != self._task.workflow_id}
+        with self._task.reading_store() as store:
+            self._check_exclusion(store)
+            registry = BookieRegistryReader(store, input.registry_path)
             try:
                 for cluster in (input.source, input.target):
                     registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
@@ -103,15 +104,23 @@ class SwitchPrecheckRun:
             except StoreConflict as error:
                 findings.block("ANOTHER_ACTIVE", str(error), "set the status of each registered cluster right")
                 active = None
-        if others:
-            named = ", ".join(f"{name} by {claim.workflow_id}" for name, claim in sorted(others.items()))
-            findings.block("SWITCH_OPEN", f"another switch is open: {named}", "let it end first")
         if active is not None and active.cluster.name != input.source.name:
             findings.block(
                 "ANOTHER_ACTIVE",
                 f"{active.cluster.name} is ACTIVE in {input.registry_path}, not the source {input.source.name}",
                 "name the ACTIVE cluster as the source",
             )
+
+    def _check_exclusion(self, store: CasReader) -> None:
+        input, mine = self._task.input, self._task.workflow_id
+        if holder := other_holder(store, mine):
+            code = "SWITCH_OPEN" if holder.workflow_id.startswith(f"{KIND}/") else "CLUSTER_CLAIMED"
+            self._findings.blockers.append(claimed(store, holder, code=code))
+        elif held := read_claim(store, SwitchClaim):
+            self._committed = held.claim.directed == input.target.name
+        self._findings.blockers += filter(
+            None, (metadata_on_the_move(store), bookies_on_the_move(store, mine, input.registry_path))
+        )
 
     def _read_references(self) -> None:
         with self._task.broker_store() as store:
@@ -161,10 +170,10 @@ class SwitchPrecheckRun:
             largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
         )
 
-    def _warn_of_ledgers(self, source: ClusterInspection, chosen: Ledgers, lost: list[Reference]) -> None:
+    def _warn_of_ledgers(self, source: ClusterInspection, chosen: Ledgers, lost: list[LedgerReference]) -> None:
         input, findings = self._task.input, self._findings
         if lost:
-            findings.warn(f"{len(lost):,} positions refer to ledgers that {source.cluster.name} does not have either")
+            findings.warn(f"{len(lost):,} references name ledgers that {source.cluster.name} does not have either")
         ids = {one.ledger_id for one in self._named}
         alien = sum(
             number not in ids and record.metadata.custom_map.get("application") != _PULSAR

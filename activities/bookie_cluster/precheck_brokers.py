@@ -7,6 +7,7 @@ from collections.abc import Callable
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreError
@@ -41,6 +42,9 @@ def check_brokers(
     with task.broker_store() as store:
         running = brokers(store)
     if not running:
+        # Behind the commit brokers may be stopped by the switch itself, which then waits for their start.
+        if not (input.allow_no_brokers or committed):
+            findings.blockers.append(no_brokers(input.metadata_url))
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")
     versions: dict[str, str | None] = {}
     with BrokerView(task.runtime.admin) as view:

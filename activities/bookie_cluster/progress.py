@@ -7,15 +7,16 @@ that could not be, with the reason. Nodes are filled up before another one is be
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from activities.bookie_cluster.context import BookieClusterTask
-from clients.errors import StoreConflict
-from clients.pulsar.bookie_registry import CAS_TRIES, BookieRegistry
+from clients.cas.store import Create, Delete, Set, retry
+from clients.errors import VersionConflict
+from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
-from clients.zookeeper.coordination import Check, Coordination, Create, Set
 from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import FailedItem
 
@@ -24,7 +25,7 @@ NODE_BYTES = 200_000
 MOST_FAILURES = 20_000
 """Ledgers that `failed` names; more of them say nothing new."""
 
-_VERIFIED, _FAILED, _MISSING, _LINE, _DELETED = "verified", "failed", "missing", "line", "deleted"
+_VERIFIED, _FAILED, _MISSING, _CUTOVER, _DELETED = "verified", "failed", "missing", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
 
 
@@ -32,19 +33,15 @@ class SwitchProgress:
     """Reads and extends the progress of one attempt; what another attempt has taken over cannot be written.
 
     Args:
-        task: the migration, and the direction.
-        zookeeper: an open session with the brokers' metadata store.
-        attempt: the attempt that writes.
+        task: the attempt, and the direction.
+        registry: of bookie clusters, opened on behalf of the attempt.
     """
 
-    def __init__(self, task: BookieClusterTask, zookeeper: Coordination, attempt: int) -> None:
-        self._zookeeper = zookeeper
-        self._registry = BookieRegistry(zookeeper, task.input.registry_path)
-        self._switch_id = task.ends.switch_id
-        self._workflow_id = task.workflow_id
-        self._attempt = attempt
-        self._step = f"{task.run_id}/{task.step_id}" if task.step_id else ""
-        self._top = self._registry.progress(self._switch_id)
+    def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
+        self._store = registry.store
+        self._claim = registry.claim
+        self._step = f"{task.run_id}/{task.attempt.epoch}"
+        self._top = registry.progress(task.ends.switch_id)
         self._failures = 0
 
     def require(self) -> SwitchClaim:
@@ -53,7 +50,7 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt, or another migration, has taken it.
         """
-        return self._claim()[0]
+        return self._claim.require()
 
     def add_verified(self, ledgers: Mapping[int, int]) -> None:
         """Remember ledgers that were compared in full, with the zxid of the target's znode.
@@ -95,16 +92,16 @@ class SwitchProgress:
         self._failures = 0
         self._clear(_FAILED)
 
-    def draw_line(self, highest: int) -> None:
+    def set_cutover_ledger_id(self, highest: int) -> None:
         """Remember the highest id of the source at the moment when its brokers were directed away."""
-        self._write(f"{self._top}/{_LINE}", json.dumps({"highest": highest}).encode())
+        self._write(f"{self._top}/{_CUTOVER}", json.dumps({"highest": highest}).encode())
 
     def deleted(self) -> int:
         """How many ledgers earlier attempts at this step may have deleted."""
-        node = self._zookeeper.get(f"{self._top}/{_DELETED}") if self._step else None
+        node = self._store.get(f"{self._top}/{_DELETED}")
         if node is None:
             return 0
-        found: dict[str, Any] = json.loads(node[0])
+        found: dict[str, Any] = json.loads(node.value)
         return int(found["ledgers"]) if found["step"] == self._step else 0
 
     def note_deleted(self, ledgers: int) -> None:
@@ -117,51 +114,42 @@ class SwitchProgress:
 
     def _clear(self, name: str) -> None:
         top = f"{self._top}/{name}"
-        for child in self._zookeeper.children(top):
-            self._zookeeper.delete(f"{top}/{child}", -1)
+        for child in self._store.children(top):
+            retry(lambda path=f"{top}/{child}": self._forget(path), top)
 
     def _append(self, name: str, items: Sequence[list[int] | list[Any]]) -> None:
         if not items:
             return
         top = f"{self._top}/{name}"
-        last = max((int(child) for child in self._zookeeper.children(top)), default=0)
-        standing = self._zookeeper.get(_node(top, last))
-        found = _decode(standing[0]) if standing else []
+        last = max((int(child) for child in self._store.children(top)), default=0)
+        standing = self._store.get(_node(top, last))
+        found = _decode(standing.value) if standing else []
         for number, chunk in enumerate(pack([*found, *items]), last):
             self._write(_node(top, number), chunk)
 
     def _write(self, path: str, value: bytes) -> None:
-        """Write a node as long as the claim is ours."""
-        for last in (False,) * (CAS_TRIES - 1) + (True,):
-            _, version = self._claim()
-            fence = Check(f"{self._top}/claim", version)
-            standing = self._zookeeper.get(path)
-            if standing is not None and standing[0] == value:
-                return
-            self._make_parent(path)
-            change = Create(path, value) if standing is None else Set(path, value, standing[1].version)
-            try:
-                self._zookeeper.commit([fence, change])
-            except StoreConflict:
-                # The pace was changed meanwhile, which changes the claim too; a lost claim shows above.
-                if last:
-                    raise
-            else:
-                return
+        """Write a node as long as the claim is ours; a change of the pace in between changes the claim too."""
+        retry(lambda: self._put(path, value), path)
+
+    def _put(self, path: str, value: bytes) -> None:
+        guard = self._claim.guard()
+        standing = self._store.get(path)
+        if standing is not None and standing.value == value:
+            return
+        self._make_parent(path)
+        change = Create(path, value) if standing is None else Set(path, value, standing.version)
+        self._store.transaction([guard, change])
+
+    def _forget(self, path: str) -> None:
+        standing = self._store.get(path)
+        if standing is not None:
+            self._store.transaction([self._claim.guard(), Delete(path, standing.version)])
 
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]
-        if self._zookeeper.exists(parent) is None:
-            try:
-                self._zookeeper.create(parent, parents=True)
-            except StoreConflict:
-                return  # somebody else was first
-
-    def _claim(self) -> tuple[SwitchClaim, int]:
-        found = self._registry.claim(self._switch_id)
-        if found is None or (found[0].workflow_id, found[0].attempt) != (self._workflow_id, self._attempt):
-            raise StoreConflict("a newer attempt has taken over; this one stops")
-        return found
+        if self._store.get(parent) is None:
+            with contextlib.suppress(VersionConflict):  # somebody else was first
+                self._store.create(parent, b"")
 
 
 def read_verified(store: StoreReader, progress: str) -> dict[int, int]:
@@ -182,9 +170,9 @@ def read_failed(store: StoreReader, progress: str) -> dict[int, str]:
     return {int(ledger): str(why) for ledger, why in _read(store, progress, _FAILED)}
 
 
-def read_line(store: StoreReader, progress: str) -> int | None:
+def read_cutover_ledger_id(store: StoreReader, progress: str) -> int | None:
     """The highest id of the source when brokers were directed away; None before that."""
-    (found,) = store.read([f"{progress}/{_LINE}".encode()])
+    (found,) = store.read([f"{progress}/{_CUTOVER}".encode()])
     return int(json.loads(found.value)["highest"]) if isinstance(found, Record) else None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
+from clients.cas.store import retry_each
 from clients.errors import StoreDenied
-from clients.pulsar.bookie_registry import CAS_TRIES
 from clients.store import StoreReader, Unreadable
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
@@ -24,30 +24,34 @@ class Rewritten(NamedTuple):
     contested: list[str]
 
 
-def rewrite(task: BookieClusterTask, store: StoreReader, changes: Mapping[str, Change]) -> Rewritten:
+def rewrite(
+    task: BookieClusterTask, store: StoreReader, changes: Mapping[str, Change], fence: Callable[[], object]
+) -> Rewritten:
     """Change nodes, each by compare-and-set; one that somebody else changed first is read again, up to five times.
 
     Args:
         task: whose brokers' metadata store is changed.
         store: reads the same store.
         changes: by path; one that is gone meanwhile is left out.
+        fence: asked between reading and writing; raises where this attempt must not write any more.
 
     Raises:
         StoreDenied: a node's ACL refuses it.
         StoreError: the store cannot be read or written; which nodes were changed is not known.
     """
     done: list[str] = []
-    waiting = sorted(changes)
     access = task.access
+
+    def change_some(paths: Sequence[str]) -> list[str]:
+        tried = _prepared(store, connection, {path: changes[path] for path in paths})
+        fence()
+        errors = change_each(connection, list(tried.values()))
+        done.extend(path for path, error in zip(tried, errors, strict=True) if not error)
+        return [path for path, error in zip(tried, errors, strict=True) if error]
+
     with Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
-        for _ in range(CAS_TRIES):
-            tried = _prepared(store, connection, {path: changes[path] for path in waiting})
-            errors = change_each(connection, list(tried.values()))
-            done += [path for path, error in zip(tried, errors, strict=True) if not error]
-            waiting = [path for path, error in zip(tried, errors, strict=True) if error]
-            if not waiting:
-                break
-    return Rewritten(done, waiting)
+        contested = retry_each(sorted(changes), change_some)
+    return Rewritten(done, contested)
 
 
 def _prepared(store: StoreReader, connection: Connection, changes: Mapping[str, Change]) -> dict[str, bytes]:

@@ -11,12 +11,11 @@ from activities.bookie_cluster.progress import SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import BROKERS, Service, brokers
 from clients.errors import StoreConflict
-from clients.pulsar.references import Reference
+from clients.pulsar.references import LedgerReference
 from clients.store import Record, StoreReader
 from models.bookie_cluster.results import MISSING, TailCopy
 from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 from models.lifecycle.status import WaitKind
-from spark.bookie_cluster.spec import LedgerPair
 
 _POLL = 0.25
 # One for what was open or missing, one to see that nothing is left; the others for ledgers that vanish meanwhile.
@@ -28,48 +27,52 @@ class _BrokersCame(Exception):
 
 
 class _Sides(NamedTuple):
-    """Both clusters as one look found them; `chosen` are the ledgers of the source that move."""
+    """Both clusters as they were read at one time; `chosen` are the ledgers of the source that move."""
 
     source: Ledgers
     target: Ledgers
     chosen: Ledgers
 
 
-class TailRun:
+def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+    """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
+
+    Raises:
+        StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
+        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+    """
+    with task.registry() as registry, task.broker_store() as store:
+        registry.claim.renew()
+        tail = _Tail(task, context, store, SwitchProgress(task, registry))
+        while True:
+            alone = _Alone(store, context)
+            try:
+                return tail.copy(alone)
+            except _BrokersCame:
+                tail.progress.require()
+
+
+class _Tail:
     """One attempt at the tail."""
 
-    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+    def __init__(
+        self, task: BookieClusterTask, context: ActivityContext, store: StoreReader, progress: SwitchProgress
+    ) -> None:
         self._task = task
         self._control = context
+        self._store = store
+        self._verified = read_known(task, store)
+        self.progress = progress
 
-    def run(self) -> TailCopy:
-        """Copy until the target holds everything, without a broker from begin to end.
-
-        Raises:
-            StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
-            StoreError: a store failed; the step can be repeated, and goes on.
-        """
-        pair, claim = self._task.claimed()
-        task = self._task
-        with task.zookeeper() as zookeeper, task.broker_store() as store:
-            progress = SwitchProgress(task, zookeeper, claim.attempt)
-            verified = read_known(task, store)
-            while True:
-                alone = _Alone(store, self._control)
-                try:
-                    return self._copy(store, pair, progress, verified, alone)
-                except _BrokersCame:
-                    progress.require()
-
-    def _copy(
-        self, store: StoreReader, pair: LedgerPair, progress: SwitchProgress, verified: Verified, alone: _Alone
-    ) -> TailCopy:
+    def copy(self, alone: _Alone) -> TailCopy:
+        """Copy until the target holds everything, without a broker from begin to end."""
+        progress, verified = self.progress, self._verified
         progress.forget_failed()
-        named = all_references(store)
-        copying = LedgerCopier(self._task, self._control, pair, progress, verified, guard=alone.require)
-        sides, known = self._settle(copying, verified, named)
+        named = all_references(self._store)
+        copying = LedgerCopier(self._task, self._control, progress, verified, guard=alone.require)
+        sides, known = self._converge(copying, verified, named)
         alone.require()
-        progress.draw_line(max(sides.source, default=-1))
+        progress.set_cutover_ledger_id(max(sides.source, default=-1))
         if self._task.input.full_verify:
             copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
         progress.require()
@@ -85,8 +88,8 @@ class TailRun:
             missing=FailedItems.of(MISSING, missing, listed_in=listed),
         )
 
-    def _settle(self, copying: LedgerCopier, verified: Verified, named: list[Reference]) -> tuple[_Sides, int]:
-        """Copy until a look finds nothing that is neither verified nor failed; returns that look."""
+    def _converge(self, copying: LedgerCopier, verified: Verified, named: list[LedgerReference]) -> tuple[_Sides, int]:
+        """Copy until nothing is found that is neither verified nor failed; returns what was read then."""
         known: int | None = None
         for _ in range(_ROUNDS):
             self._control.check()
@@ -106,13 +109,13 @@ class TailRun:
             "else writes there"
         )
 
-    def _look(self, named: list[Reference]) -> _Sides:
+    def _look(self, named: list[LedgerReference]) -> _Sides:
         task = self._task
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source), scan(target)
         return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named))
 
-    def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[Reference]) -> int:
+    def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[LedgerReference]) -> int:
         """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
         referred = {reference.ledger_id for reference in named}
         orphans = [
@@ -164,7 +167,7 @@ class _Alone:
 
 
 def _missing(
-    target: str, sides: _Sides, failed: dict[int, str], named: list[Reference]
+    target: str, sides: _Sides, failed: dict[int, str], named: list[LedgerReference]
 ) -> tuple[list[FailedItem], int]:
     """References whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
     missing: list[FailedItem] = []

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
-from models.metadata_store.flag import PARTICIPANTS
+from models.migration_flag import PARTICIPANTS
 from models.store_url import StoreUrl
 
 BROKERS = b"/loadbalance/brokers"

@@ -18,6 +18,7 @@ from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
+from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
@@ -106,7 +107,7 @@ class MetadataStoreActivities:
 
         def run(task: MetadataStoreTask, _: ActivityContext) -> None:
             with task.target_claim() as claim:
-                claim.set_throttle(speed.megabytes_per_second)
+                claim.change(throttle=speed.megabytes_per_second)
 
         await self._run(execution, run)
 
@@ -125,7 +126,7 @@ class MetadataStoreActivities:
 
     @activity.defn(name="metadata_store_clean_source")
     async def clean_source(self, execution: Execution[MetadataStoreInput]) -> CleanupStep:
-        """Remove a bounded part of the migrated tree from the source; the flag stays, and leads latecomers."""
+        """Remove a bounded part of the migrated tree from the source; the flag stays for services that come late."""
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
             services = still_registered(task.input.source_url, task.runtime.access)
@@ -136,10 +137,13 @@ class MetadataStoreActivities:
                     non_retryable=True,
                 )
             begun = time.monotonic()
+            cutover.take_source(task)
             removed, remaining = jobs.clear(
-                task.engine, task.pair, "source", limit=task.input.cleanup_limit, tag=task.tag(context)
+                task.engine, task.fenced_pair, "source", limit=task.input.cleanup_limit, tag=task.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
+            if not remaining and task.input.mode is Mode.OFFLINE:
+                cutover.release(task)
             return CleanupStep(removed=removed, remaining=remaining)
 
         return await self._run(execution, run)
@@ -147,7 +151,9 @@ class MetadataStoreActivities:
     async def _run(
         self, execution: Execution[MetadataStoreInput], step: Callable[[MetadataStoreTask, ActivityContext], ResultT]
     ) -> ResultT:
-        task = MetadataStoreTask(self._runtime, execution, activity.info().workflow_id or "")
+        info = activity.info()
+        attempt = Attempt.of(execution, info.workflow_id or "", info.attempt)
+        task = MetadataStoreTask(self._runtime, execution, attempt)
         return await run_activity(
             self._runtime.client,
             lambda context: step(task, context),

@@ -8,27 +8,36 @@ from dataclasses import replace
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime, SourceWatch
-from activities.metadata_store.claims import TargetClaim
+from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper
 from activities.metadata_store.replica import Replica
-from clients.zookeeper.coordination import Coordination
+from clients.cas.claims import ClaimKeeper
+from clients.stores import open_cas
 from clients.zookeeper.watch import ChangeFeed
+from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
-from models.metadata_store.flag import FlagPhase
+from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
+from models.migration_flag import FlagPhase
 from spark.engine import SparkEngine
 from spark.metadata_store.spec import Pair
 
 
 class MetadataStoreTask:
-    """One step's view of its migration."""
+    """One attempt's view of its migration.
 
-    def __init__(self, runtime: Runtime, execution: Execution[MetadataStoreInput], workflow_id: str) -> None:
+    Args:
+        runtime: what the process shares.
+        execution: the migration's input.
+        attempt: which attempt of the migration this is.
+    """
+
+    def __init__(self, runtime: Runtime, execution: Execution[MetadataStoreInput], attempt: Attempt) -> None:
         self.runtime = runtime
-        self.execution = execution
         self.input = input = execution.input
-        self.workflow_id = workflow_id
-        self.run_id = execution.run_id
+        self.attempt = attempt
+        self.workflow_id = attempt.workflow_id
+        self.run_id = attempt.run_id
         self.pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
 
     @property
@@ -57,30 +66,46 @@ class MetadataStoreTask:
         context.on_cancel(lambda: self.engine.cancel(tag))
         return tag
 
-    def attempt(self, number: int) -> Pair:
-        """The stores, to be written by one attempt."""
-        return replace(self.pair, attempt=number)
+    @property
+    def fenced_pair(self) -> Pair:
+        """The stores, whose tasks write as long as this attempt holds the claim of the store that they write to."""
+        return replace(self.pair, attempt=self.attempt)
+
+    @contextmanager
+    def source_claim(self) -> Generator[ClaimKeeper[SourceClaim]]:
+        """The claim in the source, which excludes other migrations of its cluster."""
+        with open_cas(self.input.source_url, self.runtime.access) as store:
+            yield ClaimKeeper(store, SourceClaim, self.attempt)
+
+    @contextmanager
+    def target_claim(self) -> Generator[TargetKeeper]:
+        """The claim in the target."""
+        with open_cas(self.input.target_url, self.runtime.access) as store:
+            yield TargetKeeper(store, self.attempt)
 
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:
-        """The migration flag in the source."""
-        access = self.runtime.access
-        with Coordination(self.input.source_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-            yield FlagKeeper(zookeeper, self.workflow_id, self.run_id)
+        """The migration flag in the source, with the claim there."""
+        with open_cas(self.input.source_url, self.runtime.access) as store:
+            yield FlagKeeper(store, self.attempt)
 
     @contextmanager
     def replica(self, *phases: FlagPhase) -> Generator[Replica]:
-        """Single paths of the target; writes are fenced by the flag's phase, offline by our record in the target."""
-        if self.input.mode is Mode.LIVE:
-            with self.flag() as flag, Replica(self.pair, lambda: flag.require(*phases)) as replica:
-                yield replica
-        else:
-            with self.target_claim() as claim, Replica(self.pair, claim.require) as replica:
-                yield replica
+        """Single paths of the target, which this attempt may write while it is the newest.
 
-    def target_claim(self) -> TargetClaim:
-        """Our record in the target."""
-        return TargetClaim(self.input.target_url, self.runtime.access, self.workflow_id, self.run_id)
+        Live, the claim in the source is the fence, and the flag beside it, which must stand in one of these phases;
+        offline, the claim in the target.
+        """
+        if self.input.mode is Mode.LIVE:
+            with self.flag() as flag:
+                flag.renew()
+                with Replica(self.pair, lambda: flag.require(*phases)) as replica:
+                    yield replica
+        else:
+            with self.target_claim() as claim:
+                claim.renew()
+                with Replica(self.pair, claim.require) as replica:
+                    yield replica
 
 
 def some(paths: Iterable[bytes], most: int = 10) -> str:

@@ -19,14 +19,14 @@ from clients.stores import open_reader
 from clients.zookeeper.coordination import Coordination
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
-from models.metadata_store.flag import FLAG, FlagPhase
 from models.metadata_store.input import Mode
 from models.metadata_store.results import ChangeCopy, Completion, PreCopy, Preparation, Restoration, Verification
+from models.migration_flag import FLAG, FlagPhase
 from spark.metadata_store import jobs
 
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
 # Seconds after which the flag is set once more: clients of ZooKeeper are back soon after the servers, or the network.
-_SAY_AGAIN = 3.0
+_REBROADCAST_AFTER = 3.0
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
 
@@ -49,7 +49,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
     try:
         with task.replica(FlagPhase.PREPARATION) as replica:
             pause = _FIRST_POLL
-            said = time.monotonic()
+            told = time.monotonic()
             while missing := _missing(task, source, replica, watch):
                 if time.time() > deadline:
                     raise ApplicationError(
@@ -59,10 +59,10 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                         non_retryable=True,
                     )
                 context.waiting_for(WaitKind.PARTICIPANTS, missing)
-                if time.monotonic() - said > _SAY_AGAIN:
-                    said = time.monotonic()
+                if time.monotonic() - told > _REBROADCAST_AFTER:
+                    told = time.monotonic()
                     with task.flag() as flag:
-                        flag.repeat()
+                        flag.rebroadcast()
                 context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
     finally:
@@ -149,7 +149,7 @@ def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCo
 
 
 def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Completion:
-    """Commit: set the flag to COMPLETED, follow latecomers, and take away our record in the target.
+    """Commit: set the flag to COMPLETED, follow late writes, and release the target.
 
     Raises:
         StoreConflict: somebody else moved the flag.
@@ -170,7 +170,7 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
         _rebroadcast_flag(task, context)
         later = follow_late_writes(task, context, replica, watch, pre.version_floor)
     with task.target_claim() as claim:
-        claim.drop()
+        claim.release()
     task.runtime.forget(task.run_id)
     contested = sorted({*late.contested, *later.contested})
     return Completion(
@@ -196,7 +196,8 @@ def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Compl
     if task.input.target_url.scheme == "zk":
         _forget_old_flag(task)
     with task.target_claim() as claim:
-        claim.drop()
+        claim.release()
+    release(task)
     return Completion(blocked_seconds=0.0)
 
 
@@ -205,7 +206,7 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
     if task.input.mode is Mode.OFFLINE:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with task.flag() as flag:
-        state = flag.release()
+        state = flag.unblock()
     mine = state.owned_by(task.workflow_id)
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
@@ -220,20 +221,40 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
     A late attempt of this step may run while the migration was started again, and must not empty that one's target.
     """
     removed = 0
+    with task.source_claim() as claim:
+        if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
+            return removed
     if task.input.mode is Mode.LIVE:
-        with task.flag() as flag:
-            if flag.yields_to_another_run():
-                return removed
         _rebroadcast_flag(task, context)
     with task.target_claim() as claim:
-        if claim.is_mine():
-            attempt = claim.take(None).attempt
-            removed, _ = jobs.clear(task.engine, task.attempt(attempt), "target", tag=task.tag(context))
-            claim.drop()
+        if claim.holds_copy():
+            claim.claim(None)
+            removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+            claim.release()
+    release(task)
+    return removed
+
+
+def take_source(task: MetadataStoreTask) -> None:
+    """Claim the source for its cleanup.
+
+    Live, it has been ours since PRE_COPY, and says who set the flag to COMPLETED; offline, the commit released it.
+    """
+    with task.source_claim() as claim:
+        if task.input.mode is Mode.LIVE:
+            claim.renew()
+        else:
+            claim.take()
+
+
+def release(task: MetadataStoreTask) -> None:
+    """Release the source; the flag stays as it is, unless this migration still blocks writes by it."""
     if task.input.mode is Mode.LIVE:
         with task.flag() as flag:
-            flag.drop()
-    return removed
+            flag.release()
+    else:
+        with task.source_claim() as claim:
+            claim.release()
 
 
 def _rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None:
@@ -241,8 +262,8 @@ def _rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None
     with task.flag() as flag:
         state = flag.state()
         if state.owned_by(task.workflow_id):
-            context.pause(min(max(state.since_ms / 1000 + _SAY_AGAIN - time.time(), 0), _SAY_AGAIN))
-            flag.repeat()
+            context.pause(min(max(state.since_ms / 1000 + _REBROADCAST_AFTER - time.time(), 0), _REBROADCAST_AFTER))
+            flag.rebroadcast()
 
 
 def _blocked_since(state: FlagState) -> float:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clients.errors import StoreConflict
-from clients.zookeeper.coordination import Coordination, CoordinationReader, Create, Delete, Set
-from models.metadata_store.flag import CLAIM, FLAG, Claim, Flag, FlagPhase
-
-OPEN = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
-"""The phases in which services write to the source."""
+from clients.cas.claims import ClaimKeeper, read_claim, require_newest
+from clients.cas.store import CasReader, CasStore, Create, Delete, Set, retry
+from clients.errors import StoreConflict, Superseded, VersionConflict
+from clients.pulsar.migration_flag import foreign_flag, read_flag
+from models.lifecycle.claim import CLAIM, Attempt
+from models.metadata_store.claims import SourceClaim
+from models.migration_flag import FLAG, OPEN_PHASES, Flag, FlagPhase
 
 _FROM = {
-    FlagPhase.PREPARATION: OPEN,
+    FlagPhase.PREPARATION: OPEN_PHASES,
     FlagPhase.COPYING: (FlagPhase.PREPARATION,),
     FlagPhase.COMPLETED: (FlagPhase.COPYING,),
     FlagPhase.FAILED: (FlagPhase.PREPARATION, FlagPhase.COPYING),
 }
+
+# What a new run does not take over from the run before: it has not moved the flag yet.
+_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "settled_zxid": 0}
 
 
 @dataclass(frozen=True)
@@ -27,14 +31,14 @@ class FlagState:
         flag: what brokers read; NOT_STARTED where there is none.
         version: version of the flag's znode; -1 where there is none.
         since_ms: when the flag was moved to its phase, by the server's clock.
-        claim: who owns the flag, if one of our migrations does.
+        claim: who holds the source, if one of our migrations does.
         claim_version: version of the claim's znode; -1 where there is none.
     """
 
     flag: Flag
     version: int
     since_ms: int
-    claim: Claim | None
+    claim: SourceClaim | None
     claim_version: int
 
     def owned_by(self, workflow_id: str) -> bool:
@@ -46,170 +50,203 @@ class FlagState:
             and self.claim.flag_version == self.version
         )
 
+    def blocked_by(self, workflow_id: str) -> bool:
+        """Whether this migration, in this run or an earlier one, blocks writes."""
+        return self.owned_by(workflow_id) and self.flag.phase in _FROM[FlagPhase.FAILED]
 
-def read_flag(zookeeper: CoordinationReader) -> FlagState:
-    """Read flag and claim."""
-    node, own = zookeeper.get(FLAG), zookeeper.get(CLAIM)
-    flag = Flag(phase=FlagPhase.NOT_STARTED)
-    if node is not None and node[0]:
-        flag = Flag.model_validate_json(node[0])
-    claim = None if own is None else Claim.model_validate_json(own[0])
+
+def read_state(store: CasReader) -> FlagState:
+    """Read claim and flag, with all that was written before this call."""
+    held = read_claim(store, SourceClaim)
+    standing = read_flag(store)
+    claim = held.claim if held else None
     return FlagState(
-        flag=flag,
-        version=-1 if node is None else node[1].version,
-        since_ms=0 if node is None else (claim.moved_ms if claim and claim.moved_ms else node[1].mtime),
+        flag=standing.flag,
+        version=standing.version,
+        since_ms=claim.moved_ms if claim and claim.moved_ms and standing.version >= 0 else standing.modified_ms,
         claim=claim,
-        claim_version=-1 if own is None else own[1].version,
+        claim_version=held.version if held else -1,
     )
 
 
 class FlagKeeper:
-    """Moves the flag on behalf of one migration.
+    """Moves the flag on behalf of one attempt.
 
-    Each move is a transaction of flag and claim with the versions that were read, so of two movers one loses, and a
-    step that is repeated finds its move done.
+    Each move is a transaction of flag and claim with the versions that were read. So of two movers one loses, reads
+    again and finds the other's claim; and an attempt that is repeated finds its move done.
+
+    Args:
+        store: the source.
+        me: the attempt.
     """
 
-    def __init__(self, zookeeper: Coordination, workflow_id: str, run_id: str) -> None:
-        self._zookeeper = zookeeper
-        self._me = Claim(workflow_id=workflow_id, run_id=run_id)
+    def __init__(self, store: CasStore, me: Attempt) -> None:
+        self._store = store
+        self._me = me
+        self._claim = ClaimKeeper(store, SourceClaim, me)
 
-    def claim(self) -> None:
-        """Say in the source that this run is at work; writes that an earlier run left blocked are given back.
+    def state(self) -> FlagState:
+        """Flag and claim as they stand."""
+        return read_state(self._store)
+
+    def take(self) -> FlagState:
+        """Claim the source for this run; writes that an earlier run left blocked are unblocked.
 
         Raises:
-            StoreConflict: another migration of ours holds the source.
+            ClaimHeld: another migration holds the source.
+            Superseded: a newer attempt or run has begun.
         """
-        state = read_flag(self._zookeeper)
-        if state.claim is None:
-            self._zookeeper.create(CLAIM, _dump(self._me), parents=True)
-        elif state.claim.workflow_id != self._me.workflow_id:
-            raise StoreConflict(held_by(state.claim))
-        elif state.claim.run_id != self._me.run_id:
-            self.release()
-            state = read_flag(self._zookeeper)
-            self._zookeeper.set(CLAIM, _dump(self._me), state.claim_version)
+        return retry(self._take, CLAIM)
+
+    def renew(self) -> FlagState:
+        """Move the claim, which this run must hold, to this attempt; every earlier one stops.
+
+        Raises:
+            ClaimHeld: another migration holds the source.
+            Superseded: this run has ended, or a newer attempt or run has begun.
+        """
+        self._claim.renew()
+        return self.state()
 
     def mark(self) -> int:
-        """Set our claim once more, and return the transaction id of that: a point in the source's own order of changes.
+        """Move the claim to this attempt; returns the transaction id of that, a point in the source's order of changes.
 
         Raises:
-            StoreConflict: another run holds the source.
+            StoreConflict: another attempt or run holds the source.
         """
-        state = read_flag(self._zookeeper)
-        if state.claim is None or state.claim.run_id != self._me.run_id:
-            raise StoreConflict(_not_mine(state.claim))
-        return self._zookeeper.set(CLAIM, _dump(state.claim), state.claim_version).mzxid
+        return retry(self._mark, CLAIM)
 
     def advance(self, to: FlagPhase, target: str, *, settled_zxid: int = 0) -> FlagState:
-        """Move the flag; does nothing if this run moved it there before.
+        """Move the flag, and the claim to this attempt; the flag stays if this run moved it there before.
 
         `settled_zxid` is remembered: changes with a larger transaction id may not be in the target yet.
 
         Raises:
-            StoreConflict: the flag is not where this run left it, or another one holds the source.
+            StoreConflict: the flag is not where this run left it, or another attempt or run holds the source.
         """
-        state = read_flag(self._zookeeper)
-        if state.claim is None or state.claim.run_id != self._me.run_id:
-            raise StoreConflict(_not_mine(state.claim))
-        return self._move(state, state.claim.model_copy(update={"settled_zxid": settled_zxid}), to, target)
+        return retry(lambda: self._advance(to, target, settled_zxid), FLAG)
 
-    def _move(self, state: FlagState, claim: Claim, to: FlagPhase, target: str) -> FlagState:
-        mine = state.owned_by(self._me.workflow_id)
-        if mine and state.flag.phase is to:
-            return state
-        if to is FlagPhase.PREPARATION and claim.flag_version >= 0:
-            raise StoreConflict(
-                f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
-                "again. Start the migration anew"
-            )
-        if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN):
-            raise StoreConflict(foreign_flag(state.flag))
-        blocked = state.since_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
-        new = claim.model_copy(update={"flag_version": state.version + 1, "blocked_since_ms": blocked, "moved_ms": 0})
-        value = _dump_flag(Flag(phase=to, targetUrl=target))
-        flag = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
-        self._zookeeper.commit([flag, Set(CLAIM, _dump(new), state.claim_version)])
-        return read_flag(self._zookeeper)
-
-    def repeat(self) -> None:
+    def rebroadcast(self) -> None:
         """Set the flag to what it is, for services that were cut off from the source when it was moved.
 
         They follow a persistent watch, and a persistent watch is not told what it missed (seen with 5.0.0-M1): they
         would block writes for ever. Does nothing where this run did not set the flag.
         """
-        state = read_flag(self._zookeeper)
-        claim = state.claim
-        if claim is None or claim.run_id != self._me.run_id or not state.owned_by(self._me.workflow_id):
-            return
-        new = claim.model_copy(update={"flag_version": state.version + 1, "moved_ms": state.since_ms})
-        value = _dump_flag(state.flag)
-        self._zookeeper.commit([Set(FLAG, value, state.version), Set(CLAIM, _dump(new), state.claim_version)])
-
-    def state(self) -> FlagState:
-        """Flag and claim as they stand."""
-        return read_flag(self._zookeeper)
+        retry(self._rebroadcast, FLAG)
 
     def stands_at(self, phase: FlagPhase) -> bool:
         """Whether this migration moved the flag to this phase, and nobody moved it since."""
-        state = read_flag(self._zookeeper)
+        state = self.state()
         return state.owned_by(self._me.workflow_id) and state.flag.phase is phase
 
     def require(self, *phases: FlagPhase) -> None:
-        """The fence: make sure that the flag stands in one of these phases, and that this run holds the source.
+        """The fence: this attempt is the newest that holds the source, and the flag stands in one of these phases.
 
         Raises:
-            StoreConflict: it does not: this attempt is a late one, and must not write.
+            StoreConflict: it is not so: this attempt is a late one, and must not write.
         """
-        state = read_flag(self._zookeeper)
-        if state.claim is None or state.claim.run_id != self._me.run_id:
-            raise StoreConflict(_not_mine(state.claim))
+        state = self.state()
+        require_newest(state.claim, self._me, str(self._store.url))
         if state.flag.phase not in phases:
-            raise StoreConflict(f"the migration flag is {state.flag.phase}; this step came too late to write")
+            raise Superseded(f"the migration flag is {state.flag.phase}; this step came too late to write")
 
-    def release(self) -> FlagState:
-        """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes."""
-        state = read_flag(self._zookeeper)
-        blocked = state.owned_by(self._me.workflow_id) and state.flag.phase in _FROM[FlagPhase.FAILED]
-        if state.claim is not None and blocked:
-            return self._move(state, state.claim, FlagPhase.FAILED, state.flag.targetUrl or "")
-        return state
+    def unblock(self) -> FlagState:
+        """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes.
 
-    def yields_to_another_run(self) -> bool:
-        """Whether another run of ours holds the source, so that this one has nothing to tidy up any more."""
-        claim = read_flag(self._zookeeper).claim
-        return claim is not None and claim.run_id != self._me.run_id
+        The claim moves in any case, so that an attempt which is about to block them finds that it comes too late.
 
-    def drop(self) -> None:
-        """Remove the claim; harmless where this run holds none."""
-        state = read_flag(self._zookeeper)
-        if state.claim is not None and state.claim.run_id == self._me.run_id:
-            self._zookeeper.commit([Delete(CLAIM, state.claim_version)])
+        Raises:
+            Superseded: a newer attempt or run has begun.
+        """
+        return retry(self._unblock, FLAG)
 
+    def release(self) -> None:
+        """Remove the claim, and with it the right to block writes; harmless where this migration holds none.
 
-def held_by(claim: Claim) -> str:
-    """Say who holds the source."""
-    return (
-        f"the source is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that one end, or, if its "
-        f"workflow is gone for good, delete the znode {CLAIM}"
-    )
+        Raises:
+            Superseded: a newer attempt or run has begun.
+        """
+        retry(self._release, CLAIM)
+        self._claim.forget_empty_parents()
 
+    # Inside ---------------------------------------------------------------------------------------------------------
 
-def _not_mine(claim: Claim | None) -> str:
-    return held_by(claim) if claim else "this run does not hold the source any more"
+    def _take(self) -> FlagState:
+        state = self.state()
+        self._claim.admit(state.claim)
+        new_run = state.claim is not None and not state.claim.is_of(self._me)
+        if new_run and state.blocked_by(self._me.workflow_id):
+            failed = state.flag.model_copy(update={"phase": FlagPhase.FAILED})
+            self._set_both(state, failed, self._claim.successor(state.claim, **_NEW_RUN))
+        else:
+            self._claim.take(**_NEW_RUN)
+        return self.state()
 
+    def _mark(self) -> int:
+        state = self.state()
+        require_newest(state.claim, self._me, str(self._store.url))
+        self._store.set(CLAIM, self._claim.successor(state.claim).encode(), state.claim_version)
+        node = self._store.get(CLAIM)
+        if node is None or node.version != state.claim_version + 1:
+            raise VersionConflict(f"{CLAIM} in {self._store.url} was set by somebody else meanwhile")
+        return node.txid
 
-def foreign_flag(flag: Flag) -> str:
-    """Say that somebody else moved the flag."""
-    return (
-        f"the migration flag {FLAG} is {flag.phase} (target {flag.targetUrl}), and this migration did not set it: "
-        "somebody else migrates this cluster, perhaps with Pulsar's own command"
-    )
+    def _advance(self, to: FlagPhase, target: str, settled_zxid: int) -> FlagState:
+        state = self.state()
+        require_newest(state.claim, self._me, str(self._store.url))
+        assert state.claim is not None
+        return self._move(state, state.claim.model_copy(update={"settled_zxid": settled_zxid}), to, target)
 
+    def _move(self, state: FlagState, claim: SourceClaim, to: FlagPhase, target: str) -> FlagState:
+        mine = state.owned_by(self._me.workflow_id)
+        if mine and state.flag.phase is to:
+            self._claim.renew()
+            return self.state()
+        if to is FlagPhase.PREPARATION and claim.flag_version >= 0:
+            raise StoreConflict(
+                f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
+                "again. Start the migration anew"
+            )
+        if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN_PHASES):
+            raise StoreConflict(foreign_flag(state.flag))
+        blocked = state.since_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
+        moved = {"flag_version": state.version + 1, "blocked_since_ms": blocked, "moved_ms": 0}
+        new = self._claim.successor(claim).model_copy(update=moved)
+        self._set_both(state, Flag(phase=to, targetUrl=target), new)
+        return self.state()
 
-def _dump_flag(flag: Flag) -> bytes:
-    return flag.model_dump_json(exclude_none=True).encode()
+    def _rebroadcast(self) -> None:
+        state = self.state()
+        claim = state.claim
+        if claim is None or not claim.is_of(self._me) or not state.owned_by(self._me.workflow_id):
+            return
+        require_newest(claim, self._me, str(self._store.url))
+        again = {"flag_version": state.version + 1, "moved_ms": state.since_ms}
+        self._set_both(state, state.flag, claim.model_copy(update=again))
 
+    def _unblock(self) -> FlagState:
+        state = self.state()
+        claim = state.claim
+        if claim is None or claim.workflow_id != self._me.workflow_id:
+            return state
+        self._claim.admit(claim)
+        if state.blocked_by(self._me.workflow_id):
+            return self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
+        self._store.set(CLAIM, self._claim.successor(claim).encode(), state.claim_version)
+        return self.state()
 
-def _dump(claim: Claim) -> bytes:
-    return claim.model_dump_json().encode()
+    def _release(self) -> None:
+        state = self.state()
+        claim = state.claim
+        if claim is None or claim.workflow_id != self._me.workflow_id:
+            return
+        self._claim.admit(claim)
+        # Whoever moves the flag sets the claim with it: with this version gone, no move can follow.
+        if state.blocked_by(self._me.workflow_id):
+            state = self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
+        self._store.transaction([Delete(CLAIM, state.claim_version)])
+
+    def _set_both(self, state: FlagState, flag: Flag, claim: SourceClaim) -> None:
+        value = flag.encode()
+        part = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
+        self._store.transaction([part, Set(CLAIM, claim.encode(), state.claim_version)])

@@ -10,11 +10,12 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import SourceWatch
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
-from activities.metadata_store.flag import OPEN
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import PreCopy
+from models.migration_flag import OPEN_PHASES
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Copied
 
@@ -60,12 +61,12 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
         ApplicationError: records differ though nobody changed them.
     """
     with task.flag() as flag:
-        flag.claim()
-        flag.require(*OPEN)
+        flag.take()
+        flag.require(*OPEN_PHASES)
     watch = task.new_watch()
     since_zxid = watch.restart(task.new_feed(), missed="")
-    attempt = _take_target_unless_late(task)
-    bulk = _copy_and_compare(task, context, attempt, records)
+    _empty_target(task, context, _take_target_unless_late(task))
+    bulk = _copy_and_compare(task, context, records)
     watch.ephemerals = set(bulk.comparison.ephemerals)
     floor = _raise_floor(task, context, bulk.copied.highest)
     rounds = _catch_up(task, context, watch, set(bulk.comparison.different))
@@ -78,40 +79,49 @@ def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) 
     Raises:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
     """
-    attempt = _take_target(task)
-    bulk = _copy_and_compare(task, context, attempt, records)
+    with task.source_claim() as source:
+        source.take()
+    _empty_target(task, context, _take_target(task))
+    bulk = _copy_and_compare(task, context, records)
     with task.replica() as replica:
         replica.apply(bulk.comparison.different)
     return bulk.result(task, since_zxid=0, rounds=0, floor=0)
 
 
-def _take_target_unless_late(task: MetadataStoreTask) -> int:
+def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
     """Claim the target, and look at the flag once more: brokers own a target whose migration was committed.
 
     From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
     """
-    attempt = _take_target(task)
+    claim = _take_target(task)
     try:
         with task.flag() as flag:
-            flag.require(*OPEN)
+            flag.require(*OPEN_PHASES)
     except StoreConflict:
         with task.target_claim() as target:
-            target.drop()
+            target.release()
         raise
-    return attempt
+    return claim
 
 
-def _take_target(task: MetadataStoreTask) -> int:
+def _take_target(task: MetadataStoreTask) -> TargetClaim:
     """Claim the target for this attempt; every earlier one stops."""
     with task.target_claim() as target:
-        return target.take(task.input.throttle).attempt
+        return target.claim(task.input.throttle)
 
 
-def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, attempt: int, records: int) -> _Bulk:
-    pair, tag = task.attempt(attempt), task.tag(context)
-    if task.input.replace_target and attempt == 1:
-        with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
-            jobs.clear(task.engine, pair, "target", tag=tag)
+def _empty_target(task: MetadataStoreTask, context: ActivityContext, claim: TargetClaim) -> None:
+    """Delete the records of others, once for all attempts and runs: what stands there later is our own copy."""
+    if not task.input.replace_target or claim.emptied:
+        return
+    with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
+        jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+    with task.target_claim() as target:
+        target.renew(emptied=True)
+
+
+def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, records: int) -> _Bulk:
+    pair, tag = task.fenced_pair, task.tag(context)
     begun = time.monotonic()
     counted = partial(task.engine.counted, tag)
     context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, records, counted)
@@ -137,5 +147,5 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
 def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
     todo = different | watch.collect(task.runtime.access.timeout)
-    with task.replica(*OPEN) as replica:
+    with task.replica(*OPEN_PHASES) as replica:
         return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)

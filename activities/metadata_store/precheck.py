@@ -5,18 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from activities.lifecycle.registrations import participants, registered
-from activities.metadata_store.flag import FlagState, foreign_flag, held_by, read_flag
+from activities.lifecycle.exclusion import bookies_on_the_move, claimed, no_brokers, other_holder
+from activities.lifecycle.registrations import brokers, participants, registered
+from activities.metadata_store.flag import FlagState, read_state
+from clients.cas.claims import held_by
+from clients.cas.store import CasReader
 from clients.errors import StoreError, StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
+from clients.pulsar.migration_flag import foreign_flag, moved_to
 from clients.store import COORDINATOR, Record, StoreReader
-from clients.stores import Access, open_reader
-from clients.zookeeper.coordination import CoordinationReader
+from clients.stores import Access, open_cas_reader, open_reader
+from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import Blocker
-from models.metadata_store.flag import CLAIM, Claim, FlagPhase
+from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
+from models.migration_flag import FlagPhase
 from spark.engine import SparkEngine
+from spark.fence import claim_in
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Pair, Surveyed
 
@@ -95,11 +101,8 @@ class PrecheckRun:
     def _check_source(self) -> None:
         reader = open_reader(self._input.source_url, self._access)
         try:
-            if self._input.source_url.scheme == "zk":
-                with CoordinationReader(
-                    self._input.source_url, auth=self._access.zookeeper_auth, timeout=self._access.timeout
-                ) as zookeeper:
-                    self._check_flag(read_flag(zookeeper))
+            with open_cas_reader(self._input.source_url, self._access) as store:
+                self._check_exclusion(store)
             if self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
                 return
             if self._input.mode is Mode.LIVE:
@@ -109,16 +112,21 @@ class PrecheckRun:
         finally:
             reader.close()
 
-    def _check_flag(self, state: FlagState) -> None:
+    def _check_exclusion(self, store: CasReader) -> None:
+        holder = other_holder(store, self._me)
+        if self._input.source_url.scheme == "zk":
+            self._check_flag(read_state(store), claimed_by_another=holder is not None)
+            if switch := bookies_on_the_move(store, self._me):
+                self._blockers.append(switch)
+        if holder:
+            self._blockers.append(claimed(store, holder, code="SOURCE_CLAIMED"))
+
+    def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
-        if state.claim is not None and state.claim.workflow_id != self._me:
-            self._block("SOURCE_CLAIMED", held_by(state.claim), "one migration of a cluster at a time")
-        elif state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
-            self._block(
-                "ALREADY_COMPLETED",
-                f"the migration flag is COMPLETED (target {state.flag.targetUrl}): this store is not in use any more",
-                "name the store that they use now as the source",
-            )
+        if claimed_by_another:
+            return
+        if state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
+            self._block("ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source")
         elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
             if state.owned_by(self._me):
                 self._left_blocked = True
@@ -137,8 +145,10 @@ class PrecheckRun:
                 f"beneath the chroot {self._input.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
                 "that they are ready is shown by their ephemerals in the target alone"
             )
-        if not services:
-            self._warnings.append("no broker and no bookie is registered in the source")
+        if not brokers(reader):
+            if not self._input.allow_no_brokers:
+                self._blockers.append(no_brokers(self._input.source))
+            self._warnings.append(f"no broker is registered in {self._input.source}")
         if missing and (self._left_blocked or self._flag is FlagPhase.FAILED):
             self._warnings.append(
                 "after a failed attempt services do not register as participants again; PREPARATION will show that "
@@ -212,17 +222,12 @@ class PrecheckRun:
             )
 
     def _check_empty(self, reader: StoreReader) -> None:
-        (found,) = reader.read([CLAIM.encode()])
-        if isinstance(found, Record):
-            claim = Claim.model_validate_json(found.value)
-            if claim.workflow_id != self._me:
-                self._block(
-                    "TARGET_CLAIMED",
-                    f"the migration {claim.workflow_id!r} (run {claim.run_id}) writes to the target",
-                    "let it end, or choose another target",
-                )
-            else:
-                self._warnings.append("the target holds what an earlier attempt of this migration left; it is used")
+        claim = claim_in(reader, CLAIM, TargetClaim)
+        if claim and claim.workflow_id != self._me:
+            self._block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
+            return
+        if claim and claim.side == TARGET:
+            self._warnings.append("the target holds what an earlier attempt of this migration left; it is used")
             return
         first = next(_strangers(reader), None)
         if first is None:

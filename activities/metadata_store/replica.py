@@ -38,7 +38,7 @@ class Followed(NamedTuple):
 # Records of both sides in memory at a time.
 _AT_ONCE = 5_000
 
-Fence = Callable[[], None]
+Fence = Callable[[], object]
 """Raises StoreConflict where this attempt must not write any more."""
 
 

@@ -23,6 +23,7 @@ from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.claim import Attempt
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_LEDGERS, LedgerPair, batches
@@ -30,6 +31,7 @@ from spark.bookie_cluster.tasks import TaskResources, open_task
 from spark.engine import SparkEngine
 
 CLAIM = "/bench/claim"
+BENCH = Attempt("bench", "bench", 0, 0, 0)
 
 
 class OursFailed(Exception):
@@ -130,6 +132,7 @@ def main(arguments: Sequence[str]) -> None:
         read_timeout=30.0,
         store=parse_store_url(store),
         claim=CLAIM,
+        attempt=BENCH,
     )
     with open_task(pair) as resources:
         copier = Copier(pair, resources)

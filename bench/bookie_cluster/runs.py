@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.bookie_cluster.ours import CLAIM
+from bench.bookie_cluster.ours import BENCH, CLAIM
 from bench.bookie_cluster.results import Copier, Kind, Pass
 from bench.bookie_cluster.servers import Clusters
 from bench.lifecycle.children import Child
@@ -49,7 +49,7 @@ class CopyBench:
         with self._stack:
             with Coordination(parse_store_url(self._store)) as zookeeper:
                 zookeeper.create(CLAIM, parents=True)
-                zookeeper.set(CLAIM, SwitchClaim(workflow_id="bench", run_id="bench").encode(), -1)
+                zookeeper.set(CLAIM, SwitchClaim(**BENCH._asdict()).encode(), -1)
             arguments = [self._clusters.source, self._clusters.target, self._store]
             commands = {
                 Copier.OURS: [sys.executable, "-m", "bench.bookie_cluster.ours", *arguments],

@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 from kazoo.client import KazooClient
 
-from models.metadata_store.flag import FLAG, FlagPhase
+from models.migration_flag import FLAG, FlagPhase
 
 _TIMEOUT = 10
 

@@ -11,13 +11,15 @@ import time
 
 from clients.store import Record
 from clients.stores import Access, open_writer
-from models.metadata_store.flag import CLAIM, Claim
+from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
 from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
 from models.store_url import parse_store_url
 from spark.engine import SparkEngine
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Pair
+
+BENCH = Attempt("bench", "bench", 0, 0, 0)
 
 
 class OursFailed(Exception):
@@ -37,7 +39,7 @@ class Jobs:
     def __init__(self, engine: SparkEngine, source: str, target: str, records: int) -> None:
         input = MetadataStoreInput(cluster="bench", source=source, target=target)
         self._engine, self._records = engine, records
-        self._pair = Pair(input.source_url, input.target_url, Access(), parts=input.concurrency)
+        self._pair = Pair(input.source_url, input.target_url, Access(), parts=input.concurrency, attempt=BENCH)
 
     def copy(self) -> dict[str, float]:
         """Copy everything.
@@ -68,7 +70,7 @@ class Jobs:
 
     def _claim(self) -> None:
         """Say in the target who may write it, as a migration does before its copy."""
-        claim = Claim(workflow_id="bench", run_id="bench", attempt=self._pair.attempt).model_dump_json().encode()
+        claim = PacedClaim(**BENCH._asdict()).encode()
         with open_writer(self._pair.target, self._pair.access, keep_versions=True) as writer:
             writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), over=None)
             writer.flush()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.closeable import Closeable
-from clients.errors import StoreConflict, StoreProtocolError
+from clients.errors import StoreProtocolError, VersionConflict
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
 from clients.oxia.reader import record_of
@@ -30,11 +30,22 @@ class OxiaClient(Closeable):
         Raises:
             StoreError: see clients.oxia.connection.
         """
+        found = self.get_dated(path)
+        return found[0] if found else None
+
+    def get_dated(self, path: bytes) -> tuple[Record, int] | None:
+        """The record with the time at which it was written, in milliseconds since 1970 by the server's clock; or None.
+
+        Raises:
+            StoreError: see clients.oxia.connection.
+        """
         shard = self._connection.shard_of(path)
         request = pb.ReadRequest(shard=shard, gets=[pb.GetRequest(key=path, include_value=True)])
         for message in self._connection.stream(shard, "Read", request, pb.ReadResponse):
             for found in message.gets:
-                return record_of(path, found) if found.status == pb.OK else None
+                if found.status != pb.OK:
+                    return None
+                return record_of(path, found), found.version.modified_timestamp
         raise StoreProtocolError(f"{self.url} ended its answer to a get without a record")
 
     def put(self, path: bytes, value: bytes, expected: int | None) -> int:
@@ -46,7 +57,7 @@ class OxiaClient(Closeable):
             expected: the version id that it must have; -1: it must not exist; None: whatever it has.
 
         Raises:
-            StoreConflict: the version id is another one.
+            VersionConflict: the version id is another one.
             StoreError: see clients.oxia.connection.
         """
         put = pb.PutRequest(key=path, value=value, expected_version_id=expected)
@@ -63,7 +74,7 @@ class OxiaClient(Closeable):
             expected: the version id that it must have, or None.
 
         Raises:
-            StoreConflict: the version id is another one, or the record does not exist.
+            VersionConflict: the version id is another one, or the record does not exist.
             StoreError: see clients.oxia.connection.
         """
         delete = pb.DeleteRequest(key=path, expected_version_id=expected)
@@ -85,7 +96,7 @@ class OxiaClient(Closeable):
         name = path.decode(errors="backslashreplace")
         if status == pb.UNEXPECTED_VERSION_ID:
             text = f"{name} in {self.url} does not have version {expected}; somebody else changed it"
-            raise StoreConflict(text, server=str(self.url), path=path)
+            raise VersionConflict(text, server=str(self.url), path=path)
         if status != pb.OK:
             text = f"{self.url} refused to {verb} {name}: {pb.Status.Name(status)}"
             raise StoreProtocolError(text, server=str(self.url), path=path)

@@ -27,7 +27,7 @@ def attribution(properties: Iterable[KeyValue]) -> str | None:
     return next((one.value for one in properties if one.key == ATTRIBUTION), None)
 
 
-def restamp_schema(
+def set_schema_attribution(
     value: bytes, old: str | None, new: str | None, *, absent: bool = True, ledgers: Container[int] | None = None
 ) -> bytes | None:
     """A schema's node, with all versions that are on one bookie cluster said to be on another.
@@ -63,7 +63,7 @@ def restamp_schema(
     return join(changed) if changed else None
 
 
-def restamp_cursor(value: bytes, expected_ledger: int, new: str | None) -> bytes | None:
+def set_cursor_attribution(value: bytes, expected_ledger: int, new: str | None) -> bytes | None:
     """A cursor's node, with its ledger said to be on another bookie cluster.
 
     A broker of Pulsar 5.0.0-M1 that finds a property in a compressed cursor reads it from a buffer that it has freed

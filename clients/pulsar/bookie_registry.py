@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
-from clients.errors import StoreConflict
-from clients.zookeeper.coordination import Check, Coordination, CoordinationReader, Set
+from clients.cas.claims import ClaimKeeper
+from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Part, Set, retry
+from clients.errors import StoreConflict, VersionConflict
 from models.bookie_registry import (
     ORCHESTRATOR,
     READ_MODE,
@@ -24,11 +25,9 @@ from models.bookie_registry import (
     progress_node,
 )
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.claim import Claim
 
 NodeT = TypeVar("NodeT")
-
-CAS_TRIES = 5
-"""How often a compare-and-set is tried (PIP-477, "Phase 5: PROMOTE")."""
 
 
 def origin_of(workflow_id: str) -> str:
@@ -47,12 +46,12 @@ class BookieRegistryReader:
     """Reads the registry.
 
     Args:
-        zookeeper: an open session with the brokers' metadata store.
+        store: the brokers' metadata store, opened.
         path: the registry's node.
     """
 
-    def __init__(self, zookeeper: CoordinationReader, path: str) -> None:
-        self._reader = zookeeper
+    def __init__(self, store: CasReader, path: str) -> None:
+        self._reader = store
         self.path = path
 
     def clusters(self) -> dict[str, Entry]:
@@ -95,30 +94,19 @@ class BookieRegistryReader:
         """The last directive, with the version of its node."""
         return self._get(f"{self.path}/{SWITCH_TARGET}", SwitchTarget.model_validate_json)
 
-    def committed(self, switch_id: str, workflow_id: str, target: str) -> bool:
-        """Whether a migration that still holds its claim has directed brokers to the target."""
-        claim, directive = self.claim(switch_id), self.switch_target()
-        if claim is None or directive is None or claim[0].workflow_id != workflow_id:
-            return False
-        return directive[0].target == target and directive[0].origin.startswith(origin_of(workflow_id))
-
     def read_mode(self) -> ReadMode | None:
         """The mode that was set; None where none was."""
         found = self._get(f"{self.path}/{READ_MODE}", ReadModeNode.model_validate_json)
         return found[0].mode if found else None
 
-    def claims(self) -> dict[str, SwitchClaim]:
-        """Who carries out which switch, by switch id."""
-        found: dict[str, SwitchClaim] = {}
+    def claims(self) -> dict[str, Claim]:
+        """Who carries out which switch, by switch id, as versions up to 0.1 noted it."""
+        found: dict[str, Claim] = {}
         for switch_id in self._reader.children(f"{self.path}/{ORCHESTRATOR}"):
-            claim = self.claim(switch_id)
+            claim = self._get(claim_node(self.path, switch_id), Claim.model_validate_json)
             if claim is not None:
                 found[switch_id] = claim[0]
         return found
-
-    def claim(self, switch_id: str) -> tuple[SwitchClaim, int] | None:
-        """The claim of one switch, with the version of its node."""
-        return self._get(claim_node(self.path, switch_id), SwitchClaim.model_validate_json)
 
     def progress(self, switch_id: str) -> str:
         """The node that holds a switch's progress."""
@@ -151,10 +139,10 @@ class BookieRegistryReader:
 
     def _get(self, path: str, parse: Callable[[bytes], NodeT]) -> tuple[NodeT, int] | None:
         node = self._reader.get(path)
-        if node is None or not node[0]:
+        if node is None or not node.value:
             return None
         try:
-            return parse(node[0]), node[1].version
+            return parse(node.value), node.version
         except ValueError as error:
             raise StoreConflict(f"{path} holds something else: {error}; remove it, or choose another path") from error
 
@@ -168,19 +156,29 @@ class BookieRegistryReader:
 
 
 class BookieRegistry(BookieRegistryReader):
-    """Changes the registry."""
+    """Changes the registry.
 
-    def __init__(self, zookeeper: Coordination, path: str) -> None:
-        super().__init__(zookeeper, path)
-        self._zookeeper = zookeeper
+    Args:
+        store: the brokers' metadata store, opened.
+        path: the registry's node.
+        claim: the claim on that store; each change is one transaction with it, so that whoever lost it changes nothing.
+    """
+
+    def __init__(self, store: CasStore, path: str, claim: ClaimKeeper[SwitchClaim]) -> None:
+        super().__init__(store, path)
+        self.store = store
+        self.claim = claim
 
     def register(self, name: str, uri: str, status: ClusterStatus) -> bool:
         """Register a cluster; returns whether it was new.
 
         Raises:
             StoreConflict: the name, or server and root of the address, belong to another registration, or a second
-                cluster would be ACTIVE.
+                cluster would be ACTIVE; or the claim is lost.
         """
+        return retry(lambda: self._register(name, uri, status), f"{self.path}/{name}")
+
+    def _register(self, name: str, uri: str, status: ClusterStatus) -> bool:
         clusters = self.clusters()
         if name in clusters:
             self._must_be(clusters[name].cluster, uri)
@@ -190,154 +188,119 @@ class BookieRegistry(BookieRegistryReader):
         if status is ClusterStatus.ACTIVE and active is not None:
             raise StoreConflict(f"{active.cluster.name} is ACTIVE in {self.path}; {name} cannot be registered so too")
         node = RegisteredCluster(name=name, metadataServiceUri=uri, status=status)
-        try:
-            self._zookeeper.create(f"{self.path}/{name}", node.encode(), parents=True)
-        except StoreConflict:
-            standing = self.clusters().get(name)
-            if standing is None:
-                raise
-            self._must_be(standing.cluster, uri)
-            return False
+        self._commit(Create(f"{self.path}/{name}", node.encode()))
         return True
+
+    def unregister(self, names: Iterable[str]) -> None:
+        """Take back registrations, and the registry itself where nothing is left in it; harmless where there are none.
+
+        Raises:
+            StoreConflict: the claim is lost.
+        """
+        for name in names:
+            retry(lambda name=name: self._remove(f"{self.path}/{name}"), f"{self.path}/{name}")
+        retry(lambda: self._remove_empty(f"{self.path}/{ORCHESTRATOR}"), f"{self.path}/{ORCHESTRATOR}")
+        retry(lambda: self._remove_empty(self.path), self.path)
 
     def set_target(self, target: str, origin: str) -> SwitchTarget:
         """Direct brokers to a cluster; a directive of this origin that names it already is left as it is.
 
         Raises:
-            StoreConflict: somebody else gave a directive at the same moment.
+            StoreConflict: others gave directives at the same moment; or the claim is lost.
         """
+        return retry(lambda: self._set_target(target, origin), f"{self.path}/{SWITCH_TARGET}")
+
+    def _set_target(self, target: str, origin: str) -> SwitchTarget:
         path = f"{self.path}/{SWITCH_TARGET}"
         found = self.switch_target()
         if found and (found[0].target, found[0].origin) == (target, origin):
             return found[0]
         epoch = found[0].epoch + 1 if found else 1
         directive = SwitchTarget(target=target, origin=origin, epoch=epoch, ts=time.time_ns() // 1_000_000)
-        try:
-            if found:
-                self._zookeeper.set(path, found[0].changed(**directive.model_dump()), found[1])
-            else:
-                self._zookeeper.create(path, directive.encode(), parents=True)
-        except StoreConflict:
-            standing = self.switch_target()
-            if standing is None or (standing[0].target, standing[0].origin) != (target, origin):
-                raise
-            return standing[0]
+        change = (
+            Set(path, found[0].changed(**directive.model_dump()), found[1])
+            if found
+            else Create(path, directive.encode())
+        )
+        self._make_parent(path)
+        # The claim remembers it, so that a run which is started anew knows how far this one came.
+        self.store.transaction([self.claim.renewal(directed=target), change])
         return directive
 
     def flip(self, new: str, old: str) -> None:
         """Make `new` ACTIVE and `old` DEPRECATED: two compare-and-sets in one transaction, so one is always ACTIVE.
 
         Raises:
-            StoreConflict: one of them is not registered, or others kept changing them.
+            StoreConflict: one of them is not registered, a third cluster is ACTIVE, or the claim is lost.
         """
-        for last in (False,) * (CAS_TRIES - 1) + (True,):
-            clusters = self.clusters()
-            if missing := {new, old} - set(clusters):
-                raise StoreConflict(f"{', '.join(sorted(missing))} is not registered in {self.path}; register it anew")
-            wanted = {new: ClusterStatus.ACTIVE, old: ClusterStatus.DEPRECATED}
-            if all(clusters[name].cluster.status is status for name, status in wanted.items()):
-                return
-            parts = [
+        retry(lambda: self._flip(new, old), self.path)
+
+    def _flip(self, new: str, old: str) -> None:
+        clusters = self.clusters()
+        if missing := {new, old} - set(clusters):
+            raise StoreConflict(f"{', '.join(sorted(missing))} is not registered in {self.path}; register it anew")
+        wanted = {new: ClusterStatus.ACTIVE, old: ClusterStatus.DEPRECATED}
+        others = {name: entry for name, entry in clusters.items() if name not in wanted}
+        if third := [name for name, entry in others.items() if entry.cluster.status is ClusterStatus.ACTIVE]:
+            raise StoreConflict(f"{third[0]} is ACTIVE in {self.path}, neither {old} nor {new}; set its status right")
+        if all(clusters[name].cluster.status is status for name, status in wanted.items()):
+            return
+        self._commit(
+            *(
                 Set(f"{self.path}/{name}", clusters[name].cluster.changed(status=status), clusters[name].version)
                 for name, status in wanted.items()
-            ]
-            others = [
-                Check(f"{self.path}/{name}", entry.version) for name, entry in clusters.items() if name not in wanted
-            ]
-            try:
-                self._zookeeper.commit([*parts, *others])
-            except StoreConflict:
-                if last:
-                    raise
-            else:
-                return
+            ),
+            *(Check(f"{self.path}/{name}", entry.version) for name, entry in others.items()),
+        )
 
     def set_read_mode(self, mode: ReadMode) -> None:
-        """Remember the mode for brokers that start later."""
+        """Remember the mode for brokers that start later.
+
+        Raises:
+            StoreConflict: the claim is lost.
+        """
+        retry(lambda: self._set_read_mode(mode), f"{self.path}/{READ_MODE}")
+
+    def _set_read_mode(self, mode: ReadMode) -> None:
         path = f"{self.path}/{READ_MODE}"
-        node = self._zookeeper.get(path)
+        node = self.store.get(path)
         value = ReadModeNode(mode=mode).encode()
-        if node is None:
-            self._zookeeper.create(path, value, parents=True)
-        else:
-            self._zookeeper.set(path, value, node[1].version)
+        self._commit(Create(path, value) if node is None else Set(path, value, node.version))
 
-    def take_claim(self, switch_id: str, fresh: SwitchClaim) -> SwitchClaim:
-        """Claim a switch for a new attempt; every earlier attempt stops. What the claim says of the pace stays.
+    def forget_progress(self, switch_id: str) -> None:
+        """Remove what one direction of a switch remembers; harmless where that is nothing.
 
         Raises:
-            StoreConflict: another migration holds it.
+            StoreConflict: the claim is lost.
         """
-        return self._settled(lambda: self._take_claim(switch_id, fresh))
-
-    def _take_claim(self, switch_id: str, fresh: SwitchClaim) -> SwitchClaim:
-        path = claim_node(self.path, switch_id)
-        found = self.claim(switch_id)
-        if found is None:
-            claim = fresh.model_copy(update={"attempt": 1})
-            self._zookeeper.create(path, claim.encode(), parents=True)
-            return claim
-        old, version = found
-        self._must_hold(switch_id, old, fresh.workflow_id)
-        claim = old.model_copy(update={"run_id": fresh.run_id, "attempt": old.attempt + 1})
-        if old.run_id != fresh.run_id:
-            claim = claim.model_copy(update={"throttle": fresh.throttle, "concurrency": fresh.concurrency})
-        self._zookeeper.set(path, claim.encode(), version)
-        return claim
-
-    def set_pace(self, switch_id: str, workflow_id: str, *, throttle: float | None, concurrency: int) -> None:
-        """Change throttle and concurrency of the attempt that runs; nothing happens where none does.
-
-        Raises:
-            StoreConflict: another migration holds the switch.
-        """
-
-        def change() -> None:
-            found = self.claim(switch_id)
-            if found is None:
-                return
-            self._must_hold(switch_id, found[0], workflow_id)
-            value = found[0].changed(throttle=throttle, concurrency=concurrency)
-            self._zookeeper.set(claim_node(self.path, switch_id), value, found[1])
-
-        self._settled(change)
-
-    def release(self, switch_id: str, workflow_id: str) -> None:
-        """Remove a switch's progress, its claim last; harmless where there is none.
-
-        Raises:
-            StoreConflict: another migration holds the switch.
-        """
-        self._settled(lambda: self._release(switch_id, workflow_id))
-
-    def _release(self, switch_id: str, workflow_id: str) -> None:
-        found = self.claim(switch_id)
-        if found is not None:
-            self._must_hold(switch_id, found[0], workflow_id)
         top = self.progress(switch_id)
-        for name in sorted(self._zookeeper.children(top), key=lambda name: name == "claim"):
-            for inner in self._zookeeper.children(f"{top}/{name}"):
-                self._forget(f"{top}/{name}/{inner}")
-            self._forget(f"{top}/{name}")
-        self._forget(top)
+        for name in self.store.children(top):
+            for inner in self.store.children(f"{top}/{name}"):
+                retry(lambda path=f"{top}/{name}/{inner}": self._remove(path), top)
+            retry(lambda path=f"{top}/{name}": self._remove(path), top)
+        retry(lambda: self._remove(top), top)
 
-    def _forget(self, path: str) -> None:
-        try:
-            self._zookeeper.delete(path, -1)
-        except StoreConflict:
-            if self._zookeeper.exists(path):
-                raise
+    # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _settled(self, change: Callable[[], NodeT]) -> NodeT:
-        """Make a change that reads first, and again where another attempt changed the same in between."""
-        for _ in range(CAS_TRIES - 1):
-            with contextlib.suppress(StoreConflict):
-                return change()
-        return change()
+    def _commit(self, *parts: Part) -> None:
+        """Change nodes as long as the claim is ours."""
+        for part in parts:
+            if isinstance(part, Create):
+                self._make_parent(part.path)
+        self.store.transaction([self.claim.guard(), *parts])
 
-    def _must_hold(self, switch_id: str, claim: SwitchClaim, workflow_id: str) -> None:
-        if claim.workflow_id != workflow_id:
-            raise StoreConflict(
-                f"the switch {switch_id} is held by the migration {claim.workflow_id!r} (run {claim.run_id}); let that "
-                f"one end, or remove {self.progress(switch_id)} if it never will"
-            )
+    def _make_parent(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent and self.store.get(parent) is None:
+            self.claim.require()
+            with contextlib.suppress(VersionConflict):  # another attempt was first
+                self.store.create(parent, b"")
+
+    def _remove(self, path: str) -> None:
+        node = self.store.get(path)
+        if node is not None:
+            self._commit(Delete(path, node.version))
+
+    def _remove_empty(self, path: str) -> None:
+        if not self.store.children(path):
+            self._remove(path)

@@ -37,7 +37,7 @@ class ReferenceKind(StrEnum):
     DELAYED_INDEX = "delayed-index"
 
 
-class Reference(NamedTuple):
+class LedgerReference(NamedTuple):
     """One mention of a ledger.
 
     Attributes:
@@ -57,7 +57,7 @@ class Reference(NamedTuple):
     offloaded: bool = False
 
 
-def references(reader: StoreReader) -> Iterator[list[Reference]]:
+def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
     """Every mention of a ledger beneath `/managed-ledgers` and `/schemas`, in batches and in no order.
 
     Not in it are ledgers of compacted topics whose cursor `__compaction` has a ledger of its own: that ledger's last
@@ -81,7 +81,7 @@ def references(reader: StoreReader) -> Iterator[list[Reference]]:
             yield found
 
 
-def references_in(record: Record | Unreadable) -> list[Reference]:
+def references_in(record: Record | Unreadable) -> list[LedgerReference]:
     """The mentions in one node, each once; none in one that is a mere parent.
 
     Raises:
@@ -103,10 +103,10 @@ def references_in(record: Record | Unreadable) -> list[Reference]:
         raise cause.saying(f"{path}: {cause}", path=record.path) from cause
 
 
-def _in_managed_ledger(path: str, value: bytes) -> list[Reference]:
+def _in_managed_ledger(path: str, value: bytes) -> list[LedgerReference]:
     ledgers = decode_ledger_info(value).ledgerInfo
     return [
-        Reference(
+        LedgerReference(
             ledger.ledgerId,
             ReferenceKind.DATA,
             path,
@@ -118,20 +118,22 @@ def _in_managed_ledger(path: str, value: bytes) -> list[Reference]:
     ]
 
 
-def _in_cursor(path: str, value: bytes) -> list[Reference]:
+def _in_cursor(path: str, value: bytes) -> list[LedgerReference]:
     cursor = decode_cursor_info(value)
-    found = [Reference(ledger, ReferenceKind.DELAYED_INDEX, path) for ledger in delayed_ledgers(cursor)]
+    found = [LedgerReference(ledger, ReferenceKind.DELAYED_INDEX, path) for ledger in delayed_ledgers(cursor)]
     if cursor.cursorsLedgerId >= 0:
         cluster = attribution(cursor.cursorProperties)
-        return [Reference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *found]
+        return [LedgerReference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *found]
     compacted = compacted_ledger(cursor)
     if compacted is not None:
-        found.append(Reference(compacted, ReferenceKind.COMPACTED, path))
+        found.append(LedgerReference(compacted, ReferenceKind.COMPACTED, path))
     return found
 
 
-def _in_schema(path: str, value: bytes) -> list[Reference]:
+def _in_schema(path: str, value: bytes) -> list[LedgerReference]:
     locator = parse(SchemaLocator, value)
     positions = [entry.position for entry in (locator.info, *locator.index)]
-    found = [Reference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions]
+    found = [
+        LedgerReference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions
+    ]
     return list(dict.fromkeys(found))

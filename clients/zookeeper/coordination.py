@@ -9,13 +9,14 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.cas.store import Check, Create, Delete, Part, Set
+from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
 from clients.zookeeper.connection import split_host
 from clients.zookeeper.wire import Stat
 from models.store_url import StoreUrl
@@ -44,40 +45,11 @@ _LOSSES = (
 _CONSEQUENCES = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 
 
-class Create(NamedTuple):
-    """Part of a commit: the node must not exist."""
-
-    path: str
-    value: bytes = b""
-
-
-class Set(NamedTuple):
-    """Part of a commit: the node must stand at this version; -1 means any."""
-
-    path: str
-    value: bytes
-    version: int
-
-
-class Delete(NamedTuple):
-    """Part of a commit: the node must stand at this version (-1 means any) and have no children."""
-
-    path: str
-    version: int
-
-
-class Check(NamedTuple):
-    """Part of a commit: the node must stand at this version."""
-
-    path: str
-    version: int
-
-
 def _typed(cause: Exception, doing: str, url: StoreUrl, path: str) -> StoreError:
     what = f"{doing} at {url}: {type(cause).__name__} {cause}".rstrip()
     server, node = str(url), path.encode()
     if isinstance(cause, _CONFLICTS):
-        return StoreConflict(f"{what}; somebody else changed it, read it again", server=server, path=node)
+        return VersionConflict(f"{what}; somebody else changed it, read it again", server=server, path=node)
     if isinstance(cause, _DENIALS):
         return StoreDenied(f"{what}; give credentials that may", server=server, path=node)
     if isinstance(cause, _LOSSES):
@@ -196,7 +168,7 @@ class Coordination(CoordinationReader):
         """Create a node with the open ACL; returns its path, which `sequence` extends by ten digits.
 
         Raises:
-            StoreConflict: it exists already, or its parent does not and `parents` is false.
+            VersionConflict: it exists already, or its parent does not and `parents` is false.
         """
         created = self._write(
             "creating",
@@ -211,7 +183,7 @@ class Coordination(CoordinationReader):
         """Set the value of a node that stands at this version (-1 means any); returns its new statistics.
 
         Raises:
-            StoreConflict: it has another version, or does not exist.
+            VersionConflict: it has another version, or does not exist.
         """
         return Stat._make(
             self._write("setting", path, lambda: self._client.set_async(self._absolute(path), value, version))
@@ -221,15 +193,15 @@ class Coordination(CoordinationReader):
         """Delete a node that stands at this version (-1 means any).
 
         Raises:
-            StoreConflict: it has another version, does not exist, or has children.
+            VersionConflict: it has another version, does not exist, or has children.
         """
         self._write("deleting", path, lambda: self._client.delete_async(self._absolute(path), version))
 
-    def commit(self, parts: Sequence[Create | Set | Delete | Check]) -> None:
+    def commit(self, parts: Sequence[Part]) -> None:
         """Do all of these or none.
 
         Raises:
-            StoreConflict: one of them cannot be done; the message names it.
+            VersionConflict: one of them cannot be done; the message names it.
         """
         transaction = self._client.transaction()
         for part in parts:

@@ -116,6 +116,7 @@ class BookieClusterInput(MigrationInput):
         max_deletions: most ledgers that one cleanup deletes; None for no limit.
         registry_path: the registry's node in the brokers' metadata store.
         deletion_delay: with routing `attribution`, how long the target's copies are kept after a rollback.
+        allow_no_brokers: start although no broker is registered in `metadata_url`; else that is a blocker.
         full_verify: compare all ledgers' entries once more while brokers are stopped.
     """
 
@@ -137,6 +138,7 @@ class BookieClusterInput(MigrationInput):
     max_deletions: int | None = Field(default=None, ge=1)
     registry_path: Annotated[str, AfterValidator(_node)] = REGISTRY
     deletion_delay: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    allow_no_brokers: bool = False
     full_verify: bool = False
 
     @model_validator(mode="after")

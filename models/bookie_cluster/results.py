@@ -213,7 +213,7 @@ class SwitchCensus(Result):
     Attributes:
         brokers: each registered broker, with the cluster that it uses.
         strays: ledgers that brokers created in the old cluster since the switch; none is as it should be.
-        restamped: attributions that a broker had dropped, and that were set again.
+        attributions_set_again: attributions that a broker had dropped, and that were set again.
         target_only: ledgers that only the new cluster has: what a rollback would copy back, with `target_only_bytes`.
     """
 

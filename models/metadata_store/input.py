@@ -41,6 +41,7 @@ class MetadataStoreInput(MigrationInput):
         cleanup_at_window_end: clean up when the window ends, without being told.
         cleanup_limit: most records that one step of the cleanup removes; it goes on in further steps.
         replace_target: empty a target that holds records of others. They are lost.
+        allow_no_brokers: live: start although no broker is registered in the source; else that is a blocker.
         full_verify: compare both stores whole once more while writes are blocked.
     """
 
@@ -56,6 +57,7 @@ class MetadataStoreInput(MigrationInput):
     cleanup_at_window_end: bool = False
     cleanup_limit: int = Field(default=100_000, ge=1)
     replace_target: bool = False
+    allow_no_brokers: bool = False
     full_verify: bool = False
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker
-from models.metadata_store.flag import FlagPhase
+from models.migration_flag import FlagPhase
 
 
 class Survey(Result):

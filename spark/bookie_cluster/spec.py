@@ -9,6 +9,7 @@ from typing import NamedTuple
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.stores import Access
 from clients.tls import Tls
+from models.lifecycle.claim import CLAIM, NOBODY, Attempt
 from models.store_url import StoreUrl
 
 #: What a batch holds at most; a ledger that has more by itself is a batch of its own.
@@ -29,8 +30,8 @@ class LedgerPair:
         tls: how TLS to bookies is done; None for none.
         read_timeout: seconds until the next replica is asked for an entry.
         store: the brokers' metadata store.
-        claim: path of the node in it that says which attempt may write, and how fast (`SwitchClaim`).
-        attempt: number of this attempt; a task that finds another one in the claim stops.
+        claim: path of the claim in it, which says who may write, and how fast.
+        attempt: on behalf of which tasks write; a task that finds a newer one in the claim stops.
         parallelism: how many tasks run at once; they share the throttle.
         source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
     """
@@ -41,8 +42,8 @@ class LedgerPair:
     tls: Tls | None
     read_timeout: float
     store: StoreUrl
-    claim: str
-    attempt: int = 0
+    claim: str = CLAIM
+    attempt: Attempt = NOBODY
     parallelism: int = 1
     source_may_be_down: bool = False
 

@@ -12,11 +12,10 @@ from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome
-from clients.store import Record, StoreReader
 from clients.stores import open_reader
-from models.bookie_registry import SwitchClaim
+from models.lifecycle.claim import PacedClaim
 from spark.bookie_cluster.spec import Batch, LedgerPair
-from spark.fence import FenceState, WriteFence
+from spark.fence import WriteFence, claim_in
 
 
 class TaskResources(NamedTuple):
@@ -66,16 +65,10 @@ def open_task(pair: LedgerPair) -> Generator[TaskResources]:
         )
         store = open_reader(pair.store, pair.access)
         stack.callback(store.close)
-        claim = partial(_read_claim, store, pair.claim.encode())
+        claim = partial(claim_in, store, pair.claim, PacedClaim)
         sleep = partial(sleep_polling, source.bookies.loop)
         yield TaskResources(
-            source, target, WriteFence(claim, attempt=pair.attempt, parallelism=pair.parallelism, sleep=sleep)
+            source,
+            target,
+            WriteFence(claim, attempt=pair.attempt, what=str(pair.store), parallelism=pair.parallelism, sleep=sleep),
         )
-
-
-def _read_claim(store: StoreReader, path: bytes) -> FenceState | None:
-    (found,) = store.read([path])
-    if not isinstance(found, Record):
-        return None
-    claim = SwitchClaim.model_validate_json(found.value)
-    return FenceState(claim.attempt, claim.throttle)

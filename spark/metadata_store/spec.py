@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from clients.store import Partition
 from clients.stores import Access
+from models.lifecycle.claim import NOBODY, Attempt
 from models.store_url import StoreUrl
 
 
@@ -17,7 +18,8 @@ class Pair:
     Attributes:
         parts: into how many parts a store is split.
         parallelism: how many tasks run at once at most; they share the throttle.
-        attempt: number of the attempt that may write; a task that finds a newer one in the target stops.
+        attempt: on behalf of which tasks write; a task that finds a newer one in the claim of the store that it
+            writes to stops.
     """
 
     source: StoreUrl
@@ -25,7 +27,7 @@ class Pair:
     access: Access
     parts: int
     parallelism: int = 1
-    attempt: int = 0
+    attempt: Attempt = NOBODY
 
 
 class Copied(NamedTuple):

@@ -14,13 +14,14 @@ from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_writer
-from models.metadata_store.flag import CLAIM, Claim
-from spark.fence import FenceState, WriteFence
+from models.lifecycle.claim import CLAIM, PacedClaim
+from spark.fence import WriteFence, claim_in
 from spark.metadata_store.spec import Copied, Pair, Side, SidePart, Surveyed
 
 _NUMBERS = Struct(">qqI")
 _UINT64_MAX = (1 << 64) - 1
 _NAMED = 100
+_DELETED_AT_ONCE = 2_000
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -30,7 +31,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
     records = value_bytes = highest = 0
     try:
-        fence = WriteFence(partial(_read_claim, target), attempt=pair.attempt, parallelism=pair.parallelism)
+        fence = _fence(pair, target)
         for batch in reader.scan(part):
             chosen: list[Record] = []
             for record in batch:
@@ -176,29 +177,32 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
             for record in batch
             if isinstance(record, Record) and migrates(record)
         ]
+        doomed.sort(key=_depth, reverse=True)
+        return delete_all(pair, reader, doomed[:limit]), max(len(doomed) - limit, 0)
     finally:
         reader.close()
-    doomed.sort(key=_depth, reverse=True)
-    return delete_all(pair, store, doomed[:limit]), max(len(doomed) - limit, 0)
 
 
-def delete_all(pair: Pair, store: str, paths: list[bytes]) -> int:
-    """Delete paths, in order; returns how many. A znode that has children stays."""
-    writer = open_writer(pair.source if store == "source" else pair.target, pair.access, keep_versions=False)
+def delete_all(pair: Pair, reader: StoreReader, paths: list[bytes]) -> int:
+    """Delete paths of the store of a reader, in order; returns how many. A znode that has children stays."""
+    fence, deleted = _fence(pair, reader), 0
+    writer = open_writer(reader.url, pair.access, keep_versions=False)
     try:
-        for path in paths:
-            writer.delete(path)
-        return writer.flush()
+        for begin in range(0, len(paths), _DELETED_AT_ONCE):
+            # An attempt that was given up may wake up here, and find that the store is in use.
+            fence.check(0)
+            for path in paths[begin : begin + _DELETED_AT_ONCE]:
+                writer.delete(path)
+            deleted += writer.flush()
     finally:
         writer.close()
+    return deleted
 
 
-def _read_claim(target: StoreReader) -> FenceState | None:
-    (found,) = target.read([CLAIM.encode()])
-    if not isinstance(found, Record):
-        return None
-    claim = Claim.model_validate_json(found.value)
-    return FenceState(claim.attempt, claim.throttle)
+def _fence(pair: Pair, store: StoreReader) -> WriteFence:
+    """Of tasks that write to a store, by the claim in that store."""
+    claim = partial(claim_in, store, CLAIM, PacedClaim)
+    return WriteFence(claim, attempt=pair.attempt, what=str(store.url), parallelism=pair.parallelism)
 
 
 def _records(pair: Pair, side: SidePart) -> Iterator[Record]:

@@ -11,7 +11,7 @@ from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
+from models.migration_flag import FlagPhase
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool

@@ -8,7 +8,7 @@ import pytest
 
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
+from models.migration_flag import FlagPhase
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input

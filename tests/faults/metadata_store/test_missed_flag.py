@@ -9,7 +9,7 @@ import pytest
 from deploy.devstack import configs
 from deploy.devstack.stack import Stack
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
+from models.migration_flag import FlagPhase
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input

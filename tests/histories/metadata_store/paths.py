@@ -8,9 +8,9 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed, Verb
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Census, Restoration
+from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, READY, Script

@@ -12,12 +12,12 @@ import pytest
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
-from activities.bookie_cluster import registry
+from activities.bookie_cluster import registry, tail
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, Superseded
 from clients.stores import Access
 from clients.zookeeper.coordination import CoordinationReader
 from deploy.devstack.stack import StackSpec
@@ -184,12 +184,13 @@ def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironmen
 
 def test_earlier_attempt_cannot_write(environment: SwitchEnvironment) -> None:
     """What an attempt that was superseded has found is not remembered."""
-    task = environment.task()
-    _, first = task.claimed()
-    _, second = task.claimed()
-    with task.zookeeper() as zookeeper:
-        late, current = (SwitchProgress(task, zookeeper, claim.attempt) for claim in (first, second))
-        with pytest.raises(StoreConflict, match="newer attempt"):
+    first = environment.task()
+    second = environment.steps.task(environment.input(), epoch=first.attempt.epoch, attempt=2)
+    with first.registry() as mine, second.registry() as theirs:
+        mine.claim.renew()
+        late, current = SwitchProgress(first, mine), SwitchProgress(second, theirs)
+        theirs.claim.renew()
+        with pytest.raises(Superseded, match=r"attempt 1 was superseded by .* attempt 2"):
             late.add_verified({7_000_001: 1})
         current.add_verified({7_000_002: 1})
 
@@ -226,19 +227,19 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
     environment.send()
     control = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(copying.copy_tail, environment.task(), control)
+        pending = pool.submit(tail.copy_tail, environment.task(), control)
         wait_for("the tail to wait for the broker", lambda: _waits_for(control) is WaitKind.BROKERS_RETURNED, 20)
         assert any(not record.metadata.closed for record in environment.source().values())
         environment.stack["broker-1"].kill()
-        tail = pending.result(60)
+        done = pending.result(60)
 
-    assert tail.copy_summary.recovered > 0
-    assert tail.copy_summary.known > 0
-    assert tail.copy_summary.failed.count == 1
-    assert tail.missing.count == 0
-    assert tail.references > 0
+    assert done.copy_summary.recovered > 0
+    assert done.copy_summary.known > 0
+    assert done.copy_summary.failed.count == 1
+    assert done.missing.count == 0
+    assert done.references > 0
     source, target = environment.source(), environment.target()
-    assert tail.checked == len(source)
+    assert done.checked == len(source)
     for number, record in source.items():
         assert record.metadata.closed
         assert record.metadata.same_content(target[number].metadata) == (number != environment.clash)
@@ -379,9 +380,10 @@ def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> No
 
     few = CleanupOrder(src_cluster="a", max_deletions=2)
 
-    first = environment.delete(few, "17")
-    repeated = environment.delete(few, "17")
-    rest = environment.delete(step_id="18")
+    step = environment.task().attempt.epoch
+    first = environment.delete(few, epoch=step)
+    repeated = environment.delete(few, epoch=step, attempt=2)
+    rest = environment.delete()
 
     assert targets.ledgers == len(environment.verified())
     assert (first.deleted, first.left) == (2, targets.ledgers - 2)

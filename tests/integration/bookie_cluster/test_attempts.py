@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
+from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistry
-from clients.zookeeper.coordination import Coordination
-from models.bookie_registry import REGISTRY, SwitchClaim, SwitchTarget
+from models.bookie_registry import SwitchTarget
+from models.lifecycle.claim import Attempt
 from models.store_url import StoreUrl
+from tests.support.clients.claims import attempt_of, open_registry
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
 SWITCH = "a-to-b"
-CLAIM = SwitchClaim(workflow_id="switch/one", run_id="run-1")
 ROUNDS = 10
 
-
-def take(registry: BookieRegistry) -> SwitchClaim:
-    """Claim the switch."""
-    return registry.take_claim(SWITCH, CLAIM)
+Action = Callable[[BookieRegistry], Any]
 
 
-def at_once(url: StoreUrl, *actions: Callable[[BookieRegistry], Any]) -> list[Any]:
+def at_once(url: StoreUrl, actions: Sequence[tuple[Attempt, Action]]) -> list[Any]:
     """Do all of these at the same moment, each over a session of its own, some times over."""
     start = Barrier(len(actions))
 
-    def run(action: Callable[[BookieRegistry], Any]) -> list[Any]:
-        with Coordination(url) as session:
-            registry = BookieRegistry(session, REGISTRY)
+    def run(one: tuple[Attempt, Action]) -> list[Any]:
+        me, action = one
+        with open_registry(url, me) as registry:
             results: list[Any] = []
             for _ in range(ROUNDS):
                 start.wait(30)
@@ -41,52 +39,73 @@ def at_once(url: StoreUrl, *actions: Callable[[BookieRegistry], Any]) -> list[An
         return [result for results in pool.map(run, actions) for result in results]
 
 
-def test_each_attempt_has_a_number_of_its_own(url: StoreUrl) -> None:
-    """Attempts that claim a switch at the same moment all get it, one after the other."""
-    claims = at_once(url, take, take)
+def try_to_take(registry: BookieRegistry) -> bool:
+    """Claim the switch, unless a newer attempt has it."""
+    try:
+        registry.claim.take()
+    except StoreConflict:
+        return False
+    return True
 
-    assert sorted(claim.attempt for claim in claims) == list(range(1, 2 * ROUNDS + 1))
+
+def test_the_newest_attempt_holds_the_claim(url: StoreUrl) -> None:
+    """Of attempts that claim a switch at the same moment the newest has it in the end, in whatever order they came."""
+    attempts = [attempt_of(epoch=epoch, attempt=number) for epoch, number in ((1, 1), (2, 1), (2, 2))]
+    at_once(url, [(me, try_to_take) for me in attempts])
+
+    with open_registry(url, attempts[-1]) as newest:
+        assert newest.claim.require().holder == attempts[-1]
+        assert try_to_take(newest)
+    for me in attempts[:-1]:
+        with open_registry(url, me) as late:
+            assert not try_to_take(late)
 
 
 def test_pace_and_claim_at_once(url: StoreUrl) -> None:
     """A change of the pace is not lost when a new attempt begins at the same moment, and fails neither."""
-    with Coordination(url) as session:
-        BookieRegistry(session, REGISTRY).take_claim(SWITCH, CLAIM)
+    first, second = attempt_of(), attempt_of(attempt=2)
+    with open_registry(url, first) as registry:
+        registry.claim.take()
     at_once(
         url,
-        take,
-        lambda registry: registry.set_pace(SWITCH, CLAIM.workflow_id, throttle=3.0, concurrency=5),
+        [
+            (second, lambda registry: registry.claim.take()),
+            (first, lambda registry: registry.claim.change(throttle=3.0, concurrency=5)),
+        ],
     )
 
-    with Coordination(url) as session:
-        found = BookieRegistry(session, REGISTRY).claim(SWITCH)
-    assert found is not None
-    assert (found[0].attempt, found[0].throttle, found[0].concurrency) == (ROUNDS + 1, 3.0, 5)
+    with open_registry(url, second) as registry:
+        claim = registry.claim.require()
+    assert (claim.holder, claim.throttle, claim.concurrency) == (second, 3.0, 5)
 
 
 def test_one_directive_for_all_attempts(url: StoreUrl) -> None:
     """Attempts that direct brokers at the same moment give one directive, with one epoch."""
+    me = attempt_of()
+    with open_registry(url, me) as registry:
+        registry.claim.take()
 
     def direct(registry: BookieRegistry) -> SwitchTarget:
         return registry.set_target("b", "switch/one/run-1/forward")
 
-    directives = at_once(url, direct, direct)
+    directives = at_once(url, [(me, direct), (me, direct)])
 
     assert directives == directives[:1] * 2 * ROUNDS
     assert directives[0].epoch == 1
 
 
 def test_release_at_once(url: StoreUrl) -> None:
-    """Attempts that forget the progress at the same moment disturb each other as little as a claim in between."""
-
-    def again(registry: BookieRegistry) -> None:
-        registry.release(SWITCH, CLAIM.workflow_id)
-
-    with Coordination(url) as session:
-        registry = BookieRegistry(session, REGISTRY)
-        registry.take_claim(SWITCH, CLAIM)
+    """Attempts that forget the progress at the same moment do not disturb each other."""
+    me = attempt_of()
+    with open_registry(url, me) as registry:
+        registry.claim.take()
+        top = registry.progress(SWITCH)
         for number in range(50):
-            session.create(f"{registry.progress(SWITCH)}/verified/{number:010d}", b"[]", parents=True)
-        at_once(url, again, again)
+            registry.store.create(f"{top}/verified/{number:010d}", b"[]")
 
-        assert session.exists(registry.progress(SWITCH)) is None
+        def again(registry: BookieRegistry) -> None:
+            registry.forget_progress(SWITCH)
+
+        at_once(url, [(me, again), (me, again)])
+
+        assert registry.store.get(top) is None

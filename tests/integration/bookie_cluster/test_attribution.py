@@ -9,7 +9,7 @@ import pytest
 from activities.bookie_cluster.attribution import close_client, reconcile
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
-from clients.pulsar.attribution import restamp_schema
+from clients.pulsar.attribution import set_schema_attribution
 from clients.stores import Access
 from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.input import Direction
@@ -63,7 +63,7 @@ def counts(promotion: Promotion) -> tuple[int, int, int, int]:
 def test_all_versions_are_promoted_and_set_back(place: Place) -> None:
     """Only the attribution of each version changes (I10), a broker reads them all, and a rollback restores bytes."""
     bare = schema_of(place, "bare", 3)
-    named = restamp_schema(schema_of(place, "named", 2), None, OLD)
+    named = set_schema_attribution(schema_of(place, "named", 2), None, OLD)
     assert named is not None
     place.set_node("/schemas/public/default/named", named)
 

@@ -16,7 +16,7 @@ from activities.bookie_cluster.attribution import close_client, set_read_mode
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
-from clients.pulsar.attribution import attribution, restamp_cursor
+from clients.pulsar.attribution import attribution, set_cursor_attribution
 from clients.pulsar.fields import bytes_field, split
 from clients.pulsar.formats_pb2 import KeyValue
 from clients.pulsar.managed_ledgers import decode_cursor_info
@@ -78,7 +78,7 @@ def name_the_old(place: Place) -> None:
     """Give the odd cursor a property, and an attribution."""
     value = node(place, ODD)
     value += bytes_field(_PROPERTIES, KeyValue(key="colour", value="blue").SerializeToString()).raw
-    place.set_node(path_of(ODD), restamp_cursor(value, ledger(place, ODD), OLD) or value)
+    place.set_node(path_of(ODD), set_cursor_attribution(value, ledger(place, ODD), OLD) or value)
 
 
 def subscribe(client: Any, topic: str) -> Any:
@@ -235,7 +235,7 @@ def test_the_client_of_a_cluster_that_nothing_needs_is_closed(place: Place) -> N
     place.build()
     place.promote()
     place.direct(Direction.BACK)
-    with pytest.raises(StoreConflict, match=f"positions still need {NEW}, the first of them"):
+    with pytest.raises(StoreConflict, match=f"references still need {NEW}, the first of them"):
         close_client(task, ClientClosing(cluster=NEW))
     assert place.double.closed == []
 

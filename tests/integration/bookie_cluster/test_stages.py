@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from clients.pulsar.attribution import attribution, restamp_cursor, restamp_schema
+from clients.pulsar.attribution import attribution, set_cursor_attribution, set_schema_attribution
 from clients.pulsar.fields import split
 from clients.pulsar.managed_ledgers import decode_cursor_info
 from clients.pulsar.names import TopicName
@@ -148,9 +148,9 @@ def acknowledge_some(scene: Scene) -> None:
 
 def name_the_old(scene: Scene) -> None:
     """Give `orders` and the cursor their attribution, as brokers with the plugin do."""
-    scene.set_node("/schemas/public/default/orders", restamp_schema(scene.locator("orders"), None, OLD) or b"")
+    scene.set_node("/schemas/public/default/orders", set_schema_attribution(scene.locator("orders"), None, OLD) or b"")
     node = scene.zookeeper.get(CURSOR)[0]
-    scene.set_node(CURSOR, restamp_cursor(node, cursor_ledger(node), OLD) or b"")
+    scene.set_node(CURSOR, set_cursor_attribution(node, cursor_ledger(node), OLD) or b"")
 
 
 def cursor_ledger(node: bytes) -> int:

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from clients.errors import StoreConflict
+from clients.errors import ClaimHeld, StoreConflict, Superseded
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.zookeeper.coordination import Coordination
-from models.bookie_registry import REGISTRY, ClusterStatus, SwitchClaim
+from models.bookie_registry import REGISTRY, ClusterStatus, ReadMode
 from models.store_url import StoreUrl
+from tests.support.clients.claims import attempt_of, open_registry
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
 URIS = {name: f"zk+hierarchical://zk-1:2181/ledgers-{name}" for name in "abc"}
-SWITCH = "a-to-b"
 
 
 @pytest.fixture
@@ -28,12 +28,13 @@ def zookeeper(url: StoreUrl) -> Iterator[Coordination]:
 
 
 @pytest.fixture
-def registry(zookeeper: Coordination) -> BookieRegistry:
+def registry(url: StoreUrl) -> Iterator[BookieRegistry]:
     """A registry in which `a` is ACTIVE, and `b` and `c` are STANDBY."""
-    found = BookieRegistry(zookeeper, REGISTRY)
-    for name, uri in URIS.items():
-        found.register(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY)
-    return found
+    with open_registry(url, attempt_of()) as found:
+        found.claim.take()
+        for name, uri in URIS.items():
+            found.register(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY)
+        yield found
 
 
 def statuses(registry: BookieRegistry) -> dict[str, ClusterStatus]:
@@ -92,8 +93,7 @@ def test_flips_at_once_leave_one_active(registry: BookieRegistry, url: StoreUrl)
     """Many that flip against each other at once leave exactly one ACTIVE cluster, whoever is last (I12)."""
 
     def flip(pair: tuple[str, str]) -> str:
-        with Coordination(url) as session:
-            mine = BookieRegistry(session, REGISTRY)
+        with open_registry(url, attempt_of()) as mine:
             for _ in range(10):
                 try:
                     mine.flip(new=pair[0], old=pair[1])
@@ -128,23 +128,47 @@ def test_directive_is_given_once(registry: BookieRegistry) -> None:
     assert (first.epoch, standing[0].target) == (1, "b")
 
 
-def test_claim_keeps_others_out(registry: BookieRegistry) -> None:
-    """A claim is one migration's; each attempt supersedes the one before, and a new run begins with its own pace."""
+def test_changes_need_the_claim(registry: BookieRegistry, url: StoreUrl) -> None:
+    """Whoever lost the claim to a newer attempt changes nothing of the registry, nor does another migration."""
+    with open_registry(url, attempt_of(epoch=2)) as newer:
+        newer.claim.renew()
+        for change in (
+            lambda: registry.register("d", "zk+hierarchical://zk-1:2181/ledgers-d", ClusterStatus.STANDBY),
+            lambda: registry.set_target("b", "run-1"),
+            lambda: registry.flip(new="b", old="a"),
+            lambda: registry.set_read_mode(ReadMode.OLD_CLUSTER_ONLY),
+            lambda: registry.unregister(["c"]),
+        ):
+            with pytest.raises(Superseded):
+                change()
+        with open_registry(url, attempt_of("switch/two")) as foreign, pytest.raises(ClaimHeld, match="switch/one"):
+            foreign.flip(new="b", old="a")
+        assert statuses(registry) == {"a": "ACTIVE", "b": "STANDBY", "c": "STANDBY"}
+        assert registry.switch_target() is None
+        assert registry.read_mode() is None
+        newer.flip(new="b", old="a")
+    assert statuses(registry)["b"] == "ACTIVE"
 
-    def claim(workflow_id: str, run_id: str) -> SwitchClaim:
-        return registry.take_claim(SWITCH, SwitchClaim(workflow_id=workflow_id, run_id=run_id))
 
-    assert claim("mine", "run-1").attempt == 1
-    registry.set_pace(SWITCH, "mine", throttle=5.0, concurrency=3)
-    second = claim("mine", "run-1")
-    assert (second.attempt, second.throttle, second.concurrency) == (2, 5.0, 3)
-    third = claim("mine", "run-2")
-    assert (third.attempt, third.throttle, third.concurrency) == (3, None, 16)
+def test_a_third_active_cluster_stands_in_the_way(registry: BookieRegistry, zookeeper: Coordination) -> None:
+    """A flip between two clusters is refused while another one is ACTIVE, so that there are never two (I12)."""
+    registry.flip(new="c", old="a")
+    with pytest.raises(StoreConflict, match="c is ACTIVE"):
+        registry.flip(new="b", old="a")
+    assert statuses(registry) == {"a": "DEPRECATED", "b": "STANDBY", "c": "ACTIVE"}
 
-    with pytest.raises(StoreConflict, match="mine"):
-        claim("theirs", "run-1")
-    with pytest.raises(StoreConflict, match="mine"):
-        registry.release(SWITCH, "theirs")
-    registry.release(SWITCH, "mine")
-    assert registry.claims() == {}
-    assert claim("theirs", "run-1").attempt == 1
+
+def test_registrations_are_taken_back(registry: BookieRegistry, zookeeper: Coordination) -> None:
+    """What was registered can be taken back, and with the last registration the registry goes too."""
+    registry.unregister(["c"])
+    assert set(registry.clusters()) == {"a", "b"}
+    registry.unregister(["a", "b", "c"])
+    assert zookeeper.exists(REGISTRY) is None
+
+
+def test_the_claim_remembers_the_directive(registry: BookieRegistry) -> None:
+    """Directive and claim change together: a run that is started anew knows where brokers were directed."""
+    registry.set_target("b", "run-1")
+    held = registry.claim.read()
+    assert held is not None
+    assert held.claim.directed == "b"

@@ -27,17 +27,20 @@ from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.claim import PacedClaim
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine
-from spark.fence import FenceState, WriteFence
+from spark.fence import WriteFence
+from tests.support.clients.claims import attempt_of
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, LedgerRead
 from tests.support.stacks import MakeStack
 
 PAIR = Ledger(ensemble=2, write=2, ack=2, entries=20, custom={"component": b"\x00\xffschema", "a": b""})
 LARGE = Ledger(ensemble=2, write=2, ack=2, entries=6_000, sizes=(2_000,), seed=11)
 CLAIM = "/claims/copy"
+ME = attempt_of(attempt=3)
 #: Ids that the generator will not come to.
 IDS = count(1 << 33)
 
@@ -89,7 +92,7 @@ def pair(environment: Environment) -> LedgerPair:
         read_timeout=5.0,
         store=parse_store_url(environment.stack.zk_url),
         claim=CLAIM,
-        attempt=3,
+        attempt=ME,
     )
 
 
@@ -362,7 +365,9 @@ def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster,
     """A lane keeps to its share, and answers that wait meanwhile are no sign of a fault."""
     (ledger_id,) = environment.create(LARGE)
     sleep = partial(sleep_polling, clusters[0].bookies.loop)
-    fence = WriteFence(lambda: FenceState(1, 8.0), attempt=1, parallelism=2, sleep=sleep)
+    fence = WriteFence(
+        lambda: PacedClaim(**ME._asdict(), throttle=8.0), attempt=ME, what="the store", parallelism=2, sleep=sleep
+    )
     begun = time.monotonic()
     (outcome,) = copy_batch(*clusters, [ledger_id], check=fence.check)
     assert outcome.verdict is Verdict.COPIED
@@ -374,7 +379,7 @@ def test_jobs_copy_and_compare(environment: Environment, pair: LedgerPair, engin
     ids = environment.create(PAIR, count=40)
     ids += environment.create(LARGE, count=2)
     opened = environment.create(PAIR, count=2, close=False)
-    with claimed(pair, SwitchClaim(workflow_id="w", run_id="r", attempt=3)):
+    with claimed(pair, SwitchClaim(**ME._asdict())):
         found = run(engine, pair, [*ids, *opened], recover=False)
         assert found == {**dict.fromkeys(ids, Verdict.COPIED), **dict.fromkeys(opened, Verdict.OPEN)}
         found = run(engine, pair, [*ids, *opened], recover=True)
@@ -387,8 +392,8 @@ def test_a_superseded_attempt_stops(environment: Environment, pair: LedgerPair, 
     """Tasks of an attempt that is not the newest write nothing."""
     ids = environment.create(PAIR, count=3)
     with (
-        claimed(pair, SwitchClaim(workflow_id="w", run_id="r", attempt=4)),
-        pytest.raises(StoreConflict, match="attempt 3 was superseded by attempt 4"),
+        claimed(pair, SwitchClaim(**attempt_of(attempt=4)._asdict())),
+        pytest.raises(StoreConflict, match=r"attempt 3 was superseded by .* attempt 4"),
     ):
         run(engine, pair, ids)
     assert {found.error for found in environment.read(environment.target_uri, ids, PAIR)} != {None}

@@ -1,4 +1,4 @@
-"""What a real broker's metadata says of ledgers, compared with the ledgers that are there; restamped nodes serve on."""
+"""What a real broker's metadata says of ledgers, compared with the ledgers that are there; rewritten nodes serve on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import StoreConflict
-from clients.pulsar.attribution import restamp_cursor, restamp_schema
+from clients.pulsar.attribution import set_cursor_attribution, set_schema_attribution
 from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
 from clients.pulsar.names import TopicName
-from clients.pulsar.references import Reference, ReferenceKind, references
+from clients.pulsar.references import LedgerReference, ReferenceKind, references
 from clients.stores import Access
 from clients.zookeeper import Coordination, ZooKeeperReader
 from deploy.devstack.admin import StackAdmin, topic_url
@@ -99,7 +99,7 @@ def store(stack: Stack) -> Generator[Coordination]:
         yield coordination
 
 
-def of_kind(stack: Stack, kind: ReferenceKind) -> list[Reference]:
+def of_kind(stack: Stack, kind: ReferenceKind) -> list[LedgerReference]:
     """The references of one kind."""
     with ZooKeeperReader(parse_store_url(stack.zk_url)) as reader:
         return sorted(one for one in chain.from_iterable(references(reader)) if one.kind is kind)
@@ -116,7 +116,7 @@ def of_component(stack: Stack, component: str) -> set[int]:
     return {number for number, metadata in ledgers(stack).items() if metadata.component == component}
 
 
-def ids(found: list[Reference]) -> set[int]:
+def ids(found: list[LedgerReference]) -> set[int]:
     """Their ledgers."""
     return {one.ledger_id for one in found}
 
@@ -147,24 +147,24 @@ def test_broker_compresses(store: Coordination) -> None:
     assert unpack(node[0])[0] is Compression.LZ4
 
 
-def test_restamped_schema_is_served(stack: Stack, store: Coordination) -> None:
+def test_rewritten_schema_is_served(stack: Stack, store: Coordination) -> None:
     """A live broker serves both versions of a schema with attributions, and removing those restores its bytes."""
     path = "/schemas/public/default/events"
     node = store.get(path)
     assert node
-    stamped = restamp_schema(node[0], "A", "B")
+    stamped = set_schema_attribution(node[0], "A", "B")
     assert stamped
     stat = store.set(path, stamped, node[1].version)
     assert {one.cluster for one in of_kind(stack, ReferenceKind.SCHEMA) if one.path == path} == {"B"}
     with StackAdmin(stack.admin_urls[0]) as admin:
         assert [one.version for one in admin.schemas.versions(TopicName.parse("events"))] == [0, 1]
-    back = restamp_schema(stamped, "B", None)
+    back = set_schema_attribution(stamped, "B", None)
     assert back == node[0]
     store.set(path, node[0], stat.version)
 
 
 def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
-    """After a crash the cursor's ledger names the compacted topic's; restamped cursors keep their place.
+    """After a crash the cursor's ledger names the compacted topic's; rewritten cursors keep their place.
 
     A clean stop puts the compacted topic's ledger into the cursor's node, so that nothing is left unreferenced.
     """
@@ -180,10 +180,10 @@ def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
     for one in of_kind(stack, ReferenceKind.CURSOR):
         node = store.get(one.path)
         assert node
-        stamped = restamp_cursor(node[0], one.ledger_id, "B")
+        stamped = set_cursor_attribution(node[0], one.ledger_id, "B")
         assert stamped
         with pytest.raises(StoreConflict, match="rolled over"):
-            restamp_cursor(node[0], one.ledger_id + 1, "B")
+            set_cursor_attribution(node[0], one.ledger_id + 1, "B")
         store.set(one.path, stamped, node[1].version)
     assert {one.cluster for one in of_kind(stack, ReferenceKind.CURSOR)} == {"B"}
 

@@ -66,7 +66,8 @@ def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack,
     for name in OURS:
         _foreign_package(tmp_path / name)
     program = str(installed.programs / "pulsar-migrate")
-    input = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    both = {"source": stack.zk_url, "target": stack.oxia_url}
+    input = {"cluster": CLUSTER, **both, "validation_window": "PT0S", "allow_no_brokers": True}
     with WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, program=[program]) as worker:
         command = [program, "start", "metadata-store", "--input", json.dumps(input), "--wait"]
         done = _run(command, tmp_path, TEMPORAL_ADDRESS=stack.temporal_address)

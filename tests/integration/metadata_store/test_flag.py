@@ -7,12 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from activities.metadata_store.flag import FlagKeeper, read_flag
-from clients.errors import StoreConflict
-from clients.zookeeper import Coordination
+from activities.metadata_store.flag import FlagKeeper, read_state
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict, Superseded
+from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
-from models.metadata_store.flag import CLAIM, FLAG, FlagPhase
+from models.lifecycle.claim import CLAIM
+from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
+from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack
 
 TARGET = "oxia://127.0.0.1:6648/default"
@@ -26,35 +29,41 @@ def stack(make_stack: MakeStack) -> Stack:
 
 
 @pytest.fixture
-def zookeeper(stack: Stack) -> Iterator[Coordination]:
-    """A session on an empty store."""
-    with Coordination(parse_store_url(stack.zk_url)) as session:
-        yield session
+def store(stack: Stack) -> Iterator[CasStore]:
+    """An empty store, opened."""
+    with open_cas(parse_store_url(stack.zk_url), Access()) as opened:
+        yield opened
         for path in (FLAG, CLAIM):
-            if session.exists(path):
-                session.delete(path, -1)
+            if node := opened.get(path):
+                opened.delete(path, node.version)
 
 
 @pytest.fixture
-def keeper(zookeeper: Coordination) -> FlagKeeper:
+def keeper(store: CasStore) -> FlagKeeper:
     """The first run of a migration, which holds the source."""
-    first = FlagKeeper(zookeeper, WORKFLOW, "run-1")
-    first.claim()
+    first = FlagKeeper(store, attempt_of(WORKFLOW))
+    first.take()
     return first
 
 
-def _by_hand(zookeeper: Coordination, phase: FlagPhase) -> None:
-    zookeeper.set(FLAG, json.dumps({"phase": phase, "targetUrl": TARGET}).encode(), -1)
+def _second_run(store: CasStore) -> FlagKeeper:
+    return FlagKeeper(store, attempt_of(WORKFLOW, run=2))
 
 
-def test_a_flag_can_be_set_again(zookeeper: Coordination, keeper: FlagKeeper) -> None:
+def _by_hand(store: CasStore, phase: FlagPhase) -> None:
+    node = store.get(FLAG)
+    assert node is not None
+    store.set(FLAG, json.dumps({"phase": phase, "targetUrl": TARGET}).encode(), node.version)
+
+
+def test_a_flag_can_be_set_again(store: CasStore, keeper: FlagKeeper) -> None:
     """A repeated flag is a new version of the same value; it stays ours, since the same time, and goes on as before."""
     blocked = keeper.advance(FlagPhase.PREPARATION, TARGET)
-    value = zookeeper.get(FLAG)
+    value = store.get(FLAG)
     assert value is not None
-    keeper.repeat()
-    FlagKeeper(zookeeper, WORKFLOW, "run-2").repeat()
-    FlagKeeper(zookeeper, "another", "run-1").repeat()
+    keeper.rebroadcast()
+    _second_run(store).rebroadcast()
+    FlagKeeper(store, attempt_of("another")).rebroadcast()
     again = keeper.state()
     assert (again.version, again.since_ms, again.flag) == (blocked.version + 1, blocked.since_ms, blocked.flag)
     assert again.owned_by(WORKFLOW)
@@ -62,62 +71,90 @@ def test_a_flag_can_be_set_again(zookeeper: Coordination, keeper: FlagKeeper) ->
     assert copying.claim is not None
     assert copying.claim.blocked_since_ms == blocked.since_ms
     assert copying.since_ms > blocked.since_ms
-    found = zookeeper.get(FLAG)
+    found = store.get(FLAG)
     assert found is not None
-    assert found[1].mtime == copying.since_ms
+    assert found.modified_ms == copying.since_ms
 
 
-def test_the_flag_walks_its_phases_and_each_move_can_be_repeated(zookeeper: Coordination, keeper: FlagKeeper) -> None:
+def test_the_flag_walks_its_phases_and_each_move_can_be_repeated(store: CasStore, keeper: FlagKeeper) -> None:
     """A repeated move changes nothing, and the claim always names the version of the flag that it set."""
     for version, phase in enumerate((FlagPhase.PREPARATION, FlagPhase.COPYING, FlagPhase.COMPLETED)):
         for _ in range(2):
             state = keeper.advance(phase, TARGET)
             assert (state.flag.phase, state.version) == (phase, version)
             assert state.owned_by(WORKFLOW)
-    node = zookeeper.get(FLAG)
+    node = store.get(FLAG)
     assert node is not None
-    assert json.loads(node[0]) == {"phase": "COMPLETED", "targetUrl": TARGET}
-    assert keeper.release().flag.phase is FlagPhase.COMPLETED
+    assert json.loads(node.value) == {"phase": "COMPLETED", "targetUrl": TARGET}
+    assert keeper.unblock().flag.phase is FlagPhase.COMPLETED
 
 
-def test_a_run_blocks_writes_only_once(zookeeper: Coordination, keeper: FlagKeeper) -> None:
+def test_a_run_blocks_writes_only_once(store: CasStore, keeper: FlagKeeper) -> None:
     """A late step neither blocks writes again after they were given back, nor after an operator set FAILED by hand."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
-    assert keeper.release().flag.phase is FlagPhase.FAILED
+    assert keeper.unblock().flag.phase is FlagPhase.FAILED
     with pytest.raises(StoreConflict, match="Start the migration anew"):
         keeper.advance(FlagPhase.PREPARATION, TARGET)
-    second = FlagKeeper(zookeeper, WORKFLOW, "run-2")
-    second.claim()
+    second = _second_run(store)
+    second.take()
     second.advance(FlagPhase.PREPARATION, TARGET)
-    _by_hand(zookeeper, FlagPhase.FAILED)
+    _by_hand(store, FlagPhase.FAILED)
     for phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
         with pytest.raises(StoreConflict):
             second.advance(phase, TARGET)
-    assert read_flag(zookeeper).flag.phase is FlagPhase.FAILED
+    assert read_state(store).flag.phase is FlagPhase.FAILED
 
 
-def test_the_next_run_gives_back_what_a_terminated_one_left_blocked(
-    zookeeper: Coordination, keeper: FlagKeeper
-) -> None:
+def test_the_next_run_gives_back_what_a_terminated_one_left_blocked(store: CasStore, keeper: FlagKeeper) -> None:
     """A new run of the same migration sets FAILED first, and then starts from there; the old run can do no more."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     keeper.advance(FlagPhase.COPYING, TARGET)
-    second = FlagKeeper(zookeeper, WORKFLOW, "run-2")
-    second.claim()
-    assert read_flag(zookeeper).flag.phase is FlagPhase.FAILED
+    second = _second_run(store)
+    second.take()
+    assert read_state(store).flag.phase is FlagPhase.FAILED
     with pytest.raises(StoreConflict, match="run-2"):
         keeper.advance(FlagPhase.COMPLETED, TARGET)
     assert second.advance(FlagPhase.PREPARATION, TARGET).flag.phase is FlagPhase.PREPARATION
 
 
-def test_what_somebody_else_set_is_left_alone(zookeeper: Coordination, keeper: FlagKeeper) -> None:
+def test_what_somebody_else_set_is_left_alone(store: CasStore, keeper: FlagKeeper) -> None:
     """Neither another migration's claim nor a flag of Pulsar's own coordinator is touched, and both are named."""
     with pytest.raises(StoreConflict, match=f"held by the migration '{WORKFLOW}'"):
-        FlagKeeper(zookeeper, "metadata-store/other", "run-9").claim()
-    zookeeper.create(FLAG, json.dumps({"phase": "COPYING", "targetUrl": TARGET}).encode())
+        FlagKeeper(store, attempt_of("metadata-store/other", run=9)).take()
+    store.create(FLAG, json.dumps({"phase": "COPYING", "targetUrl": TARGET}).encode())
     for phase in (FlagPhase.PREPARATION, FlagPhase.COMPLETED, FlagPhase.FAILED):
         with pytest.raises(StoreConflict, match="did not set it"):
             keeper.advance(phase, TARGET)
-    assert keeper.release().version == 0
+    assert keeper.unblock().version == 0
     with pytest.raises(StoreConflict, match="too late"):
         keeper.require(FlagPhase.PREPARATION)
+
+
+def test_a_late_attempt_cannot_block_writes(store: CasStore, keeper: FlagKeeper) -> None:
+    """An attempt that wakes up after the way back began, or ended, sets no flag: nobody would ever take it back."""
+    FlagKeeper(store, attempt_of(WORKFLOW, epoch=3)).unblock()
+    prepare = FlagKeeper(store, attempt_of(WORKFLOW, epoch=2))
+    with pytest.raises(Superseded, match=r"epoch 2, attempt 1 was superseded by .* epoch 3"):
+        prepare.advance(FlagPhase.PREPARATION, TARGET)
+    FlagKeeper(store, attempt_of(WORKFLOW, epoch=4)).release()
+    with pytest.raises(Superseded, match="does not hold"):
+        prepare.advance(FlagPhase.PREPARATION, TARGET)
+    assert store.get(FLAG) is None
+    assert store.get(CLAIM) is None
+
+
+def test_unknown_fields_survive(store: CasStore, keeper: FlagKeeper) -> None:
+    """What a newer version, or a newer Pulsar, wrote into claim and flag is still there after both were changed."""
+    keeper.advance(FlagPhase.PREPARATION, TARGET)
+    for path in (CLAIM, FLAG):
+        node = store.get(path)
+        assert node is not None
+        store.set(path, json.dumps({**json.loads(node.value), "new": [1]}).encode(), node.version)
+    claim = store.get(CLAIM)
+    assert claim is not None
+    store.set(CLAIM, json.dumps({**json.loads(claim.value), "flag_version": 1}).encode(), claim.version)
+    keeper.rebroadcast()
+    for path in (CLAIM, FLAG):
+        node = store.get(path)
+        assert node is not None
+        assert json.loads(node.value)["new"] == [1]

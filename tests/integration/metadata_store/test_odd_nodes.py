@@ -53,6 +53,7 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
             "target": stack.oxia_url,
             "validation_window": "PT0S",
             "throttle": 4.0,
+            "allow_no_brokers": True,
         }
     )
     with stores.kazoo(stack.zk_url) as source:

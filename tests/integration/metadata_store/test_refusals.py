@@ -13,8 +13,8 @@ import pytest
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.input import MetadataStoreInput
+from models.migration_flag import FlagPhase
 from tests.support.clients.old_oxia import OldOxia
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
@@ -44,10 +44,9 @@ def source(stack: Stack) -> Generator[Any]:
 
 
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
-    """From ZooKeeper to Oxia."""
-    return MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, **more}
-    )
+    """From ZooKeeper to Oxia; no broker runs here."""
+    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "allow_no_brokers": True}
+    return MetadataStoreInput.model_validate({**plan, **more})
 
 
 def contents(stack: Stack) -> tuple[int, stores.Records]:

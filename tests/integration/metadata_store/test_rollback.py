@@ -21,9 +21,9 @@ from deploy.devstack.traffic import Traffic
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
+from models.migration_flag import FlagPhase
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -98,7 +98,13 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
         found = subprocess.run([spark.python, "-c", f"import {module}"], cwd=tmp_path, capture_output=True, check=False)
         assert b"ModuleNotFoundError" in found.stderr
     input = MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+        {
+            "cluster": CLUSTER,
+            "source": stack.zk_url,
+            "target": stack.oxia_url,
+            "validation_window": "PT0S",
+            "allow_no_brokers": True,
+        }
     )
     settings = {
         "PULSAR_MIGRATE_SPARK_MASTER": spark.url,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
 from temporalio.client import Client
@@ -12,6 +12,7 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
+from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.settings import Settings
 from spark.engine import SparkEngine
@@ -39,18 +40,25 @@ class Steps:
         self.runtime.engine = engine
         self.run_id = "run-1"
         self._epoch = 0
-
-    def execution(self, input: BookieClusterInput, *, run_id: str | None = None) -> Execution[BookieClusterInput]:
-        """What the next activity of this migration would get."""
-        self._epoch += 1
-        return Execution(input=input, run_id=run_id or self.run_id, started=_STARTED, epoch=self._epoch)
+        self._runs: dict[str, int] = {}
 
     def task(
-        self, input: BookieClusterInput, direction: Direction = Direction.FORWARD, *, run_id: str | None = None
+        self,
+        input: BookieClusterInput,
+        direction: Direction = Direction.FORWARD,
+        *,
+        run_id: str | None = None,
+        epoch: int | None = None,
+        attempt: int = 1,
     ) -> BookieClusterTask:
-        """What a step of this migration gets."""
-        execution = self.execution(input, run_id=run_id)
-        return BookieClusterTask(self.runtime, execution, direction, f"{KIND}/{input.cluster}")
+        """What the next activity of this migration gets, or what an earlier one got, by its epoch."""
+        run = run_id or self.run_id
+        self._epoch += epoch is None
+        # Runs begin in the order in which they are seen first.
+        started = _STARTED + timedelta(seconds=self._runs.setdefault(run, len(self._runs)))
+        execution = Execution(input=input, run_id=run, started=started, epoch=self._epoch if epoch is None else epoch)
+        workflow_id = f"{KIND}/{input.cluster}"
+        return BookieClusterTask(self.runtime, execution, Attempt.of(execution, workflow_id, attempt), direction)
 
     def run(
         self,

@@ -23,7 +23,7 @@ from clients.store import Partition, Record, StoreReader, Unreadable
 from clients.stores import open_reader
 from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import Stack
-from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Routing
+from models.bookie_cluster.input import BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
@@ -124,11 +124,10 @@ class Place(Attributed):
 
     def direct(self, direction: Direction = Direction.FORWARD) -> None:
         """Direct brokers to the target of a direction, in a run of its own: a run that turned back does not go on."""
-        run_id = f"run-{next(self._runs)}"
-        self.steps.run(registry.register, self.input, run_id=run_id)
-        self.steps.run(registry.set_target, self.input, direction, run_id=run_id)
-        # All other steps are of the first run.
+        # All later steps are of this run: an earlier one has lost the claim.
+        self.steps.run_id = f"run-{next(self._runs)}"
         self.steps.run(registry.register, self.input)
+        self.steps.run(registry.set_target, self.input, direction)
 
     def build(self) -> CopySummary:
         """Copy what is closed, and compare it."""
@@ -204,7 +203,7 @@ class _Meddled(Closeable):
 
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
     """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
-    input = place.input
-    task = Meddled(place.steps.runtime, place.steps.execution(input), Direction.FORWARD, f"{KIND}/{input.cluster}")
+    plain = place.steps.task(place.input)
+    task = Meddled(plain.runtime, plain.execution, plain.attempt, plain.direction)
     task.act = act
     return promote(task, ActivityContext())

@@ -8,6 +8,7 @@ from typing import Any
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import tail
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
@@ -84,12 +85,11 @@ class SwitchEnvironment:
 
     def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
         """The tail, without a broker."""
-        return self.steps.run(copying.copy_tail, self.input(**more), direction)
+        return self.steps.run(tail.copy_tail, self.input(**more), direction)
 
-    def delete(self, order: CleanupOrder = DELETE_ALL, step_id: str = "") -> LedgersDeleted:
-        """One step of a cleanup."""
-        task = self.task()
-        task.step_id = step_id
+    def delete(self, order: CleanupOrder = DELETE_ALL, *, epoch: int | None = None, attempt: int = 1) -> LedgersDeleted:
+        """One step of a cleanup, or another attempt at one."""
+        task = self.steps.task(self.input(), epoch=epoch, attempt=attempt)
         return cleaning.delete_ledgers(task, ActivityContext(), order)
 
     def source(self) -> Ledgers:

@@ -29,7 +29,7 @@ import httpx
 from kazoo.exceptions import BadVersionError, NoNodeError
 
 from clients.errors import StoreConflict
-from clients.pulsar.attribution import restamp_cursor
+from clients.pulsar.attribution import set_cursor_attribution
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
 from tests.support.metadata_store.stores import kazoo
@@ -165,7 +165,7 @@ class PluginDouble:
         for _ in range(_RETRIES):
             try:
                 value, stat = self._zookeeper.get(path)
-                changed = restamp_cursor(value, body["expectedCursorsLedgerId"], body["targetClusterName"])
+                changed = set_cursor_attribution(value, body["expectedCursorsLedgerId"], body["targetClusterName"])
                 if changed is not None:
                     self._zookeeper.set(path, changed, stat.version)
             except NoNodeError:

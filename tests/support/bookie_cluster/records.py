@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
-from clients.pulsar.references import Reference, ReferenceKind
+from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import BookieClusterInput, Routing
 
 
@@ -55,6 +55,6 @@ def by_id(records: Iterable[LedgerRecord]) -> dict[int, LedgerRecord]:
 
 def reference(
     ledger_id: int, kind: ReferenceKind = ReferenceKind.SCHEMA, *, cluster: str | None = None, offloaded: bool = False
-) -> Reference:
+) -> LedgerReference:
     """A position that names a ledger."""
-    return Reference(ledger_id, kind, f"/schemas/public/default/{ledger_id}", cluster, offloaded=offloaded)
+    return LedgerReference(ledger_id, kind, f"/schemas/public/default/{ledger_id}", cluster, offloaded=offloaded)

@@ -16,7 +16,7 @@ from activities.bookie_cluster.cleanup_targets import (
 )
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
-from clients.pulsar.references import Reference, ReferenceKind
+from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import Routing
 from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
@@ -28,7 +28,7 @@ def facts(
     routing: Routing,
     source: Iterable[LedgerRecord],
     target: Iterable[LedgerRecord] = (),
-    named: Iterable[Reference] = (),
+    named: Iterable[LedgerReference] = (),
     *,
     verified: Iterable[int] = (),
     line: int | None = 100,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.bookie_cluster.plan_preview import estimate, outline
+from activities.bookie_cluster.plan_preview import estimate, plan_preview
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey
 from tests.support.bookie_cluster.records import input
@@ -23,12 +23,12 @@ BEHIND = IdCheck(highest=41, next_id=12, cure=1)
 
 def text(ids: IdCheck | None = SAFE, routing: Routing = Routing.RESTART, **more: object) -> str:
     """All sentences of a plan."""
-    return "\n".join(outline(input(routing, **more), SURVEY, ids))
+    return "\n".join(plan_preview(input(routing, **more), SURVEY, ids))
 
 
 def test_restart_names_its_phases_in_order() -> None:
     """A switch by restart says what it copies, who stops brokers, how long that may take, and when it commits."""
-    phases = [sentence.partition(":")[0] for sentence in outline(input(), SURVEY, SAFE)]
+    phases = [sentence.partition(":")[0] for sentence in plan_preview(input(), SURVEY, SAFE)]
     said = text(broker_control="webhook")
 
     assert phases == ["REGISTER", "BUILD", "SWITCH", "SWITCH", "PROMOTE", "ROLLBACK_WINDOW", "CLEANUP"]
@@ -69,9 +69,9 @@ def test_cleanup_says_what_is_deleted_and_when() -> None:
 
 def test_estimates_follow_throttle_and_full_verify() -> None:
     """A throttle makes the copy longer and not the pause; a full compare makes the pause longer."""
-    usual = estimate(input(), SURVEY, left=1_000, left_bytes=200_000_000, look=0.5)
-    throttled = estimate(input(throttle=2), SURVEY, left=1_000, left_bytes=200_000_000, look=0.5)
-    verified = estimate(input(full_verify=True), SURVEY, left=1_000, left_bytes=200_000_000, look=0.5)
+    usual = estimate(input(), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
+    throttled = estimate(input(throttle=2), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
+    verified = estimate(input(full_verify=True), SURVEY, left=1_000, left_bytes=200_000_000, inspection_seconds=0.5)
 
     assert throttled.copy_seconds > usual.copy_seconds
     assert throttled.pause_seconds == usual.pause_seconds
@@ -81,4 +81,4 @@ def test_estimates_follow_throttle_and_full_verify() -> None:
 
 def test_attribution_has_no_pause() -> None:
     """With routing `attribution` brokers are never stopped."""
-    assert estimate(input(Routing.ATTRIBUTION), SURVEY, left=1, left_bytes=1, look=9.0).pause_seconds == 0
+    assert estimate(input(Routing.ATTRIBUTION), SURVEY, left=1, left_bytes=1, inspection_seconds=9.0).pause_seconds == 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
-from clients.pulsar.attribution import ATTRIBUTION, attribution, restamp_cursor, restamp_schema
+from clients.pulsar.attribution import ATTRIBUTION, attribution, set_cursor_attribution, set_schema_attribution
 from clients.pulsar.formats_pb2 import ManagedCursorInfo, SchemaLocator
 from clients.pulsar.managed_ledgers import Compression, decode_cursor_info, pack, unpack
 from tests.unit.clients.test_pulsar_formats import COMPACTION_OPEN, DELAYED, SCHEMA
@@ -43,42 +43,42 @@ def stamps_of(value: bytes) -> list[str | None]:
 def without_stamps(value: bytes) -> bytes:
     """The node with every attribution taken away."""
     for cluster in ("A", "B", "C", ""):
-        value = restamp_schema(value, cluster, None, absent=False) or value
+        value = set_schema_attribution(value, cluster, None, absent=False) or value
     return value
 
 
 def test_node_of_a_real_broker() -> None:
     """The newest version and the index are stamped, and taking the stamps away gives the broker's bytes back."""
-    stamped = restamp_schema(SCHEMA, "A", "B")
+    stamped = set_schema_attribution(SCHEMA, "A", "B")
     assert stamped
     assert stamps_of(stamped) == ["B", "B"]
-    assert restamp_schema(stamped, "A", "B") is None
-    assert restamp_schema(stamped, "B", None) == SCHEMA
+    assert set_schema_attribution(stamped, "A", "B") is None
+    assert set_schema_attribution(stamped, "B", None) == SCHEMA
 
 
 def test_only_the_old_cluster_is_moved() -> None:
     """Versions that are on a third cluster, or on the new one already, are left alone."""
     value = locator("A", "C", None, "B", "A")
-    assert stamps_of(restamp_schema(value, "A", "B") or b"") == ["B", "B", "C", "B", "B", "B"]
-    assert stamps_of(restamp_schema(value, "A", "B", absent=False) or b"") == ["B", "B", "C", None, "B", "B"]
-    assert stamps_of(restamp_schema(value, None, "A") or b"") == ["A", "A", "C", "A", "B", "A"]
-    assert restamp_schema(locator("C", "B"), "A", "B") is None
+    assert stamps_of(set_schema_attribution(value, "A", "B") or b"") == ["B", "B", "C", "B", "B", "B"]
+    assert stamps_of(set_schema_attribution(value, "A", "B", absent=False) or b"") == ["B", "B", "C", None, "B", "B"]
+    assert stamps_of(set_schema_attribution(value, None, "A") or b"") == ["A", "A", "C", "A", "B", "A"]
+    assert set_schema_attribution(locator("C", "B"), "A", "B") is None
 
 
 def test_only_some_ledgers_are_moved() -> None:
     """Versions whose ledgers were not built on the new cluster stay where they are."""
     value = locator("A", None, "A")
-    assert stamps_of(restamp_schema(value, "A", "B", ledgers={100, 101}) or b"") == ["A", "B", "B", "A"]
-    assert restamp_schema(value, "A", "B", ledgers=()) is None
+    assert stamps_of(set_schema_attribution(value, "A", "B", ledgers={100, 101}) or b"") == ["A", "B", "B", "A"]
+    assert set_schema_attribution(value, "A", "B", ledgers=()) is None
 
 
 @given(st.lists(clusters, min_size=1, max_size=6), clusters, clusters, st.booleans(), st.booleans())
 def test_nothing_else_changes(
     stamps: list[str | None], old: str | None, new: str | None, absent: bool, later: bool
 ) -> None:
-    """Whatever is restamped, every byte besides the attributions stays, unknown fields in their places included."""
+    """Whatever attribution is set, every other byte stays, unknown fields in their places included."""
     value = locator(*stamps, later=later)
-    moved = restamp_schema(value, old, new, absent=absent)
+    moved = set_schema_attribution(value, old, new, absent=absent)
     assert (moved is None) == (stamps_of(moved or value) == stamps_of(value))
     assert without_stamps(moved or value) == without_stamps(value)
     expected = [new if one == old or (one is None and absent) else one for one in stamps]
@@ -89,19 +89,19 @@ def test_nothing_else_changes(
 def test_rollback(stamps: list[str | None]) -> None:
     """Versions on the old cluster alone come back from the new one byte for byte."""
     value = locator(*(stamp if stamp == "A" else "C" for stamp in stamps), later=True)
-    moved = restamp_schema(value, "A", "B")
-    assert moved is None or restamp_schema(moved, "B", "A") == value
+    moved = set_schema_attribution(value, "A", "B")
+    assert moved is None or set_schema_attribution(moved, "B", "A") == value
 
 
 def test_cursor() -> None:
-    """A cursor is stamped, restamped and unstamped; position, ledger and other properties stay."""
+    """The attribution of a cursor is set, changed and removed; position, ledger and other properties stay."""
     value = LATER + COMPACTION_OPEN + DELAYED[DELAYED.index(b"\x42\x2b") :] + LATER
-    stamped = restamp_cursor(value, 31, "B")
+    stamped = set_cursor_attribution(value, 31, "B")
     assert stamped
     assert attribution(decode_cursor_info(stamped).cursorProperties) == "B"
-    assert restamp_cursor(stamped, 31, "B") is None
-    assert restamp_cursor(restamp_cursor(stamped, 31, "A") or b"", 31, None) == value
-    assert restamp_cursor(value, 31, None) is None
+    assert set_cursor_attribution(stamped, 31, "B") is None
+    assert set_cursor_attribution(set_cursor_attribution(stamped, 31, "A") or b"", 31, None) == value
+    assert set_cursor_attribution(value, 31, None) is None
     kept = ManagedCursorInfo.FromString(stamped)
     del kept.cursorProperties[-1]
     assert kept == ManagedCursorInfo.FromString(value)
@@ -111,23 +111,23 @@ def test_cursor() -> None:
 def test_compressed_cursor(compression: Compression) -> None:
     """A compressed cursor is not stamped, as its topic could not be loaded; a stamp is taken away in its packing."""
     with pytest.raises(StoreUnsupported, match=compression.name):
-        restamp_cursor(pack(compression, COMPACTION_OPEN), 31, "B")
-    stamped = restamp_cursor(COMPACTION_OPEN, 31, "B")
-    cured = restamp_cursor(pack(compression, stamped or b""), 31, None)
+        set_cursor_attribution(pack(compression, COMPACTION_OPEN), 31, "B")
+    stamped = set_cursor_attribution(COMPACTION_OPEN, 31, "B")
+    cured = set_cursor_attribution(pack(compression, stamped or b""), 31, None)
     assert unpack(cured or b"") == (compression, COMPACTION_OPEN)
 
 
 def test_cursor_has_rolled_over() -> None:
     """A cursor that has another ledger by now is refused, with both ledgers named."""
     with pytest.raises(StoreConflict, match="has ledger 31, and 30 was expected"):
-        restamp_cursor(COMPACTION_OPEN, 30, "B")
+        set_cursor_attribution(COMPACTION_OPEN, 30, "B")
 
 
 def test_what_is_no_such_node_is_refused() -> None:
     """A node of another kind is an error of the store's, and is not stamped."""
     with pytest.raises(StoreProtocolError):
-        restamp_schema(COMPACTION_OPEN[2:], "A", "B")
+        set_schema_attribution(COMPACTION_OPEN[2:], "A", "B")
     with pytest.raises(StoreProtocolError):
-        restamp_schema(SCHEMA[:-1], "A", "B")
+        set_schema_attribution(SCHEMA[:-1], "A", "B")
     with pytest.raises(StoreProtocolError):
-        restamp_cursor(SCHEMA, 1, "B")
+        set_cursor_attribution(SCHEMA, 1, "B")

@@ -19,7 +19,7 @@ from clients.pulsar.managed_ledgers import (
     pack,
     unpack,
 )
-from clients.pulsar.references import Reference, ReferenceKind, references_in
+from clients.pulsar.references import LedgerReference, ReferenceKind, references_in
 from clients.store import Record, Unreadable
 
 # By MetaStoreImpl of Pulsar 5.0.0-M1: one managed ledger and one cursor, with each compression of its settings.
@@ -74,7 +74,7 @@ SCHEMA = bytes.fromhex(
 TOPIC_PATH = "/managed-ledgers/public/default/persistent/compact"
 
 
-def mentions(path: str, value: bytes) -> list[Reference]:
+def mentions(path: str, value: bytes) -> list[LedgerReference]:
     """The references in a node."""
     return references_in(Record(path.encode(), value, 0, 0, 0, 0, 0))
 
@@ -123,8 +123,8 @@ def test_unknown_fields_survive() -> None:
 def test_topic() -> None:
     """Each ledger of a topic is mentioned, and the last one is told."""
     assert mentions(TOPIC_PATH, TOPIC) == [
-        Reference(29, ReferenceKind.DATA, TOPIC_PATH),
-        Reference(34, ReferenceKind.DATA, TOPIC_PATH, last=True),
+        LedgerReference(29, ReferenceKind.DATA, TOPIC_PATH),
+        LedgerReference(34, ReferenceKind.DATA, TOPIC_PATH, last=True),
     ]
 
 
@@ -145,13 +145,13 @@ def test_offloaded_and_attributed() -> None:
 def test_compaction_cursor_without_a_ledger() -> None:
     """The compacted topic's ledger is in the cursor's node once the cursor has no ledger of its own."""
     path = TOPIC_PATH + "/__compaction"
-    assert mentions(path, COMPACTION_CLOSED) == [Reference(10, ReferenceKind.COMPACTED, path)]
+    assert mentions(path, COMPACTION_CLOSED) == [LedgerReference(10, ReferenceKind.COMPACTED, path)]
 
 
 def test_compaction_cursor_with_a_ledger() -> None:
     """While it has one, that ledger's last entry names the compacted ledger, and the node an older one."""
     path = TOPIC_PATH + "/__compaction"
-    assert mentions(path, COMPACTION_OPEN) == [Reference(31, ReferenceKind.CURSOR, path)]
+    assert mentions(path, COMPACTION_OPEN) == [LedgerReference(31, ReferenceKind.CURSOR, path)]
     assert compacted_ledger(decode_cursor_info(COMPACTION_OPEN)) == 10
     entry = decode_cursor_entry(COMPACTION_ENTRY)
     assert (compacted_ledger(entry), entry.ledgerId, entry.entryId) == (35, 33, 9)
@@ -161,7 +161,9 @@ def test_delayed_index() -> None:
     """The ledgers of a cursor's delayed index are in its properties."""
     path = "/managed-ledgers/public/default/persistent/delayed/dsub"
     assert delayed_ledgers(decode_cursor_info(DELAYED)) == [25, 23, 18]
-    assert mentions(path, DELAYED) == [Reference(number, ReferenceKind.DELAYED_INDEX, path) for number in (25, 23, 18)]
+    assert mentions(path, DELAYED) == [
+        LedgerReference(number, ReferenceKind.DELAYED_INDEX, path) for number in (25, 23, 18)
+    ]
     with pytest.raises(StoreProtocolError, match="names no ledger"):
         mentions(path, DELAYED.replace(b"\x12\x0225", b"\x12\x022x"))
 
@@ -169,7 +171,7 @@ def test_delayed_index() -> None:
 def test_schema() -> None:
     """A schema's ledger is mentioned once, though the newest version stands twice in its node."""
     path = "/schemas/public/default/events"
-    assert mentions(path, SCHEMA) == [Reference(1, ReferenceKind.SCHEMA, path)]
+    assert mentions(path, SCHEMA) == [LedgerReference(1, ReferenceKind.SCHEMA, path)]
 
 
 def test_mere_parents_and_empty_topics() -> None:

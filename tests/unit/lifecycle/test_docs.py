@@ -195,9 +195,13 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
     """The page explains every code that the precheck gives, and no other."""
     source = "".join(
         file.read_text()
-        for file in [*ROOT.glob("activities/bookie_cluster/*.py"), ROOT / "activities/lifecycle/precheck.py"]
+        for file in [
+            *ROOT.glob("activities/bookie_cluster/*.py"),
+            *(ROOT / f"activities/lifecycle/{name}.py" for name in ("precheck", "exclusion")),
+        ]
     )
-    given = set(re.findall(r'block\(\s*"([A-Z_]+)"', source)) | set(re.findall(r'\("([A-Z_]+)", "', source))
+    patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
+    given = {code for pattern in patterns for code in re.findall(pattern, source)}
     assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
 
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from models.lifecycle.input import SourceCleanup
 from models.lifecycle.verbs import WindowChange
-from models.metadata_store.flag import Flag, FlagPhase
 from models.metadata_store.input import MetadataStoreInput, Mode
+from models.migration_flag import Flag, FlagPhase
 from models.store_url import parse_store_url
 
 PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}

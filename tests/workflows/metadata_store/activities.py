@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.input import KIND
 from models.metadata_store.results import (
     Census,
@@ -18,6 +17,7 @@ from models.metadata_store.results import (
     Survey,
     Verification,
 )
+from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle import doubles
 from tests.workflows.lifecycle.doubles import OWN_QUEUE
 

@@ -11,9 +11,9 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Restoration
+from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb
-from models.metadata_store.flag import FlagPhase
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Restoration
+from models.migration_flag import FlagPhase
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.walks import CANCEL, DEAF, FAIL, LET, Walk, faults, hang, moves
 from tests.workflows.metadata_store.activities import ANSWERS, LIVE, OFFLINE, Script

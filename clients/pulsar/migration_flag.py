@@ -1,0 +1,53 @@
+"""Reads the migration flag of a ZooKeeper store (PIP-454, "Migration State")."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clients.cas.store import CasReader
+from clients.errors import StoreConflict
+from models.migration_flag import FLAG, Flag, FlagPhase
+
+
+class StandingFlag(NamedTuple):
+    """The flag as it stands.
+
+    Attributes:
+        flag: what services read; NOT_STARTED where there is none.
+        version: version of its record; -1 where there is none.
+        modified_ms: when it was set, by the server's clock; 0 where there is none.
+    """
+
+    flag: Flag
+    version: int
+    modified_ms: int
+
+
+def read_flag(store: CasReader) -> StandingFlag:
+    """The flag as this server knows it.
+
+    Raises:
+        StoreConflict: the record is no flag.
+    """
+    node = store.get(FLAG)
+    if node is None:
+        return StandingFlag(Flag(phase=FlagPhase.NOT_STARTED), -1, 0)
+    if not node.value:
+        return StandingFlag(Flag(phase=FlagPhase.NOT_STARTED), node.version, node.modified_ms)
+    try:
+        return StandingFlag(Flag.model_validate_json(node.value), node.version, node.modified_ms)
+    except ValueError as error:
+        raise StoreConflict(f"{FLAG} in {store.url} holds no migration flag: {error}") from error
+
+
+def moved_to(flag: Flag) -> str:
+    """Say that a store is not in use any more."""
+    return f"the migration flag is COMPLETED (target {flag.targetUrl}): this store is not in use any more"
+
+
+def foreign_flag(flag: Flag) -> str:
+    """Say that somebody else moved the flag."""
+    return (
+        f"the migration flag {FLAG} is {flag.phase} (target {flag.targetUrl}), and this migration did not set it: "
+        "somebody else migrates this cluster, perhaps with Pulsar's own command"
+    )

@@ -1,0 +1,99 @@
+"""Who may write: one claim for each metadata store, and so for each cluster.
+
+A migration of whatever kind takes the claim in the brokers' metadata store before it changes anything, so that two
+migrations of one cluster exclude each other. Each activity that writes moves the claim to its own attempt; every older
+attempt, also one that was frozen and wakes up, finds that and stops.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from models.lifecycle.execution import Execution, InputT
+
+CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"
+"""Path of the claim. It lies in Pulsar's own coordination subtree, which is never copied or compared."""
+
+
+class Attempt(NamedTuple):
+    """One attempt at one activity; plain data, so that it travels to an executor.
+
+    Attributes:
+        workflow_id: the migration.
+        run_id: its first run, with `started_ms`, when that began, in milliseconds since 1970.
+        epoch: the activity, and `attempt`, the attempt at it; both grow.
+    """
+
+    workflow_id: str
+    run_id: str
+    started_ms: int
+    epoch: int
+    attempt: int
+
+    @classmethod
+    def of(cls, execution: Execution[InputT], workflow_id: str, attempt: int) -> Attempt:
+        """The attempt that Temporal says this is."""
+        started_ms = int(execution.started.timestamp() * 1000)
+        return cls(workflow_id, execution.run_id, started_ms, execution.epoch, attempt)
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}, epoch {self.epoch}, attempt {self.attempt}"
+
+
+NOBODY = Attempt("", "", 0, 0, 0)
+"""Whoever only reads."""
+
+
+class Claim(BaseModel):
+    """The claim's record, as JSON; fields that we do not know survive.
+
+    Attributes:
+        workflow_id: the migration that holds the claim.
+        run_id: its run, with `started_ms`, when that began, in milliseconds since 1970.
+        epoch: the newest activity that took the claim, and `attempt`, its attempt.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    workflow_id: str
+    run_id: str
+    started_ms: int = 0
+    epoch: int = 0
+    attempt: int = 0
+
+    @property
+    def holder(self) -> Attempt:
+        """The attempt that took the claim last."""
+        return Attempt(self.workflow_id, self.run_id, self.started_ms, self.epoch, self.attempt)
+
+    def is_of(self, me: Attempt) -> bool:
+        """Whether the run of an attempt holds the claim."""
+        return (self.workflow_id, self.run_id) == (me.workflow_id, me.run_id)
+
+    def is_newer_than(self, me: Attempt) -> bool:
+        """Whether a newer run of the same migration, or a newer attempt of the same run, took the claim."""
+        if self.workflow_id != me.workflow_id:
+            return False
+        if self.run_id != me.run_id:
+            return self.started_ms >= me.started_ms
+        return (self.epoch, self.attempt) > (me.epoch, me.attempt)
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return self.model_dump_json().encode()
+
+    def changed(self, **fields: Any) -> bytes:
+        """The record's value with other fields."""
+        return self.model_copy(update=fields).encode()
+
+
+class PacedClaim(Claim):
+    """A claim that also says how fast its attempt may write.
+
+    Attributes:
+        throttle: megabytes of values or entries per second, of all tasks together; None for no limit.
+    """
+
+    throttle: float | None = None

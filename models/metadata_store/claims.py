@@ -1,0 +1,37 @@
+"""What the metadata store migration keeps in its claims: one in the source, one in the target."""
+
+from __future__ import annotations
+
+from models.lifecycle.claim import Claim, PacedClaim
+
+SOURCE, TARGET = "source", "target"
+
+
+class SourceClaim(Claim):
+    """The claim in the source; live, it also names who set the migration flag.
+
+    Attributes:
+        side: tells it from a claim in the target: two names of one store show the same record.
+        flag_version: version of the flag as this migration last set it; -1 before that.
+        blocked_since_ms: when writes were blocked, by the source's clock.
+        moved_ms: when the flag was moved to its phase, once it was set to that again; 0 before.
+        settled_zxid: what changed later than this transaction id was perhaps not copied before the commit.
+    """
+
+    side: str = SOURCE
+    flag_version: int = -1
+    blocked_since_ms: int = 0
+    moved_ms: int = 0
+    settled_zxid: int = 0
+
+
+class TargetClaim(PacedClaim):
+    """The claim in the target.
+
+    Attributes:
+        side: tells it from a claim in the source.
+        emptied: whether the records of others, which `replace_target` gives up, are deleted.
+    """
+
+    side: str = TARGET
+    emptied: bool = False

@@ -1,0 +1,227 @@
+"""Compare-and-set and claims on a store in memory, whose writes others can come before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clients.cas.claims import ClaimKeeper, require_newest
+from clients.cas.store import TRIES, Check, Create, retry, retry_each
+from clients.errors import ClaimHeld, StoreConflict, StoreContention, Superseded, VersionConflict
+from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
+from spark.fence import WriteFence
+from tests.support.clients.claims import attempt_of
+from tests.support.clients.memory_store import MemoryStore
+
+ATTEMPTS = st.builds(
+    attempt_of,
+    st.just("one"),
+    run=st.integers(1, 3),
+    epoch=st.integers(1, 4),
+    attempt=st.integers(1, 3),
+)
+
+
+def keeper(store: MemoryStore, me: Attempt) -> ClaimKeeper[PacedClaim]:
+    """A claim on behalf of an attempt."""
+    return ClaimKeeper(store, PacedClaim, me)
+
+
+def once(action: Callable[[], Any]) -> Callable[[], None]:
+    """Do something the first time only."""
+    left = [action]
+
+    def act() -> None:
+        if left:
+            left.pop()()
+
+    return act
+
+
+def test_the_loop_reads_again_where_others_came_first() -> None:
+    """A change is made on what stands, however often others come in between, up to a bound with a typed conflict."""
+    store = MemoryStore()
+    store.create("/n", b"0")
+
+    def add(by: int) -> None:
+        node = store.get("/n")
+        assert node is not None
+        store.set("/n", str(int(node.value) + by).encode(), node.version)
+
+    others = [10] * (TRIES - 1)
+
+    def interfere() -> None:
+        if others:
+            store.before_write, acting = (lambda: None), store.before_write
+            add(others.pop())
+            store.before_write = acting
+
+    store.before_write = interfere
+    retry(lambda: add(1), "/n")
+    assert store.nodes["/n"].value == b"41"
+
+    others = [10] * TRIES
+    with pytest.raises(StoreContention, match="/n was changed by others"):
+        retry(lambda: add(1), "/n")
+    assert store.nodes["/n"].value == b"91"
+
+
+def test_the_loop_passes_final_conflicts_on() -> None:
+    """What another try cannot cure is not tried again."""
+    tries: list[int] = []
+
+    def fail() -> None:
+        tries.append(1)
+        raise StoreConflict("held")
+
+    with pytest.raises(StoreConflict, match="held"):
+        retry(fail, "/n")
+    assert len(tries) == 1
+
+
+def test_many_records_are_tried_until_few_are_left() -> None:
+    """Of many records those that others changed are tried again, and those that they keep changing are named."""
+    asked: list[list[int]] = []
+
+    def change(keys: Sequence[int]) -> list[int]:
+        asked.append(list(keys))
+        return [key for key in keys if key == 9 or (key == 5 and len(asked) < 3)]
+
+    assert retry_each([1, 5, 9], change) == [9]
+    assert asked == [[1, 5, 9], [5, 9], [5, 9], [9], [9]]
+
+
+def test_other_migrations_are_kept_out_by_name() -> None:
+    """A claim is one migration's: others are refused with its name and the cure, and cannot change or remove it."""
+    store = MemoryStore()
+    keeper(store, attempt_of("metadata-store/c", run=1)).take(throttle=3.0)
+    foreign = keeper(store, attempt_of("bookie-cluster-switch/c", run=2))
+    for act in (foreign.take, foreign.renew, foreign.require, foreign.release, lambda: foreign.change(throttle=1.0)):
+        with pytest.raises(ClaimHeld, match="'metadata-store/c'") as refused:
+            act()
+        assert (refused.value.workflow_id, refused.value.run_id) == ("metadata-store/c", "run-1")
+    with pytest.raises(ClaimHeld, match=f"delete {CLAIM}"):
+        foreign.take()
+    claim = keeper(store, attempt_of("metadata-store/c", run=1)).require()
+    assert claim.throttle == 3.0
+
+
+@given(st.lists(ATTEMPTS, min_size=1, max_size=12))
+def test_only_the_newest_attempt_passes_the_fence(attempts: list[Attempt]) -> None:
+    """In whatever order attempts come, whoever passes is the newest that came, and no older one passes after it."""
+    store = MemoryStore()
+    newest: Attempt | None = None
+    for me in attempts:
+        late = newest is not None and _order(me) < _order(newest)
+        try:
+            keeper(store, me).take()
+        except Superseded:
+            assert late
+        else:
+            assert not late
+            newest = me
+        held = keeper(store, me).read()
+        assert held is not None
+        assert newest is not None
+        assert _passes(held.claim, newest)
+        for one in attempts:
+            assert not (_passes(held.claim, one) and _order(one) < _order(newest))
+
+
+def _order(me: Attempt) -> tuple[int, int, int]:
+    return me.started_ms, me.epoch, me.attempt
+
+
+def _passes(claim: PacedClaim, me: Attempt) -> bool:
+    fence = WriteFence(lambda: claim, attempt=me, what="the store", parallelism=1)
+    try:
+        require_newest(claim, me, "the store")
+    except StoreConflict:
+        with pytest.raises(StoreConflict):
+            fence.check(1)
+        return False
+    fence.check(1)
+    return True
+
+
+def test_only_the_first_activity_of_a_run_takes_over() -> None:
+    """`renew` goes on where this run holds the claim, and finds its end: it neither creates nor takes over one."""
+    store = MemoryStore()
+    with pytest.raises(Superseded, match="does not hold"):
+        keeper(store, attempt_of("one")).renew()
+    keeper(store, attempt_of("one")).take(throttle=1.0)
+    with pytest.raises(Superseded):
+        keeper(store, attempt_of("one", run=2)).renew()
+    keeper(store, attempt_of("one", epoch=2)).renew()
+    with pytest.raises(Superseded):
+        keeper(store, attempt_of("one", epoch=1, attempt=9)).renew()
+    taken = keeper(store, attempt_of("one", run=2)).take(throttle=2.0)
+    assert taken.throttle == 2.0
+    assert keeper(store, attempt_of("one", run=2, epoch=2)).take(throttle=5.0).throttle == 2.0
+    with pytest.raises(Superseded):
+        keeper(store, attempt_of("one", epoch=9)).take()
+
+
+def test_unknown_fields_survive() -> None:
+    """What a newer version keeps in a claim is still there after attempts, runs and the pace changed."""
+    store = MemoryStore()
+    text = b'{"workflow_id":"one","run_id":"run-1","attempt":7,"new":{"a":[1]}}'
+    store.create(CLAIM, text)
+    keeper(store, attempt_of("one", run=2)).take(throttle=2.0)
+    keeper(store, attempt_of("one", run=2, epoch=2)).renew()
+    keeper(store, attempt_of("one", run=2, epoch=3)).change(throttle=1.0)
+    held = keeper(store, attempt_of("one", run=2)).read()
+    assert held is not None
+    assert held.claim.model_extra == {"new": {"a": [1]}}
+    assert (held.claim.run_id, held.claim.epoch, held.claim.throttle) == ("run-2", 2, 1.0)
+
+
+def test_a_change_of_pace_takes_nothing_over() -> None:
+    """The pace changes for whichever attempt of this run writes, and for no other run."""
+    store = MemoryStore()
+    assert keeper(store, attempt_of("one")).change(throttle=1.0) is None
+    keeper(store, attempt_of("one", run=2)).take()
+    assert keeper(store, attempt_of("one", run=1)).change(throttle=1.0) is None
+    assert keeper(store, attempt_of("one", run=2, epoch=7)).change(throttle=1.0) is not None
+    assert keeper(store, attempt_of("one", run=2)).require().throttle == 1.0
+
+
+def test_a_claim_is_lost_between_reading_and_writing() -> None:
+    """An attempt that takes, or writes under, a claim which a newer one takes meanwhile finds that, and stops."""
+    store = MemoryStore()
+    old, new = keeper(store, attempt_of("one")), keeper(store, attempt_of("one", epoch=2))
+    store.before_write = once(new.take)
+    with pytest.raises(Superseded):
+        old.take()
+    old.me = attempt_of("one", epoch=3)
+    guard = old.renew() and old.guard()
+    assert isinstance(guard, Check)
+    keeper(store, attempt_of("one", epoch=4)).renew()
+    with pytest.raises(VersionConflict):
+        store.transaction([guard, Create("/written", b"")])
+
+
+def test_nothing_is_left_behind() -> None:
+    """A released claim takes empty parents with it, and leaves those that hold something."""
+    store = MemoryStore()
+    for path in ("/pulsar", "/pulsar/migration-coordinator"):
+        store.create(path, b"")
+    me = keeper(store, attempt_of("one"))
+    me.take()
+    store.create("/pulsar/other", b"")
+    me.release()
+    me.release()
+    assert set(store.nodes) == {"/pulsar", "/pulsar/other"}
+
+
+def test_a_record_that_is_no_claim_is_named() -> None:
+    """A record of somebody else at the claim's path is an error that says where it stands, and is left alone."""
+    store = MemoryStore()
+    store.create(CLAIM, b"hello")
+    with pytest.raises(StoreConflict, match="holds no claim"):
+        keeper(store, attempt_of("one")).take()
+    assert store.nodes[CLAIM].value == b"hello"
