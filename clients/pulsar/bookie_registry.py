@@ -192,15 +192,19 @@ class BookieRegistry(BookieRegistryReader):
         return True
 
     def unregister(self, names: Iterable[str]) -> None:
-        """Take back registrations, and the registry itself where nothing is left in it; harmless where there are none.
+        """Take back registrations, and the registry and its parents where nothing is left in them.
+
+        Harmless where there are none.
 
         Raises:
             StoreConflict: the claim is lost.
         """
         for name in names:
             retry(lambda name=name: self._remove(f"{self.path}/{name}"), f"{self.path}/{name}")
-        retry(lambda: self._remove_empty(f"{self.path}/{ORCHESTRATOR}"), f"{self.path}/{ORCHESTRATOR}")
-        retry(lambda: self._remove_empty(self.path), self.path)
+        path = f"{self.path}/{ORCHESTRATOR}"
+        while path:
+            retry(lambda path=path: self._remove_empty(path), path)
+            path = path.rpartition("/")[0]
 
     def set_target(self, target: str, origin: str) -> SwitchTarget:
         """Direct brokers to a cluster; a directive of this origin that names it already is left as it is.
@@ -302,5 +306,6 @@ class BookieRegistry(BookieRegistryReader):
             self._commit(Delete(path, node.version))
 
     def _remove_empty(self, path: str) -> None:
-        if not self.store.children(path):
-            self._remove(path)
+        node = self.store.get(path)
+        if node and not node.value and not self.store.children(path):
+            self._commit(Delete(path, node.version))

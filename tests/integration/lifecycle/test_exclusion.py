@@ -26,6 +26,7 @@ from models.migration_flag import FLAG, FlagPhase
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
 
 CLUSTER = "exclusive"
 _BROKERS_OWN = (
@@ -166,6 +167,11 @@ def test_what_others_left_in_the_store_is_read(stack: Stack, environment: Enviro
 
 def test_a_switch_on_a_store_that_was_left_is_refused(stack: Stack, environment: Environment) -> None:
     """Once the metadata moved to Oxia, a switch on the old ZooKeeper is refused, though nobody holds it any more."""
+    # This bookie keeps to ZooKeeper and does not take part, so its registration would hold PREPARATION up.
+    stack["second-bookie-1"].stop()
+    with stores.kazoo(stack.zk_url) as client:
+        bookies = "/second-ledgers/available"
+        wait_for("its registration is gone", lambda: client.get_children(bookies) == ["readonly"], 30)
     assert environment.operator.run(move(stack)).outcome is Outcome.DONE
     with stores.kazoo(stack.zk_url) as client:
         assert json.loads(client.get(FLAG)[0])["phase"] == FlagPhase.COMPLETED
