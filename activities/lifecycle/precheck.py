@@ -34,24 +34,25 @@ class Findings:
         self.warnings: list[str] = []
 
     def block(self, code: str, cause: str, cure: str) -> None:
-        """Note why the switch cannot start."""
+        """Note why the migration cannot start."""
         self.blockers.append(Blocker(code=code, cause=cause, cure=cure))
 
     def warn(self, text: str) -> None:
         """Note what the operator should know."""
         self.warnings.append(text)
 
-    def attempt(self, what: str, check: Callable[[], None]) -> bool:
+    def attempt(self, what: str, check: Callable[[], None], *, of: str = "") -> bool:
         """Run a check; where it cannot be done, that is a blocker. Returns whether it was done.
 
         Args:
             what: what cannot be used then.
             check: raises StoreError.
+            of: what the blocker's code begins with, for example `SOURCE`.
         """
         try:
             check()
         except StoreError as error:
             code, cure = by_class(_CODES, error)
-            self.block(code, f"{what} cannot be used: {error}", cure)
+            self.block(f"{of}_{code}" if of else code, f"{what} cannot be used: {error}", cure)
             return False
         return True

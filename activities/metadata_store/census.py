@@ -19,14 +19,11 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
     """Which services still use the source, by their sessions there and by the brokers' own configuration."""
     services: dict[str, str] = {}
     unknown: list[str] = []
-    source, target = open_reader(input.source_url, access), open_reader(input.target_url, access)
-    try:
+    with open_reader(input.source_url, access) as source:
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
+    with open_reader(input.target_url, access) as target:
         running = brokers(target)
-    finally:
-        source.close()
-        target.close()
     with BrokerView(admin) as view:
         for broker in running:
             try:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runtime import Runtime, SourceWatch
+from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper
 from activities.metadata_store.replica import Replica
@@ -39,6 +40,7 @@ class MetadataStoreTask:
         self.workflow_id = attempt.workflow_id
         self.run_id = attempt.run_id
         self.pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
+        self._flag: FlagKeeper | None = None
 
     @property
     def engine(self) -> SparkEngine:
@@ -46,15 +48,21 @@ class MetadataStoreTask:
         return self.runtime.engine
 
     @property
-    def watch(self) -> SourceWatch | None:
-        """The watch of this run's source, if this process holds it."""
-        return self.runtime.watches.get(self.run_id)
+    def watch(self) -> SourceWatch:
+        """The watch of this run's source; a new one, with a gap, if this process has none."""
+        return self.runtime.watches.of(self.attempt)
 
     def new_watch(self) -> SourceWatch:
-        """A watch in place of the one of this run, if there is one."""
-        self.runtime.forget(self.run_id)
-        watch = self.runtime.watches[self.run_id] = SourceWatch()
-        return watch
+        """A watch, with a gap, in place of the one of this run, if there is one.
+
+        Raises:
+            Superseded: a newer attempt made that one.
+        """
+        return self.runtime.watches.renew(self.attempt)
+
+    def forget_watch(self) -> None:
+        """End the watch of this run; harmless where there is none."""
+        self.runtime.watches.forget(self.run_id)
 
     def new_feed(self) -> ChangeFeed:
         """A feed of the source's changes, not started yet."""
@@ -85,9 +93,16 @@ class MetadataStoreTask:
 
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:
-        """The migration flag in the source, with the claim there."""
+        """The migration flag in the source, with the claim there; a `with` inside another shares its session."""
+        if self._flag is not None:
+            yield self._flag
+            return
         with open_cas(self.input.source_url, self.runtime.access) as store:
-            yield FlagKeeper(store, self.attempt)
+            self._flag = FlagKeeper(store, self.attempt)
+            try:
+                yield self._flag
+            finally:
+                self._flag = None
 
     @contextmanager
     def replica(self, *phases: FlagPhase) -> Generator[Replica]:

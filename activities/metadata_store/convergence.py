@@ -12,7 +12,7 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runtime import SourceWatch
+from activities.lifecycle.source_watch import SourceWatch, Unsettled
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.replica import Replica
 from models.lifecycle.failures import FailureKind
@@ -20,7 +20,8 @@ from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
 
 _MOST_ROUNDS = 20
-_FIRST_TRIES = 3
+# How often a path may differ although nobody changed it.
+_MOST_TRIES = 3
 # Brokers follow the flag within some tenths of a second; the source must be quiet for longer than that.
 _QUIET_SECONDS, _LONGEST_SECONDS, _POLL_SECONDS = 1.5, 30.0, 0.1
 
@@ -32,21 +33,34 @@ class Late(NamedTuple):
     contested: tuple[bytes, ...]
 
 
-def whole_watch(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> tuple[SourceWatch, str]:
-    """The watch of the source without a gap: where there is one, a new watch, and then a scan by transaction ids.
+class Whole(NamedTuple):
+    """All that changed since a transaction.
 
-    Returns:
-        The watch, and why a scan was necessary; empty if it was not.
+    Attributes:
+        watch: of the source; it had no gap when `unsettled` was taken from it.
+        unsettled: every change that was committed until then, and that is not known to be equal in the target.
+        gap: why a scan was necessary; empty if none was.
     """
-    watch = task.watch or task.new_watch()
-    gap = watch.gap()
-    if gap:
-        watch.restart(task.new_feed(), missed=gap)
+
+    watch: SourceWatch
+    unsettled: Unsettled
+    gap: str
+
+
+def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> Whole:
+    """What the watch of the source tells; where it has a gap, a new feed, and then a scan by transaction ids."""
+    watch, scanned = task.watch, ""
+    while True:
+        unsettled = watch.collect(task.runtime.access.timeout)
+        gap = watch.gap()
+        if not gap:
+            return Whole(watch, unsettled, scanned)
+        context.check()
+        scanned = scanned or gap
+        feed = task.new_feed()
+        watch.restart(feed, missed=gap)
         with context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
-            watch.dirty_paths |= jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context))
-        watch.missed = ""
-    watch.collect(task.runtime.access.timeout)
-    return watch, gap
+            watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context)))
 
 
 def converge(
@@ -54,13 +68,13 @@ def converge(
     context: ActivityContext,
     replica: Replica,
     watch: SourceWatch,
-    todo: set[bytes],
+    todo: Unsettled,
     *,
     enough: int = 0,
 ) -> int:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
-    What is left stays in `watch.unsettled`. Returns the number of rounds.
+    What is left stays unsettled in the watch. Returns the number of rounds.
 
     Raises:
         ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
@@ -68,22 +82,22 @@ def converge(
     tries = 0
     for rounds in range(1, _MOST_ROUNDS + 1):
         context.check()
-        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
-        watch.ephemerals |= replica.apply(todo).ephemerals
-        remaining = set(replica.differences(todo))
-        watch.dirty_paths -= todo - remaining
-        changed = set(watch.collect(task.runtime.access.timeout))
-        tries += bool(remaining - changed)
-        # Without a whole watch nobody knows what changed: then a few tries decide.
-        if remaining - changed and (not watch.gap() or tries > _FIRST_TRIES):
+        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo.paths), detail=f"round {rounds}")
+        watch.add_ephemerals(replica.apply(todo.paths).ephemerals)
+        remaining = set(replica.differences(todo.paths))
+        watch.settle(todo.paths - remaining, todo.mark)
+        now = watch.collect(task.runtime.access.timeout)
+        stuck = remaining - watch.told_after(todo.mark)
+        tries += bool(stuck)
+        if tries > _MOST_TRIES:
             raise ApplicationError(
-                f"{len(remaining - changed)} records differ in the target after they were written again, though nobody "
-                f"changed them: {some(remaining - changed)}. Does something else write to the target?",
+                f"{len(stuck)} records differ in the target after they were written {_MOST_TRIES} times, though nobody "
+                f"changed them: {some(stuck)}. Does something else write to the target?",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
-        todo = changed | remaining
-        if len(todo) <= enough:
+        todo = Unsettled(now.paths | remaining, now.mark)
+        if len(todo.paths) <= enough:
             return rounds
     return _MOST_ROUNDS
 
@@ -100,12 +114,12 @@ def follow_late_writes(
     contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS and now - begun < _LONGEST_SECONDS:
-        late = set(watch.collect(task.runtime.access.timeout))
-        if late:
-            done = replica.apply_untouched(late, floor)
+        late = watch.collect(task.runtime.access.timeout)
+        if late.paths:
+            done = replica.apply_untouched(late.paths, floor)
             copied += done.written + done.deleted
             contested |= done.contested
-            watch.dirty_paths -= late
+            watch.settle(late.paths, late.mark)
             if done.written or done.deleted:
                 quiet_since = time.monotonic()
         context.pause(_POLL_SECONDS)

@@ -8,9 +8,9 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
-from activities.lifecycle.runtime import SourceWatch
+from activities.lifecycle.source_watch import SourceWatch, Unsettled
 from activities.metadata_store.context import MetadataStoreTask, some
-from activities.metadata_store.convergence import converge, follow_late_writes, whole_watch
+from activities.metadata_store.convergence import all_changes, converge, follow_late_writes
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.replica import Replica
 from clients.errors import StoreConflict
@@ -44,10 +44,11 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
     begun = time.monotonic()
     with task.flag() as flag:
         context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
-    watch = _watch_or_scan(task, context)
-    source = open_reader(task.input.source_url, task.runtime.access)
-    try:
-        with task.replica(FlagPhase.PREPARATION) as replica:
+        watch = _watch_or_scan(task, context)
+        with (
+            open_reader(task.input.source_url, task.runtime.access) as source,
+            task.replica(FlagPhase.PREPARATION) as replica,
+        ):
             pause = _FIRST_POLL
             told = time.monotonic()
             while missing := _missing(task, source, replica, watch):
@@ -61,12 +62,9 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                 context.waiting_for(WaitKind.PARTICIPANTS, missing)
                 if time.monotonic() - told > _REBROADCAST_AFTER:
                     told = time.monotonic()
-                    with task.flag() as flag:
-                        flag.rebroadcast()
+                    flag.rebroadcast()
                 context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
-    finally:
-        source.close()
     context.waits_no_more()
     return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
 
@@ -80,15 +78,14 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
     begun = time.monotonic()
     with task.flag() as flag:
         context.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, task.input.target))
-    watch, gap = whole_watch(task, context, since_zxid)
-    changed = len(watch.dirty_paths)
-    context.check()
-    with task.replica(FlagPhase.COPYING) as replica:
-        applied = replica.apply(watch.dirty_paths)
+        changes = all_changes(task, context, since_zxid)
+        context.check()
+        with task.replica(FlagPhase.COPYING) as replica:
+            applied = replica.apply(changes.unsettled.paths)
     return ChangeCopy(
-        by="scan" if gap else "watch",
-        gap=gap,
-        changed=changed,
+        by="scan" if changes.gap else "watch",
+        gap=changes.gap,
+        changed=len(changes.unsettled.paths),
         written=applied.written,
         deleted=applied.deleted,
         seconds=time.monotonic() - begun,
@@ -102,8 +99,8 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    watch, _ = whole_watch(task, context, pre.since_zxid)
-    todo = set(watch.dirty_paths)
+    changes = all_changes(task, context, pre.since_zxid)
+    todo, mark = set(changes.unsettled.paths), changes.unsettled.mark
     compared = len(todo)
     with task.replica(FlagPhase.COPYING) as replica:
         if task.input.full_verify:
@@ -111,12 +108,11 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
             compared, todo = comparison.records, todo | set(comparison.different)
         context.check()
         different = set(replica.differences(todo))
-        watch.dirty_paths -= todo - different
+        changes.watch.settle(todo - different, mark)
         if different:
-            converge(task, context, replica, watch, different)
-    watch.compared += compared
+            converge(task, context, replica, changes.watch, Unsettled(frozenset(different), mark))
     return Verification(
-        compared=watch.compared,
+        compared=compared,
         repaired=len(different),
         whole=task.input.full_verify,
         seconds=time.monotonic() - begun,
@@ -157,21 +153,22 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             settled = flag.mark()
-            watch, _ = whole_watch(task, context, pre.since_zxid)
-            if watch.dirty_paths:
+            changes = all_changes(task, context, pre.since_zxid)
+            if changes.unsettled.paths:
                 with task.replica(FlagPhase.COPYING) as replica:
-                    converge(task, context, replica, watch, set(watch.dirty_paths), enough=_FEW_CHANGES)
+                    converge(task, context, replica, changes.watch, changes.unsettled, enough=_FEW_CHANGES)
             context.check()
             flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
-    watch, _ = whole_watch(task, context, state.claim.settled_zxid if state.claim else pre.since_zxid)
-    with task.replica(FlagPhase.COMPLETED) as replica:
-        late = follow_late_writes(task, context, replica, watch, pre.version_floor)
-        _rebroadcast_flag(task, context)
-        later = follow_late_writes(task, context, replica, watch, pre.version_floor)
+        since = state.claim.settled_zxid if state.claim else pre.since_zxid
+        watch = all_changes(task, context, since).watch
+        with task.replica(FlagPhase.COMPLETED) as replica:
+            late = follow_late_writes(task, context, replica, watch, pre.version_floor)
+            _rebroadcast_flag(task, context)
+            later = follow_late_writes(task, context, replica, watch, pre.version_floor)
     with task.target_claim() as claim:
         claim.release()
-    task.runtime.forget(task.run_id)
+    task.forget_watch()
     contested = sorted({*late.contested, *later.contested})
     return Completion(
         blocked_seconds=state.since_ms / 1000 - _blocked_since(state),
@@ -210,7 +207,7 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
     mine = state.owned_by(task.workflow_id)
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
-        task.runtime.forget(task.run_id)
+        task.forget_watch()
     blocked = state.since_ms / 1000 - _blocked_since(state) if mine else 0.0
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
@@ -273,10 +270,10 @@ def _blocked_since(state: FlagState) -> float:
 
 def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
-    watch = task.watch or task.new_watch()
+    watch = task.watch
     if watch.gap():
         with context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
-            watch.ephemerals |= jobs.ephemerals(task.engine, task.pair, tag=task.tag(context))
+            watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag(context)))
     return watch
 
 
@@ -288,7 +285,7 @@ def _missing(task: MetadataStoreTask, source: StoreReader, replica: Replica, wat
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
         return f"participants {', '.join(waiting)}"
-    watch.ephemerals |= watch.collect(task.runtime.access.timeout)
+    watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
     absent = replica.missing_ephemerals(_recreated(watch))
     if not absent:
         return ""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runtime import SourceWatch
+from activities.lifecycle.source_watch import SourceWatch, Unsettled
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
 from clients.errors import StoreConflict
@@ -67,7 +67,7 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     since_zxid = watch.restart(task.new_feed(), missed="")
     _empty_target(task, context, _take_target_unless_late(task))
     bulk = _copy_and_compare(task, context, records)
-    watch.ephemerals = set(bulk.comparison.ephemerals)
+    watch.add_ephemerals(bulk.comparison.ephemerals)
     floor = _raise_floor(task, context, bulk.copied.highest)
     rounds = _catch_up(task, context, watch, set(bulk.comparison.different))
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -146,6 +146,7 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
 
 def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
-    todo = different | watch.collect(task.runtime.access.timeout)
+    changed = watch.collect(task.runtime.access.timeout)
+    todo = Unsettled(changed.paths | different, changed.mark)
     with task.replica(*OPEN_PHASES) as replica:
         return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from activities.lifecycle.exclusion import bookies_on_the_move, claimed, no_brokers, other_holder
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers, participants, registered
 from activities.metadata_store.flag import FlagState, read_state
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
-from clients.errors import StoreError, StoreUnsupported
+from clients.errors import StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
 from clients.pulsar.migration_flag import foreign_flag, moved_to
 from clients.store import COORDINATOR, Record, StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
 from models.lifecycle.claim import CLAIM
-from models.lifecycle.failures import Blocker
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
@@ -47,18 +47,17 @@ class PrecheckRun:
         self._input = input
         self._me = workflow_id
         self._access = access
-        self._blockers: list[Blocker] = []
-        self._warnings: list[str] = []
+        self._findings = Findings()
         self._participants: tuple[str, ...] = ()
         self._flag = FlagPhase.NOT_STARTED
         self._left_blocked = False
 
     def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
         """Check everything, then count the source."""
-        source_ok = self._try("SOURCE_UNREACHABLE", "the source", self._check_source)
+        source_ok = self._findings.attempt("the source", self._check_source, of="SOURCE")
         # After a COMPLETED migration the target is the live store: say nothing that leads to its replacement.
         if not (self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE):
-            self._try("TARGET_UNREACHABLE", "the target", self._check_target)
+            self._findings.attempt("the target", self._check_target, of="TARGET")
         survey: Survey | None = None
         seconds = 0.0
         if source_ok:
@@ -66,8 +65,8 @@ class PrecheckRun:
             survey = self._surveyed(jobs.survey(engine, pair, tag=tag))
             seconds = time.monotonic() - begun
         return Precheck(
-            blockers=tuple(self._blockers),
-            warnings=tuple(self._warnings),
+            blockers=tuple(self._findings.blockers),
+            warnings=tuple(self._findings.warnings),
             survey=survey,
             participants=self._participants,
             flag=self._flag,
@@ -75,20 +74,6 @@ class PrecheckRun:
             estimated_blocked_seconds=self._blocked_seconds(seconds),
             estimate_basis=f"the source was read in {seconds:.1f} s just now",
         )
-
-    def _try(self, code: str, what: str, check: Callable[[], None]) -> bool:
-        try:
-            check()
-        except StoreUnsupported as error:
-            self._block("TARGET_UNSUPPORTED", str(error), "use a server that can do it, and start again")
-        except StoreError as error:
-            self._block(code, f"{what} cannot be used: {error}", "check the address, the network and the server's log")
-        else:
-            return True
-        return False
-
-    def _block(self, code: str, cause: str, cure: str) -> None:
-        self._blockers.append(Blocker(code=code, cause=cause, cure=cure))
 
     def _blocked_seconds(self, read_seconds: float) -> float:
         if self._input.mode is Mode.OFFLINE:
@@ -99,63 +84,61 @@ class PrecheckRun:
     # The source -----------------------------------------------------------------------------------------------------
 
     def _check_source(self) -> None:
-        reader = open_reader(self._input.source_url, self._access)
-        try:
-            with open_cas_reader(self._input.source_url, self._access) as store:
-                self._check_exclusion(store)
-            if self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
-                return
-            if self._input.mode is Mode.LIVE:
-                self._check_participants(reader)
-            else:
-                self._check_stopped(reader)
-        finally:
-            reader.close()
+        with open_cas_reader(self._input.source_url, self._access) as store:
+            self._check_exclusion(store)
+        live = self._input.mode is Mode.LIVE
+        if live and self._flag is FlagPhase.COMPLETED:
+            return
+        check = self._check_participants if live else self._check_stopped
+        with open_reader(self._input.source_url, self._access) as reader:
+            check(reader)
 
     def _check_exclusion(self, store: CasReader) -> None:
         holder = other_holder(store, self._me)
         if self._input.source_url.scheme == "zk":
             self._check_flag(read_state(store), claimed_by_another=holder is not None)
             if switch := bookies_on_the_move(store, self._me):
-                self._blockers.append(switch)
+                self._findings.blockers.append(switch)
         if holder:
-            self._blockers.append(claimed(store, holder, code="SOURCE_CLAIMED"))
+            self._findings.blockers.append(claimed(store, holder, code="SOURCE_CLAIMED"))
 
     def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
         if claimed_by_another:
             return
         if state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
-            self._block("ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source")
+            self._findings.block(
+                "ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source"
+            )
         elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
             if state.owned_by(self._me):
                 self._left_blocked = True
-                self._warnings.append(
+                self._findings.warn(
                     "an earlier run was ended while writes were blocked; this run gives them back first"
                 )
             else:
-                self._block("FLAG_HELD", foreign_flag(state.flag), "wait until that migration has ended")
+                self._findings.block("FLAG_HELD", foreign_flag(state.flag), "wait until that migration has ended")
 
     def _check_participants(self, reader: StoreReader) -> None:
         services, sessions = registered(reader), participants(reader)
         self._participants = tuple(service.name for service in services if service.owner in sessions)
         missing = [service.name for service in services if service.owner not in sessions]
         if self._input.source_url.root:
-            self._warnings.append(
+            self._findings.warn(
                 f"beneath the chroot {self._input.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
                 "that they are ready is shown by their ephemerals in the target alone"
             )
         if not brokers(reader):
             if not self._input.allow_no_brokers:
-                self._blockers.append(no_brokers(self._input.source))
-            self._warnings.append(f"no broker is registered in {self._input.source}")
+                self._findings.blockers.append(no_brokers(self._input.source))
+            self._findings.warn(f"no broker is registered in {self._input.source}")
         if missing and (self._left_blocked or self._flag is FlagPhase.FAILED):
-            self._warnings.append(
+            self._findings.warn(
                 "after a failed attempt services do not register as participants again; PREPARATION will show that "
                 f"these are ready: {', '.join(missing)}"
             )
         elif missing:
-            self._block(
+            self._findings.block(
                 "NOT_PARTICIPATING",
                 f"{len(missing)} of {len(services)} services would not follow the migration: {', '.join(missing)}",
                 "run them on Pulsar 5.0 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
@@ -165,7 +148,7 @@ class PrecheckRun:
     def _check_stopped(self, reader: StoreReader) -> None:
         running = [service.name for service in registered(reader)]
         if running:
-            self._block(
+            self._findings.block(
                 "SERVICES_RUNNING",
                 f"an offline migration needs all services stopped; registered are {', '.join(running)}",
                 "stop them, and wait until their sessions have expired",
@@ -182,21 +165,23 @@ class PrecheckRun:
             unreadable_count=found.unreadable_count,
         )
         if not found.records:
-            self._block("SOURCE_EMPTY", f"{self._input.source} holds no metadata", "check the address and the chroot")
+            self._findings.block(
+                "SOURCE_EMPTY", f"{self._input.source} holds no metadata", "check the address and the chroot"
+            )
         if survey.unreadable_count:
-            self._block(
+            self._findings.block(
                 "UNREADABLE",
                 f"{survey.unreadable_count} znodes cannot be read because of their ACL: {_some(survey.unreadable)}",
                 "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL",
             )
         if found.misplaced:
-            self._block(
+            self._findings.block(
                 "PARTITION_KEYS",
                 f"the partition keys of these records cannot be read: {_some(map(_text, found.misplaced))}",
                 "they belong to scalable topics; delete those, or keep this store",
             )
         if found.too_high:
-            self._block(
+            self._findings.block(
                 "VERSION_TOO_HIGH",
                 f"ZooKeeper can only count up to a version or sequence number: {_some(map(_text, found.too_high))}",
                 "migrate to Oxia, which takes any version",
@@ -207,14 +192,11 @@ class PrecheckRun:
 
     def _check_target(self) -> None:
         url = self._input.target_url
-        reader = open_reader(url, self._access)
-        try:
+        with open_reader(url, self._access) as reader:
             self._check_empty(reader)
-        finally:
-            reader.close()
         if url.scheme != "oxia":
             return
-        if not self._input.dry_run and not self._blockers:
+        if not self._input.dry_run and not self._findings.blockers:
             probe_target(url, timeout=self._access.timeout)
         elif not speaks_v1(url, timeout=self._access.timeout):
             raise StoreUnsupported(
@@ -224,18 +206,18 @@ class PrecheckRun:
     def _check_empty(self, reader: StoreReader) -> None:
         claim = claim_in(reader, CLAIM, TargetClaim)
         if claim and claim.workflow_id != self._me:
-            self._block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
+            self._findings.block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
             return
         if claim and claim.side == TARGET:
-            self._warnings.append("the target holds what an earlier attempt of this migration left; it is used")
+            self._findings.warn("the target holds what an earlier attempt of this migration left; it is used")
             return
         first = next(_strangers(reader), None)
         if first is None:
             return
         if self._input.replace_target:
-            self._warnings.append(f"the target is not empty ({_text(first)} stands there); its records will be lost")
+            self._findings.warn(f"the target is not empty ({_text(first)} stands there); its records will be lost")
         else:
-            self._block(
+            self._findings.block(
                 "TARGET_NOT_EMPTY",
                 f"the target holds records of others, for example {_text(first)}",
                 'choose an empty target, or set "replace_target": true, and they are lost',

@@ -27,10 +27,12 @@ _DELETED_AT_ONCE = 2_000
 def copy_part(pair: Pair, part: Partition) -> Copied:
     """Copy the persistent records of one part; records that stand in the target already are left as they are."""
     rules = Equivalence(pair.source, pair.target)
-    reader, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
-    writer = open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions)
     records = value_bytes = highest = 0
-    try:
+    with (
+        open_reader(pair.source, pair.access) as reader,
+        open_reader(pair.target, pair.access) as target,
+        open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions) as writer,
+    ):
         fence = _fence(pair, target)
         for batch in reader.scan(part):
             chosen: list[Record] = []
@@ -48,22 +50,18 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
             records += len(chosen)
             value_bytes += size
         writer.flush()
-    finally:
-        for client in (writer, reader, target):
-            client.close()
     return Copied(records, value_bytes, highest)
 
 
 def survey_part(pair: Pair, part: Partition) -> Surveyed:
     """Count what one part of the source holds."""
-    reader = open_reader(pair.source, pair.access)
     records = value_bytes = ephemerals = 0
     largest = (0, b"")
     unreadable: list[bytes] = []
     misplaced: list[bytes] = []
     too_high: list[bytes] = []
     rules = Equivalence(pair.source, pair.target)
-    try:
+    with open_reader(pair.source, pair.access) as reader:
         for batch in reader.scan(part):
             for record in batch:
                 if isinstance(record, Unreadable):
@@ -77,8 +75,6 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                     if rules.raise_needed(record) > MAX_RAISE:
                         too_high.append(record.path)
             misplaced += _misplaced(reader, part, batch)
-    finally:
-        reader.close()
     return Surveyed(
         records,
         value_bytes,
@@ -142,8 +138,7 @@ def changed_part(pair: Pair, since: int, part: Partition) -> list[bytes]:
     went, and then the target is asked for children that the source has no more.
     """
     changed: list[bytes] = []
-    source, target = open_reader(pair.source, pair.access), open_reader(pair.target, pair.access)
-    try:
+    with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
         for record in _records(pair, SidePart(part, of_source=True)):
             if max(record.changed, record.children_changed) <= since:
                 continue
@@ -152,9 +147,6 @@ def changed_part(pair: Pair, since: int, part: Partition) -> list[bytes]:
                 gone = set(target.children(record.path)) - set(source.children(record.path))
                 for path in gone:
                     changed += _tree(target, path)
-    finally:
-        source.close()
-        target.close()
     return changed
 
 
@@ -169,8 +161,7 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
     Ephemerals, the coordinator's subtree and znodes that carry either stay. Returns how many were deleted, and how many
     are left.
     """
-    reader = open_reader(pair.source if store == "source" else pair.target, pair.access)
-    try:
+    with open_reader(pair.source if store == "source" else pair.target, pair.access) as reader:
         doomed = [
             record.path
             for batch in reader.scan(part)
@@ -179,23 +170,18 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
         ]
         doomed.sort(key=_depth, reverse=True)
         return delete_all(pair, reader, doomed[:limit]), max(len(doomed) - limit, 0)
-    finally:
-        reader.close()
 
 
 def delete_all(pair: Pair, reader: StoreReader, paths: list[bytes]) -> int:
     """Delete paths of the store of a reader, in order; returns how many. A znode that has children stays."""
     fence, deleted = _fence(pair, reader), 0
-    writer = open_writer(reader.url, pair.access, keep_versions=False)
-    try:
+    with open_writer(reader.url, pair.access, keep_versions=False) as writer:
         for begin in range(0, len(paths), _DELETED_AT_ONCE):
             # An attempt that was given up may wake up here, and find that the store is in use.
             fence.check(0)
             for path in paths[begin : begin + _DELETED_AT_ONCE]:
                 writer.delete(path)
             deleted += writer.flush()
-    finally:
-        writer.close()
     return deleted
 
 

@@ -1,0 +1,170 @@
+"""What a worker process knows of the changes in the source of a migration that runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from clients.closeable import Closeable
+from clients.equivalence import is_coordination
+from clients.errors import StoreUnreachable, Superseded
+from clients.zookeeper.watch import ChangeFeed
+from models.lifecycle.claim import Attempt
+
+
+class Unsettled(NamedTuple):
+    """Changed paths that are not known to be equal in the target.
+
+    Attributes:
+        paths: all of them.
+        mark: what is told later has a higher one.
+    """
+
+    paths: frozenset[bytes]
+    mark: int
+
+
+class SourceWatch(Closeable):
+    """The changes of a source since a moment; lost with the process, and then found anew by a scan.
+
+    It alone knows which paths are unsettled. An attempt that was given up may go on beside the next one in the same
+    process. So a path is settled only as of the mark up to which it was compared, and a gap is closed only for the
+    feed that ran while the source was scanned.
+
+    Args:
+        owner: the attempt that made it.
+    """
+
+    def __init__(self, owner: Attempt) -> None:
+        self.owner = owner
+        self._lock = threading.RLock()
+        self._feed: ChangeFeed | None = None
+        self._missed = "this worker did not watch the source from the start"
+        self._unsettled: dict[bytes, int] = {}
+        self._mark = 0
+        self._ephemerals: set[bytes] = set()
+
+    def gap(self) -> str:
+        """Why changes may have been missed; empty if none was."""
+        with self._lock:
+            return self._missed or (self._feed.gap if self._feed else None) or ""
+
+    def restart(self, feed: ChangeFeed, missed: str) -> int:
+        """Go on with a new feed.
+
+        Args:
+            feed: not started yet.
+            missed: why changes before it have to be found by a scan; empty if none have.
+
+        Returns:
+            The transaction id since which the feed tells all changes.
+        """
+        with self._lock:
+            self.close()
+            self._feed, self._missed = feed, missed
+            return feed.start()
+
+    def fill(self, feed: ChangeFeed, found: Iterable[bytes]) -> None:
+        """Take over the paths that a scan found; the gap is closed if this feed ran from before the scan until now."""
+        with self._lock:
+            self._note(found)
+            if self._feed is feed:
+                self._missed = ""
+
+    def collect(self, timeout: float) -> Unsettled:
+        """Take over every change that was committed before this call; returns all that is unsettled.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            StoreUnreachable: the source did not confirm in time that it has told everything.
+        """
+        with self._lock:
+            if self._feed is not None and not self._feed.gap:
+                self._drain(self._feed, timeout)
+            return Unsettled(frozenset(self._unsettled), self._mark)
+
+    def settle(self, paths: Iterable[bytes], mark: int) -> None:
+        """Paths are equal in the target, as a comparison saw that began after `collect` had given this mark."""
+        with self._lock:
+            for path in paths:
+                if self._unsettled.get(path, mark + 1) <= mark:
+                    del self._unsettled[path]
+
+    def told_after(self, mark: int) -> frozenset[bytes]:
+        """Unsettled paths that changed, as far as was collected, after `collect` had given this mark."""
+        with self._lock:
+            return frozenset(path for path, told in self._unsettled.items() if told > mark)
+
+    @property
+    def ephemerals(self) -> frozenset[bytes]:
+        """Paths at which ephemerals of the source were seen."""
+        with self._lock:
+            return frozenset(self._ephemerals)
+
+    def add_ephemerals(self, paths: Iterable[bytes]) -> None:
+        """Ephemerals were seen at these paths."""
+        with self._lock:
+            self._ephemerals.update(paths)
+
+    def close(self) -> None:
+        """End the feed."""
+        with self._lock:
+            if self._feed is not None:
+                self._feed.close()
+
+    def _drain(self, feed: ChangeFeed, timeout: float) -> None:
+        try:
+            self._note(feed.drain(timeout))
+        except StoreUnreachable:
+            if not feed.gap:
+                raise
+
+    def _note(self, paths: Iterable[bytes]) -> None:
+        self._mark += 1
+        self._unsettled.update((path, self._mark) for path in paths if not is_coordination(path))
+
+
+class Watches(Closeable):
+    """The watches of a worker process, one for each run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, SourceWatch] = {}
+
+    def of(self, attempt: Attempt) -> SourceWatch:
+        """The watch of an attempt's run; a new one, with a gap, if this process has none."""
+        with self._lock:
+            return self._open.get(attempt.run_id) or self._add(attempt)
+
+    def renew(self, attempt: Attempt) -> SourceWatch:
+        """A new watch, with a gap, in place of the one of this run, if there is one.
+
+        Raises:
+            Superseded: a newer attempt made the one that stands.
+        """
+        with self._lock:
+            standing = self._open.get(attempt.run_id)
+            if standing and (standing.owner.epoch, standing.owner.attempt) > (attempt.epoch, attempt.attempt):
+                raise Superseded(f"{attempt} was superseded by {standing.owner}; a late attempt stops")
+            if standing:
+                standing.close()
+            return self._add(attempt)
+
+    def forget(self, run_id: str) -> None:
+        """End the watch of a run; harmless where there is none."""
+        with self._lock:
+            watch = self._open.pop(run_id, None)
+        if watch is not None:
+            watch.close()
+
+    def close(self) -> None:
+        """End all watches."""
+        for run_id in list(self._open):
+            self.forget(run_id)
+
+    def _add(self, attempt: Attempt) -> SourceWatch:
+        watch = self._open[attempt.run_id] = SourceWatch(attempt)
+        return watch

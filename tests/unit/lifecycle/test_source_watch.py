@@ -1,0 +1,117 @@
+"""What a process knows of a source's changes, also where two attempts share it.
+
+The feed is a double: which changes arrive between two looks cannot be chosen with a real server. The real one is under
+test in tests/integration/clients and in the migrations of tests/integration/metadata_store.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from activities.lifecycle.source_watch import SourceWatch, Unsettled, Watches
+from clients.errors import StoreUnreachable, Superseded
+from clients.zookeeper.watch import ChangeFeed
+from models.lifecycle.claim import CLAIM, Attempt
+
+FIRST, SECOND = Attempt("m", "r", 1, 1, 1), Attempt("m", "r", 1, 1, 2)
+
+
+class Feed:
+    """Tells what the test puts in."""
+
+    def __init__(self) -> None:
+        self.gap: str | None = None
+        self.told: set[bytes] = set()
+
+    def start(self) -> int:
+        """Begin to tell."""
+        return 7
+
+    def drain(self, timeout: float) -> set[bytes]:
+        """Hand over what was told."""
+        assert timeout > 0
+        if self.gap:
+            raise StoreUnreachable(self.gap)
+        told, self.told = self.told, set()
+        return told
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        self.gap = self.gap or "closed"
+
+
+def restart(watch: SourceWatch, missed: str = "") -> Feed:
+    """Give a watch a new feed."""
+    feed = Feed()
+    assert watch.restart(cast("ChangeFeed", feed), missed) == 7
+    return feed
+
+
+def test_a_new_watch_has_a_gap_until_a_scan_fills_it() -> None:
+    """What was found by a scan is unsettled, and later changes come on top."""
+    watch = SourceWatch(FIRST)
+    assert watch.gap()
+    feed = restart(watch, watch.gap())
+    assert watch.gap()
+    watch.fill(cast("ChangeFeed", feed), [b"/a", CLAIM.encode()])
+    assert not watch.gap()
+    feed.told = {b"/b"}
+    assert watch.collect(1).paths == {b"/a", b"/b"}
+
+
+def test_a_scan_fills_no_gap_of_another_feed() -> None:
+    """Two attempts find a gap: the first one's scan does not cover what changed before the second one's feed began."""
+    watch = SourceWatch(FIRST)
+    first = restart(watch, "lost")
+    second = restart(watch, "lost")
+    assert first.gap == "closed"
+    watch.fill(cast("ChangeFeed", first), [b"/a"])
+    assert watch.gap() == "lost"
+    watch.fill(cast("ChangeFeed", second), [b"/b"])
+    assert not watch.gap()
+    assert watch.collect(1).paths == {b"/a", b"/b"}
+
+
+def test_a_late_comparison_settles_nothing_that_changed_since() -> None:
+    """An attempt that froze after its comparison wakes up when the next one has collected the path anew."""
+    watch = SourceWatch(FIRST)
+    feed = restart(watch)
+    feed.told = {b"/a", b"/b"}
+    late = watch.collect(1)
+    feed.told = {b"/a"}
+    newer = watch.collect(1)
+    watch.settle(late.paths, late.mark)
+    assert watch.collect(1).paths == {b"/a"}
+    assert watch.told_after(late.mark) == {b"/a"}
+    assert watch.told_after(newer.mark) == frozenset()
+    watch.settle({b"/a", b"/never told"}, newer.mark)
+    assert watch.collect(1).paths == frozenset()
+
+
+def test_a_gap_that_opens_during_a_look_is_seen() -> None:
+    """Nothing is handed over then, and the caller finds the gap."""
+    watch = SourceWatch(FIRST)
+    feed = restart(watch)
+    feed.told = {b"/a"}
+    assert watch.collect(1) == Unsettled(frozenset({b"/a"}), 1)
+    feed.gap = "the server went away"
+    assert watch.collect(1).paths == {b"/a"}
+    assert watch.gap() == "the server went away"
+
+
+def test_a_late_attempt_does_not_replace_a_newer_watch() -> None:
+    """It would look whole, and would have lost what the newer one collected."""
+    watches = Watches()
+    watch = watches.renew(SECOND)
+    feed = restart(watch)
+    with pytest.raises(Superseded, match="attempt 1 was superseded by"):
+        watches.renew(FIRST)
+    assert watches.of(FIRST) is watch
+    assert feed.gap is None
+    newest = watches.renew(SECOND._replace(epoch=2))
+    assert newest is not watch
+    assert feed.gap == "closed"
+    watches.forget("r")
+    assert watches.of(SECOND) is not newest
