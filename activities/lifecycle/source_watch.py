@@ -13,7 +13,7 @@ from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
 
 
-class Unsettled(NamedTuple):
+class DirtyPaths(NamedTuple):
     """Changed paths that are not known to be equal in the target.
 
     Attributes:
@@ -28,8 +28,8 @@ class Unsettled(NamedTuple):
 class SourceWatch(Closeable):
     """The changes of a source since a moment; lost with the process, and then found anew by a scan.
 
-    It alone knows which paths are unsettled. An attempt that was given up may go on beside the next one in the same
-    process. So a path is settled only as of the mark up to which it was compared, and a gap is closed only for the
+    It alone knows which paths are dirty. An attempt that was given up may go on beside the next one in the same
+    process. So a path is marked clean only as of the mark up to which it was compared, and a gap is closed only for the
     feed that ran while the source was scanned.
 
     Args:
@@ -41,7 +41,7 @@ class SourceWatch(Closeable):
         self._lock = threading.RLock()
         self._feed: ChangeFeed | None = None
         self._missed = "this worker did not watch the source from the start"
-        self._unsettled: dict[bytes, int] = {}
+        self._dirty: dict[bytes, int] = {}
         self._mark = 0
         self._ephemerals: set[bytes] = set()
 
@@ -72,8 +72,8 @@ class SourceWatch(Closeable):
             if self._feed is feed:
                 self._missed = ""
 
-    def collect(self, timeout: float) -> Unsettled:
-        """Take over every change that was committed before this call; returns all that is unsettled.
+    def collect(self, timeout: float) -> DirtyPaths:
+        """Take over every change that was committed before this call; returns all dirty paths.
 
         Args:
             timeout: seconds.
@@ -84,19 +84,19 @@ class SourceWatch(Closeable):
         with self._lock:
             if self._feed is not None and not self._feed.gap:
                 self._drain(self._feed, timeout)
-            return Unsettled(frozenset(self._unsettled), self._mark)
+            return DirtyPaths(frozenset(self._dirty), self._mark)
 
-    def settle(self, paths: Iterable[bytes], mark: int) -> None:
+    def mark_clean(self, paths: Iterable[bytes], mark: int) -> None:
         """Paths are equal in the target, as a comparison saw that began after `collect` had given this mark."""
         with self._lock:
             for path in paths:
-                if self._unsettled.get(path, mark + 1) <= mark:
-                    del self._unsettled[path]
+                if self._dirty.get(path, mark + 1) <= mark:
+                    del self._dirty[path]
 
     def told_after(self, mark: int) -> frozenset[bytes]:
-        """Unsettled paths that changed, as far as was collected, after `collect` had given this mark."""
+        """Dirty paths that changed, as far as was collected, after `collect` had given this mark."""
         with self._lock:
-            return frozenset(path for path, told in self._unsettled.items() if told > mark)
+            return frozenset(path for path, told in self._dirty.items() if told > mark)
 
     @property
     def ephemerals(self) -> frozenset[bytes]:
@@ -124,7 +124,7 @@ class SourceWatch(Closeable):
 
     def _note(self, paths: Iterable[bytes]) -> None:
         self._mark += 1
-        self._unsettled.update((path, self._mark) for path in paths if not is_coordination(path))
+        self._dirty.update((path, self._mark) for path in paths if not is_coordination(path))
 
 
 class Watches(Closeable):

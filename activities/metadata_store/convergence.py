@@ -12,7 +12,7 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import SourceWatch, Unsettled
+from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.replica import Replica
 from models.lifecycle.failures import FailureKind
@@ -33,28 +33,28 @@ class Late(NamedTuple):
     contested: tuple[bytes, ...]
 
 
-class Whole(NamedTuple):
+class Changes(NamedTuple):
     """All that changed since a transaction.
 
     Attributes:
-        watch: of the source; it had no gap when `unsettled` was taken from it.
-        unsettled: every change that was committed until then, and that is not known to be equal in the target.
+        watch: of the source; it had no gap when `dirty` was taken from it.
+        dirty: every change that was committed until then, and that is not known to be equal in the target.
         gap: why a scan was necessary; empty if none was.
     """
 
     watch: SourceWatch
-    unsettled: Unsettled
+    dirty: DirtyPaths
     gap: str
 
 
-def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> Whole:
+def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> Changes:
     """What the watch of the source tells; where it has a gap, a new feed, and then a scan by transaction ids."""
     watch, scanned = task.watch, ""
     while True:
-        unsettled = watch.collect(task.runtime.access.timeout)
+        dirty = watch.collect(task.runtime.access.timeout)
         gap = watch.gap()
         if not gap:
-            return Whole(watch, unsettled, scanned)
+            return Changes(watch, dirty, scanned)
         context.check()
         scanned = scanned or gap
         feed = task.new_feed()
@@ -68,13 +68,13 @@ def converge(
     context: ActivityContext,
     replica: Replica,
     watch: SourceWatch,
-    todo: Unsettled,
+    todo: DirtyPaths,
     *,
     enough: int = 0,
 ) -> int:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
-    What is left stays unsettled in the watch. Returns the number of rounds.
+    What is left stays dirty in the watch. Returns the number of rounds.
 
     Raises:
         ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
@@ -85,7 +85,7 @@ def converge(
         context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo.paths), detail=f"round {rounds}")
         watch.add_ephemerals(replica.apply(todo.paths).ephemerals)
         remaining = set(replica.differences(todo.paths))
-        watch.settle(todo.paths - remaining, todo.mark)
+        watch.mark_clean(todo.paths - remaining, todo.mark)
         now = watch.collect(task.runtime.access.timeout)
         stuck = remaining - watch.told_after(todo.mark)
         tries += bool(stuck)
@@ -96,7 +96,7 @@ def converge(
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
-        todo = Unsettled(now.paths | remaining, now.mark)
+        todo = DirtyPaths(now.paths | remaining, now.mark)
         if len(todo.paths) <= enough:
             return rounds
     return _MOST_ROUNDS
@@ -119,7 +119,7 @@ def follow_late_writes(
             done = replica.apply_untouched(late.paths, floor)
             copied += done.written + done.deleted
             contested |= done.contested
-            watch.settle(late.paths, late.mark)
+            watch.mark_clean(late.paths, late.mark)
             if done.written or done.deleted:
                 quiet_since = time.monotonic()
         context.pause(_POLL_SECONDS)

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
-from activities.lifecycle.source_watch import SourceWatch, Unsettled
+from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes
 from activities.metadata_store.flag import FlagState
@@ -81,11 +81,11 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
         changes = all_changes(task, context, since_zxid)
         context.check()
         with task.replica(FlagPhase.COPYING) as replica:
-            applied = replica.apply(changes.unsettled.paths)
+            applied = replica.apply(changes.dirty.paths)
     return ChangeCopy(
         by="scan" if changes.gap else "watch",
         gap=changes.gap,
-        changed=len(changes.unsettled.paths),
+        changed=len(changes.dirty.paths),
         written=applied.written,
         deleted=applied.deleted,
         seconds=time.monotonic() - begun,
@@ -100,7 +100,7 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
     """
     begun = time.monotonic()
     changes = all_changes(task, context, pre.since_zxid)
-    todo, mark = set(changes.unsettled.paths), changes.unsettled.mark
+    todo, mark = set(changes.dirty.paths), changes.dirty.mark
     compared = len(todo)
     with task.replica(FlagPhase.COPYING) as replica:
         if task.input.full_verify:
@@ -108,9 +108,9 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
             compared, todo = comparison.records, todo | set(comparison.different)
         context.check()
         different = set(replica.differences(todo))
-        changes.watch.settle(todo - different, mark)
+        changes.watch.mark_clean(todo - different, mark)
         if different:
-            converge(task, context, replica, changes.watch, Unsettled(frozenset(different), mark))
+            converge(task, context, replica, changes.watch, DirtyPaths(frozenset(different), mark))
     return Verification(
         compared=compared,
         repaired=len(different),
@@ -154,9 +154,9 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
         if not flag.stands_at(FlagPhase.COMPLETED):
             settled = flag.mark()
             changes = all_changes(task, context, pre.since_zxid)
-            if changes.unsettled.paths:
+            if changes.dirty.paths:
                 with task.replica(FlagPhase.COPYING) as replica:
-                    converge(task, context, replica, changes.watch, changes.unsettled, enough=_FEW_CHANGES)
+                    converge(task, context, replica, changes.watch, changes.dirty, enough=_FEW_CHANGES)
             context.check()
             flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)

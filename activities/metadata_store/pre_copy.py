@@ -7,7 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import SourceWatch, Unsettled
+from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
 from clients.errors import StoreConflict
@@ -147,6 +147,6 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
 def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
     changed = watch.collect(task.runtime.access.timeout)
-    todo = Unsettled(changed.paths | different, changed.mark)
+    todo = DirtyPaths(changed.paths | different, changed.mark)
     with task.replica(*OPEN_PHASES) as replica:
         return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from activities.lifecycle.source_watch import SourceWatch, Unsettled, Watches
+from activities.lifecycle.source_watch import DirtyPaths, SourceWatch, Watches
 from clients.errors import StoreUnreachable, Superseded
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import CLAIM, Attempt
@@ -50,7 +50,7 @@ def restart(watch: SourceWatch, missed: str = "") -> Feed:
 
 
 def test_a_new_watch_has_a_gap_until_a_scan_fills_it() -> None:
-    """What was found by a scan is unsettled, and later changes come on top."""
+    """What was found by a scan is dirty, and later changes come on top."""
     watch = SourceWatch(FIRST)
     assert watch.gap()
     feed = restart(watch, watch.gap())
@@ -74,7 +74,7 @@ def test_a_scan_fills_no_gap_of_another_feed() -> None:
     assert watch.collect(1).paths == {b"/a", b"/b"}
 
 
-def test_a_late_comparison_settles_nothing_that_changed_since() -> None:
+def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
     """An attempt that froze after its comparison wakes up when the next one has collected the path anew."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
@@ -82,11 +82,11 @@ def test_a_late_comparison_settles_nothing_that_changed_since() -> None:
     late = watch.collect(1)
     feed.told = {b"/a"}
     newer = watch.collect(1)
-    watch.settle(late.paths, late.mark)
+    watch.mark_clean(late.paths, late.mark)
     assert watch.collect(1).paths == {b"/a"}
     assert watch.told_after(late.mark) == {b"/a"}
     assert watch.told_after(newer.mark) == frozenset()
-    watch.settle({b"/a", b"/never told"}, newer.mark)
+    watch.mark_clean({b"/a", b"/never told"}, newer.mark)
     assert watch.collect(1).paths == frozenset()
 
 
@@ -95,7 +95,7 @@ def test_a_gap_that_opens_during_a_look_is_seen() -> None:
     watch = SourceWatch(FIRST)
     feed = restart(watch)
     feed.told = {b"/a"}
-    assert watch.collect(1) == Unsettled(frozenset({b"/a"}), 1)
+    assert watch.collect(1) == DirtyPaths(frozenset({b"/a"}), 1)
     feed.gap = "the server went away"
     assert watch.collect(1).paths == {b"/a"}
     assert watch.gap() == "the server went away"
