@@ -21,9 +21,10 @@ class Execution(Frozen, Generic[InputT]):
 
     Attributes:
         input: of the migration.
-        run_id: id of the migration's first run; continuing as new does not change it.
+        run_id: id of the migration's first run; neither continuing as new nor a reset changes it.
         started: when that run began, by Temporal's clock; continuing as new does not change it.
-        epoch: grows by one with every activity that the workflow schedules, over all of its runs.
+        epoch: grows with every activity that the workflow schedules, over all of its runs, also where Temporal resets
+            one: milliseconds since 1970, or one more than the last.
     """
 
     # A declared bound would cut the input down to the fields that all migrations share.

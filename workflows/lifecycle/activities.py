@@ -168,7 +168,9 @@ class ActivityRunner(Generic[InputT]):
     async def _execute(self, definition: _Definition, call: Call, args: tuple[Any, ...]) -> str:
         """The answer, as JSON."""
         state, info = self._state, workflow.info()
-        state.epoch += 1
+        # By the clock, because a reset takes the state back: a count would give numbers out again, and an attempt from
+        # before the reset would pass the fence of one from after it.
+        state.epoch = max(state.epoch + 1, round(workflow.now().timestamp() * 1000))
         # A later run has a start of its own, and would order its attempts by that.
         state.started = state.started or info.workflow_start_time
         execution = Execution(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
@@ -197,6 +201,30 @@ class Run:
     def query(self, name: str, answer: type[ResultT]) -> ResultT:
         """Ask a query."""
         return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
+
+    def reset(self, activity: str) -> None:
+        """Have Temporal do everything anew from the task on that scheduled an activity for the first time."""
+        self._operator.wait(self._reset(activity), 30)
+
+    async def _reset(self, activity: str) -> None:
+        client = self._operator.client
+        task = 0
+        async for event in self._handle.fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                task = event.event_id
+            elif event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+                break
+        await client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=self._handle.id),
+                reason="a test",
+                workflow_task_finish_event_id=task,
+                request_id=str(uuid.uuid4()),
+            )
+        )
+        # The handle of the start follows the run that it started, which the reset ended.
+        self._handle = client.get_workflow_handle(self._handle.id, result_type=Report)
 
     def terminate(self) -> None:
         """End the workflow without a rollback."""

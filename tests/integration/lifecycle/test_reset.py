@@ -1,0 +1,43 @@
+"""A workflow that Temporal resets: its activities run anew, and those from before the reset may still be at work."""
+
+from __future__ import annotations
+
+import json
+
+from deploy.devstack.stack import StackSpec
+from models.lifecycle.claim import CLAIM, Claim
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStoreInput
+from models.metadata_store.phases import Phase
+from tests.support.lifecycle.environment import Environment
+from tests.support.metadata_store import stores
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+RECORDS = 200
+
+
+def test_a_reset_goes_on_and_fences_what_was_before(make_stack: MakeStack, environment: Environment) -> None:
+    """Reset in its copy, a migration copies anew under a newer claim, so that the attempt before stops, and ends."""
+    stack = make_stack(StackSpec(zookeepers=1, oxias=1))
+    with stores.kazoo(stack.zk_url) as source:
+        for number in range(RECORDS):
+            source.create(f"/records/{number}", b"x" * 100, makepath=True)
+    plan = {"cluster": "reset", "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    slow = {"throttle": 0.001, "allow_no_brokers": True}
+
+    def claim() -> Claim | None:
+        target = stores.read_oxia(stack.oxia_url, without_coordinator=False)
+        return Claim.model_validate(json.loads(target[CLAIM].value)) if CLAIM in target else None
+
+    run = environment.operator.start(MetadataStoreInput.model_validate({**plan, **slow}))
+    run.wait_for_phase(Phase.PRE_COPY)
+    before = wait_for("the copy's claim", claim, 30)
+    run.reset("metadata_store_pre_copy")
+    after = wait_for("a newer claim", lambda: now if (now := claim()) and now != before else None, 60)
+    assert after.run_id == before.run_id
+    assert after.is_newer_than(before.holder)
+    assert not before.is_newer_than(after.holder)
+    run.set_throttle(None)
+    assert run.result().outcome is Outcome.DONE
+    assert set(stores.read_oxia(stack.oxia_url)) == set(stores.read_zookeeper(stack.zk_url))
