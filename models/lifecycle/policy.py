@@ -14,6 +14,12 @@ from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
 
+# Reasons of refusals that migrations share.
+TOO_SHORT = "the phase is too short to pause"
+WINDOW_WAITS = "the window is a wait already; `change_window` moves its end"
+ROLLING_BACK = "the rollback is under way"
+CLEANING_UP = "the cleanup is under way"
+
 
 class PhasePolicy(Result):
     """What an operator may do while a phase runs.

@@ -1,28 +1,26 @@
-"""What the operator may do in each phase of the bookie cluster switch, and what a way back costs there."""
+"""What the operator may do in each phase of the bookie cluster switch, and what a rollback costs there."""
 
 from __future__ import annotations
 
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import SwitchCensus
-from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.policy import CLEANING_UP, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
     "the window is over: the target is in charge for good. The way back is a switch of its own: start "
     "BookieClusterSwitch with source and target swapped"
 )
-_SHORT = "the step is too short to pause"
-_UNDER_WAY = "the way back is under way"
 
 _COMMON: dict[Phase, PhasePolicy] = {
     Phase.REGISTER: PhasePolicy(
         undo=Undo.FREE,
         undo_cost="nothing is copied yet; a rollback ends the switch, and clusters that are registered stay so",
-        no_pause=_SHORT,
+        no_pause=TOO_SHORT,
     ),
     Phase.PRECHECK: PhasePolicy(
-        undo=Undo.FREE, undo_cost="nothing is copied yet; a rollback ends the switch", no_pause=_SHORT
+        undo=Undo.FREE, undo_cost="nothing is copied yet; a rollback ends the switch", no_pause=TOO_SHORT
     ),
     Phase.BUILD: PhasePolicy(
         undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copies from the target"
@@ -31,14 +29,14 @@ _COMMON: dict[Phase, PhasePolicy] = {
         undo=Undo.NONE,
         undo_cost="ledgers deleted from the source are gone; the target holds them",
         no_rollback=WINDOW_OVER,
-        no_pause=_SHORT,
-        no_cleanup="the cleanup is under way",
+        no_pause=TOO_SHORT,
+        no_cleanup=CLEANING_UP,
     ),
     Phase.ROLLED_BACK: PhasePolicy(
         undo=Undo.NONE,
-        undo_cost=_UNDER_WAY,
-        no_rollback=_UNDER_WAY,
-        no_pause=_UNDER_WAY,
+        undo_cost=ROLLING_BACK,
+        no_rollback=ROLLING_BACK,
+        no_pause=ROLLING_BACK,
         no_cleanup="there is nothing to clean up: the switch is rolled back",
     ),
 }
@@ -63,7 +61,7 @@ _ATTRIBUTION: dict[Phase, PhasePolicy] = {
     Phase.SWITCH: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback lets brokers write to the source again at once, and removes the copies from the target",
-        no_pause=_SHORT,
+        no_pause=TOO_SHORT,
     ),
     Phase.PROMOTE: PhasePolicy(
         undo=Undo.METADATA,
@@ -77,7 +75,7 @@ _ATTRIBUTION: dict[Phase, PhasePolicy] = {
 for _policies in (_RESTART, _ATTRIBUTION):
     _policies[Phase.ROLLBACK_WINDOW] = _policies[Phase.PROMOTE].model_copy(
         update={
-            "no_pause": "the window is a wait already; `change_window` moves its end",
+            "no_pause": WINDOW_WAITS,
             "no_cleanup": "",
             "gate": "the window ends, and the source's ledgers stay as they are",
         }
@@ -89,7 +87,7 @@ DELETION_DELAY = PhasePolicy(
     undo=Undo.NONE,
     undo_cost="the switch is rolled back; the target's copies wait for their deletion",
     no_rollback="the switch is rolled back already",
-    no_pause="the deletion window is a wait already; `change_window` moves its end",
+    no_pause=WINDOW_WAITS,
     no_cleanup="",
     gate="the window ends, and the copies in the target are kept",
 )

@@ -1,8 +1,8 @@
-"""What the operator may do in each phase of the metadata store migration, and what a way back costs there."""
+"""What the operator may do in each phase of the metadata store migration, and what a rollback costs there."""
 
 from __future__ import annotations
 
-from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.policy import CLEANING_UP, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
 from models.metadata_store.phases import Phase
 
@@ -11,11 +11,10 @@ AFTER_COMMIT = (
     'bookies, start MetadataStoreMigration with source and target swapped, "mode": "offline" and "replace_target": true'
 )
 _BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` gives them back"
-_SHORT = "the step is too short to pause"
 
 POLICIES: dict[Phase, PhasePolicy] = {
     Phase.PRECHECK: PhasePolicy(
-        undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=_SHORT
+        undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=TOO_SHORT
     ),
     Phase.PRE_COPY: PhasePolicy(
         undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
@@ -26,13 +25,13 @@ POLICIES: dict[Phase, PhasePolicy] = {
         no_pause=_BLOCKED,
     ),
     Phase.COMPLETED: PhasePolicy(
-        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=_SHORT
+        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=TOO_SHORT
     ),
     Phase.VALIDATION: PhasePolicy(
         undo=Undo.COPY_BACK,
         undo_cost=AFTER_COMMIT,
         no_rollback=AFTER_COMMIT,
-        no_pause="the window is a wait already; `change_window` moves its end",
+        no_pause=WINDOW_WAITS,
         no_cleanup="",
         gate="the window ends, and the source stays as it is",
     ),
@@ -40,18 +39,18 @@ POLICIES: dict[Phase, PhasePolicy] = {
         undo=Undo.NONE,
         undo_cost="records removed from the source are gone; the target holds them all",
         no_rollback=AFTER_COMMIT,
-        no_pause=_SHORT,
-        no_cleanup="the cleanup is under way",
+        no_pause=TOO_SHORT,
+        no_cleanup=CLEANING_UP,
     ),
     Phase.FAILED: PhasePolicy(
         undo=Undo.NONE,
-        undo_cost="the way back is under way",
-        no_rollback="the way back is under way",
-        no_pause="the way back is under way",
+        undo_cost=ROLLING_BACK,
+        no_rollback=ROLLING_BACK,
+        no_pause=ROLLING_BACK,
     ),
 }
 POLICIES[Phase.COPYING] = POLICIES[Phase.VERIFY] = POLICIES[Phase.PREPARATION]
 
 OFFLINE_COPY = PhasePolicy(
-    undo=Undo.FREE, undo_cost="the source is only read; a rollback removes the copy from the target", no_pause=_SHORT
+    undo=Undo.FREE, undo_cost="the source is only read; a rollback removes the copy from the target", no_pause=TOO_SHORT
 )

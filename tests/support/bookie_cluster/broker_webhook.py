@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Self
+from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 from deploy.devstack.stack import Stack
+from tests.support.http_server import HttpServer
 
 TOKEN = "open-sesame"
 
 
-class BrokerWebhook:
+class BrokerWebhook(HttpServer):
     """Listens on 127.0.0.1; a context manager.
 
     Args:
@@ -26,21 +25,10 @@ class BrokerWebhook:
     """
 
     def __init__(self, stack: Stack) -> None:
+        super().__init__(_handler(self))
         self._stack = stack
         self.asked: list[dict[str, Any]] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/brokers"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="webhook", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self.url = f"{self.base_url}/brokers"
 
     def obey(self, body: dict[str, Any]) -> None:
         """Do what one request wants."""

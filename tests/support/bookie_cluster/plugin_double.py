@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 from urllib.parse import quote, quote_plus
@@ -32,6 +31,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.attribution import set_cursor_attribution
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
+from tests.support.http_server import HttpServer
 from tests.support.metadata_store.stores import kazoo
 
 PLUGIN = "/admin/v2/bookie-clusters"
@@ -189,12 +189,7 @@ class PluginDouble:
     def _listen_for(self, broker: Server, resources: ExitStack) -> None:
         onward = resources.enter_context(httpx.Client(base_url=_real(broker), timeout=_LIMIT, trust_env=False))
         self._brokers[broker.name] = onward
-        listener = ThreadingHTTPServer((_HOST, broker.ports["http"]), _handler(self, broker, onward))
-        listener.daemon_threads = True
-        resources.callback(listener.server_close)
-        thread = threading.Thread(target=listener.serve_forever, args=(0.05,), name="plugin-double", daemon=True)
-        thread.start()
-        resources.callback(listener.shutdown)
+        resources.enter_context(HttpServer(_handler(self, broker, onward), broker.ports["http"]))
 
 
 def _handler(double: PluginDouble, broker: Server, onward: httpx.Client) -> type[BaseHTTPRequestHandler]:

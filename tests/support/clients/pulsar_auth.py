@@ -7,16 +7,15 @@ import hashlib
 import hmac
 import json
 import secrets
-import threading
 import time
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs
 
 from tests.support.clients.certificates import PASSWORD, Authority, Identity
+from tests.support.http_server import HttpServer
 
 SUPERUSER = "admin"
 _ANYBODY = "anybody"
@@ -69,7 +68,7 @@ def tls_settings(authority: Authority, identity: Identity, *, ask_for_certificat
     }
 
 
-class TokenEndpoint:
+class TokenEndpoint(HttpServer):
     """An OAuth2 server for client credentials on 127.0.0.1; a context manager.
 
     Args:
@@ -86,27 +85,16 @@ class TokenEndpoint:
     """
 
     def __init__(self, key: TokenKey, folder: Path) -> None:
+        super().__init__(_handler(self))
         self._key = key
         self._secret = secrets.token_hex(16)
         self.asked: list[dict[str, str]] = []
         self.life = self.promised = 3600.0
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self.issuer_url = f"http://127.0.0.1:{self._server.server_address[1]}/realm"
+        self.issuer_url = f"{self.base_url}/realm"
         self.token_url = f"{self.issuer_url}/token"
         self.key_file = folder / "credentials.json"
         key_file = {"type": "client_credentials", "client_id": "migrate", "client_secret": self._secret}
         self.key_file.write_text(json.dumps({**key_file, "issuer_url": self.issuer_url}))
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), name="tokens", daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def grant(self, form: dict[str, str]) -> tuple[HTTPStatus, dict[str, Any]]:
         """Status and JSON of the answer to a request for a token."""
