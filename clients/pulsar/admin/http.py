@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from clients.closeable import Closeable
 from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.connections import Connections
 from clients.pulsar.admin.errors import (
     AdminDenied,
     AdminError,
@@ -68,10 +69,8 @@ class HttpSession(Closeable):
         self.access = access
         self._http = httpx.Client(
             timeout=access.timeout,
-            verify=context,
             auth=access.auth,
-            limits=limits,
-            transport=transport,
+            transport=transport or Connections(verify=context, limits=limits, trust_env=False),
             trust_env=False,
         )
 
