@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-_HOST = "127.0.0.1"
 _STOP_CHECK = 0.05
 
 
@@ -17,15 +16,16 @@ class HttpServer:
     Args:
         handler: answers the requests of one connection.
         port: where; by default one that is free.
+        host: the address of its interface.
 
     Attributes:
         base_url: of all its pages, without a slash at the end.
     """
 
-    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
-        self._server = ThreadingHTTPServer((_HOST, port), handler)
+    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0, host: str = "127.0.0.1") -> None:
+        self._server = ThreadingHTTPServer((host, port), handler)
         self._server.daemon_threads = True
-        self.base_url = f"http://{_HOST}:{self._server.server_address[1]}"
+        self.base_url = f"http://{host}:{self._server.server_address[1]}"
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(_STOP_CHECK,), name="http", daemon=True).start()

@@ -189,7 +189,7 @@ class PluginDouble:
     def _listen_for(self, broker: Server, resources: ExitStack) -> None:
         onward = resources.enter_context(httpx.Client(base_url=_real(broker), timeout=_LIMIT, trust_env=False))
         self._brokers[broker.name] = onward
-        resources.enter_context(HttpServer(_handler(self, broker, onward), broker.ports["http"]))
+        resources.enter_context(HttpServer(_handler(self, broker, onward), broker.ports["http"], _HOST))
 
 
 def _handler(double: PluginDouble, broker: Server, onward: httpx.Client) -> type[BaseHTTPRequestHandler]:
