@@ -110,7 +110,7 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     stage.check(
         f"certificate: {seen['compared_entries_in_build']:,} entries compared beside the traffic, "
         f"{seen['compared_entries_in_tail']:,} in the pause; {seen['ledgers_compared']:,} ledgers stood on both sides, "
-        f"{seen['references_missing']} of {seen['references_found']:,} positions lack theirs",
+        f"{seen['references_missing']} of {seen['references_found']:,} references lack their ledger",
         seen["references_missing"] == 0,
     )
     faults = traffic.faults()
