@@ -51,6 +51,8 @@ class BrokerView:
         try:
             uri = _bookkeeper_uri(self.configuration(broker))
         except (StoreError, ValueError) as error:
+            # Not known, which is not "elsewhere": whoever deletes or starts treats such a broker as one that may use
+            # the cluster.
             return SeenCluster(None, "", f"its configuration could not be read ({error})")
         return SeenCluster(uri.url, uri.text, "")
 
@@ -96,6 +98,7 @@ class BrokerView:
         return ""
 
     def _reader(self, broker: Service) -> PulsarAdminReader:
+        # The addresses of this broker alone: another one would answer for itself.
         return PulsarAdminReader(self._session, registered_urls(broker.data, self._session.access))
 
 

@@ -23,6 +23,7 @@ def other_holder(store: CasReader, workflow_id: str) -> Claim | None:
     Raises:
         StoreError: it cannot be read.
     """
+    # Read as what all claims share: the holder may be a migration of another kind.
     held = read_claim(store, Claim)
     return held.claim if held and held.claim.workflow_id != workflow_id else None
 
@@ -41,6 +42,8 @@ def metadata_on_the_move(store: CasReader) -> Blocker | None:
     flag = read_flag(store).flag
     if flag.phase in OPEN_PHASES:
         return None
+    # No broker registers in such a store any more. A switch of bookies would take them for stopped, and fence the
+    # ledgers of live ones.
     if flag.phase is FlagPhase.COMPLETED:
         return Blocker(code="METADATA_MOVED", cause=moved_to(flag), cure="name the store that the brokers use now")
     return Blocker(code="METADATA_MOVING", cause=foreign_flag(flag), cure="wait until that migration has ended")
@@ -65,6 +68,8 @@ def bookies_on_the_move(store: CasReader, workflow_id: str, registry: str = REGI
 def no_brokers(address: str) -> Blocker:
     """No broker is registered in the store that brokers are said to use."""
     return Blocker(
+        # A wrong chroot looks like a cluster at rest: a switch there closed ledgers of live brokers, and acknowledged
+        # messages were lost (seen).
         code="NO_BROKERS",
         cause=f"no broker is registered in {address}: brokers use another address or chroot, or none runs",
         cure='name the store as the brokers do, and start them; or set "allow_no_brokers": true if none shall run',

@@ -13,7 +13,9 @@ from models.store_url import StoreUrl
 BROKERS = b"/loadbalance/brokers"
 """Where brokers register; each has a child while its session lives."""
 
+# Read-only bookies register in a place of their own; they still use the store.
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
+# Pulsar 5.0.0-M1 remembers the path of a sequential ephemeral without its number, and so never recreates it.
 _SEQUENTIAL = re.compile(rb"\d{10}$")
 
 
@@ -56,6 +58,7 @@ def is_sequential(path: bytes) -> bool:
 def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
     nodes = reader.read(reader.children(path))
     return [
+        # Only what a session holds is a service: `readonly` is a persistent child among the bookies.
         Service((kind + b" " + node.path.rpartition(b"/")[2]).decode(), node.owner, node.value)
         for node in nodes
         if isinstance(node, Record) and node.owner

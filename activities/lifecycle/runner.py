@@ -31,6 +31,7 @@ _KINDS: dict[type[errors.StoreError], FailureKind] = {
     errors.RecordNotWritable: FailureKind.NOT_WRITABLE,
     errors.LedgerUnreadable: FailureKind.LEDGER_UNREADABLE,
 }
+# Twice the default wait for a store's answer: work that blocks in a call looks for the cancellation after it.
 _CANCEL_PATIENCE = 20.0
 _UNEXPECTED_TRIES = 5
 
@@ -79,6 +80,8 @@ async def run_activity(
 def failure_of(error: errors.StoreError) -> ApplicationError:
     """How Temporal is told of a store's error: its type, its fields, and whether to try again."""
     details = [error.fields] if error.fields else []
+    # What may pass is retried until the migration's own deadlines end it. What is final begins the way back at once,
+    # since writes may be blocked.
     final = not isinstance(error, errors.RetryableError)
     return ApplicationError(str(error), *details, type=errors.by_class(_KINDS, error), non_retryable=final)
 
@@ -103,4 +106,5 @@ async def _let_end(task: asyncio.Future[ResultT], context: ActivityContext) -> N
             heartbeat(context)
         await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
     if task.done() and not task.cancelled():
+        # Looked at, or asyncio would report it as never retrieved.
         task.exception()

@@ -69,6 +69,7 @@ class SourceWatch(Closeable):
         """Take over the paths that a scan found; the gap is closed if this feed ran from before the scan until now."""
         with self._lock:
             self._note(found)
+            # Another feed by now has a gap of its own, which this scan need not cover.
             if self._feed is feed:
                 self._missed = ""
 
@@ -82,6 +83,7 @@ class SourceWatch(Closeable):
             StoreUnreachable: the source did not confirm in time that it has told everything.
         """
         with self._lock:
+            # A broken feed tells nothing more. `gap` says so, and only a scan finds what it missed.
             if self._feed is not None and not self._feed.gap:
                 self._drain(self._feed, timeout)
             return DirtyPaths(frozenset(self._dirty), self._mark)
@@ -90,6 +92,7 @@ class SourceWatch(Closeable):
         """Paths are equal in the target, as a comparison saw that began after `collect` had given this mark."""
         with self._lock:
             for path in paths:
+                # A path with a newer mark changed again: the comparison may have read what stood before.
                 if self._dirty.get(path, mark + 1) <= mark:
                     del self._dirty[path]
 
@@ -119,11 +122,13 @@ class SourceWatch(Closeable):
         try:
             self._note(feed.drain(timeout))
         except StoreUnreachable:
+            # That it broke is a gap, which the caller asks for afterwards; the work itself has not failed.
             if not feed.gap:
                 raise
 
     def _note(self, paths: Iterable[bytes]) -> None:
         self._mark += 1
+        # Our own claims change during the migration, and the coordinator's subtree is never copied.
         self._dirty.update((path, self._mark) for path in paths if not is_coordination(path))
 
 
@@ -147,6 +152,7 @@ class Watches(Closeable):
         """
         with self._lock:
             standing = self._open.get(attempt.run_id)
+            # An attempt that Temporal gave up may still run in this process; it must not replace the newer one's watch.
             if standing and (standing.owner.epoch, standing.owner.attempt) > (attempt.epoch, attempt.attempt):
                 raise Superseded(f"{attempt} was superseded by {standing.owner}; a late attempt stops")
             if standing:

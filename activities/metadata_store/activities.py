@@ -68,6 +68,7 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_prepare")
     async def prepare(self, execution: Execution[MetadataStoreInput]) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
+        # Of the first attempt: retries must not prolong the time that participants get while writes are blocked.
         scheduled = activity.info().scheduled_time.timestamp()
         deadline = scheduled + execution.input.preparation_timeout.total_seconds()
         return await self._run(execution, lambda task, context: cutover.prepare(task, context, deadline))
@@ -107,6 +108,7 @@ class MetadataStoreActivities:
 
         def run(task: MetadataStoreTask, _: ActivityContext) -> None:
             with task.target_claim() as claim:
+                # Not renewed: the attempt that copies must stay the holder, and reads the new limit in its fence.
                 claim.change(throttle=speed.megabytes_per_second)
 
         await self._run(execution, run)
@@ -129,6 +131,7 @@ class MetadataStoreActivities:
         """Remove a bounded part of the migrated tree from the source; the flag stays for services that come late."""
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
+            # Asked before each part: a service that came back would lose the metadata that it uses.
             services = still_registered(task.input.source_url, task.runtime.access)
             if services:
                 raise ApplicationError(
@@ -137,11 +140,13 @@ class MetadataStoreActivities:
                     non_retryable=True,
                 )
             begun = time.monotonic()
+            # The tasks that delete ask this claim, so that those of an earlier attempt stop.
             cutover.take_source(task)
             removed, remaining = jobs.clear(
                 task.engine, task.fenced_pair, "source", limit=task.input.cleanup_limit, tag=task.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
+            # Live, the claim stays beside the flag COMPLETED and says whose migration that was.
             if not remaining and task.input.mode is Mode.OFFLINE:
                 cutover.release(task)
             return CleanupStep(removed=removed, remaining=remaining)

@@ -20,6 +20,7 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
     services: dict[str, str] = {}
     unknown: list[str] = []
     with open_reader(input.source_url, access) as source:
+        # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (seen with 5.0.0-M1).
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
     with open_reader(input.target_url, access) as target:
@@ -31,11 +32,13 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
             except (StoreError, ValueError) as error:
                 unknown.append(f"{broker.name}: its configuration could not be read ({error})")
                 continue
+            # It reads the flag in the source at each start, and so depends on that store still.
             if configured.overlaps(input.source_url):
                 services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
     if input.source_url.scheme == "zk":
         others, hidden = _connections(input.source_url, access)
         unknown += hidden
+        # The weakest evidence: an address may be that of a tool.
         if others and not services:
             services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
     return Census(services=tuple(f"{name}: {why}" for name, why in sorted(services.items())), unknown=tuple(unknown))

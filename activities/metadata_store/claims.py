@@ -29,6 +29,8 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
             StoreConflict: it is the source under another name.
         """
         found = self.read()
+        # Addresses do not tell: under `zk:127.0.0.1` and `zk:localhost` a source was once emptied as its own target.
+        # What this run has just written to the source does.
         if found and found.claim.side == SOURCE and found.claim.is_of(self.me):
             raise StoreConflict(
                 f"what this migration wrote to its source stands in {self._store.url} too: source and target are one "

@@ -94,6 +94,7 @@ class MetadataStoreTask:
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:
         """The migration flag in the source, with the claim there; a `with` inside another shares its session."""
+        # A session costs round trips, and most of these are opened while writes are blocked.
         if self._flag is not None:
             yield self._flag
             return
@@ -113,6 +114,7 @@ class MetadataStoreTask:
         """
         if self.input.mode is Mode.LIVE:
             with self.flag() as flag:
+                # Moves the claim: an earlier attempt that still runs fails at its next look.
                 flag.renew()
                 with Replica(self.pair, lambda: flag.require(*phases)) as replica:
                     yield replica

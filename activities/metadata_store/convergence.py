@@ -19,6 +19,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
 
+# Brokers may write faster than this catches up. What is left stays dirty, and the next step takes it over.
 _MOST_ROUNDS = 20
 # How often a path may differ although nobody changed it.
 _MOST_TRIES = 3
@@ -51,12 +52,14 @@ def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: i
     """What the watch of the source tells; where it has a gap, a new feed, and then a scan by transaction ids."""
     watch, scanned = task.watch, ""
     while True:
+        # Collected before the gap is asked for: a feed that breaks in between shows there.
         dirty = watch.collect(task.runtime.access.timeout)
         gap = watch.gap()
         if not gap:
             return Changes(watch, dirty, scanned)
         context.check()
         scanned = scanned or gap
+        # The feed runs before the scan begins: no change falls between the two.
         feed = task.new_feed()
         watch.restart(feed, missed=gap)
         with context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
@@ -84,9 +87,11 @@ def converge(
         context.check()
         context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo.paths), detail=f"round {rounds}")
         watch.add_ephemerals(replica.apply(todo.paths).ephemerals)
+        # Both sides are read again: what counts is what stands there, and not what was sent.
         remaining = set(replica.differences(todo.paths))
         watch.mark_clean(todo.paths - remaining, todo.mark)
         now = watch.collect(task.runtime.access.timeout)
+        # A path that changed during the round differs with good reason, and does not count as a failed try.
         stuck = remaining - watch.told_after(todo.mark)
         tries += bool(stuck)
         if tries > _MOST_TRIES:
@@ -120,6 +125,7 @@ def follow_late_writes(
             copied += done.written + done.deleted
             contested |= done.contested
             watch.mark_clean(late.paths, late.mark)
+            # What is contested stays so, and must not prolong the wait.
             if done.written or done.deleted:
                 quiet_since = time.monotonic()
         context.pause(_POLL_SECONDS)

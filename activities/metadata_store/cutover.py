@@ -24,6 +24,7 @@ from models.metadata_store.results import ChangeCopy, Completion, PreCopy, Prepa
 from models.migration_flag import FLAG, FlagPhase
 from spark.metadata_store import jobs
 
+# Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
 # Seconds after which the flag is set once more: clients of ZooKeeper are back soon after the servers, or the network.
 _REBROADCAST_AFTER = 3.0
@@ -60,6 +61,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                         non_retryable=True,
                     )
                 context.waiting_for(WaitKind.PARTICIPANTS, missing)
+                # A service that was cut off when the flag moved does not learn of it otherwise, and would never get
+                # ready.
                 if time.monotonic() - told > _REBROADCAST_AFTER:
                     told = time.monotonic()
                     flag.rebroadcast()
@@ -81,6 +84,7 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
         changes = all_changes(task, context, since_zxid)
         context.check()
         with task.replica(FlagPhase.COPYING) as replica:
+            # Nothing is marked clean here: VERIFY compares these paths, and what changed since, by reading them again.
             applied = replica.apply(changes.dirty.paths)
     return ChangeCopy(
         by="scan" if changes.gap else "watch",
@@ -100,6 +104,7 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
     """
     begun = time.monotonic()
     changes = all_changes(task, context, pre.since_zxid)
+    # The mark is from before the comparison: what changes while it runs stays dirty.
     todo, mark = set(changes.dirty.paths), changes.dirty.mark
     compared = len(todo)
     with task.replica(FlagPhase.COPYING) as replica:
@@ -129,6 +134,7 @@ def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCo
     comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
     context.check()
     with task.replica() as replica:
+        # Repaired once: nobody writes, so a record that differs again has another writer or cannot be kept.
         replica.apply(comparison.different)
         if stays := replica.differences(comparison.different):
             raise ApplicationError(
@@ -152,19 +158,26 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     """
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
+            # Marked before the changes are collected. A worker that takes over after the commit looks for late writes
+            # from here on.
             settled = flag.mark()
             changes = all_changes(task, context, pre.since_zxid)
             if changes.dirty.paths:
                 with task.replica(FlagPhase.COPYING) as replica:
                     converge(task, context, replica, changes.watch, changes.dirty, enough=_FEW_CHANGES)
             context.check()
+            # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
             flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
+        # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
         since = state.claim.settled_zxid if state.claim else pre.since_zxid
+        # Where the watch was lost with its worker, this scans from the commit's mark, since brokers may write to the
+        # source still.
         watch = all_changes(task, context, since).watch
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_late_writes(task, context, replica, watch, pre.version_floor)
             _rebroadcast_flag(task, context)
+            # Who learned of the commit only by the second flag wrote to the source until then.
             later = follow_late_writes(task, context, replica, watch, pre.version_floor)
     with task.target_claim() as claim:
         claim.release()
@@ -205,6 +218,7 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
     with task.flag() as flag:
         state = flag.unblock()
     mine = state.owned_by(task.workflow_id)
+    # The flag decides: a commit whose answer was lost has happened, and its late writes are still to be followed.
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         task.forget_watch()
@@ -222,9 +236,11 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
         if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
             return removed
     if task.input.mode is Mode.LIVE:
+        # A broker that missed FAILED refuses writes until it is told again.
         _rebroadcast_flag(task, context)
     with task.target_claim() as claim:
         if claim.holds_copy():
+            # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
             claim.claim(None)
             removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
             claim.release()
@@ -259,6 +275,7 @@ def _rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None
     with task.flag() as flag:
         state = flag.state()
         if state.owned_by(task.workflow_id):
+            # The flag's time is the server's and `now` is ours: whatever their difference, the pause is bounded.
             context.pause(min(max(state.since_ms / 1000 + _REBROADCAST_AFTER - time.time(), 0), _REBROADCAST_AFTER))
             flag.rebroadcast()
 
@@ -285,6 +302,7 @@ def _missing(task: MetadataStoreTask, source: StoreReader, replica: Replica, wat
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
         return f"participants {', '.join(waiting)}"
+    # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
     watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
     absent = replica.missing_ephemerals(_recreated(watch))
     if not absent:

@@ -12,6 +12,7 @@ from models.lifecycle.claim import CLAIM, Attempt
 from models.metadata_store.claims import SourceClaim
 from models.migration_flag import FLAG, OPEN_PHASES, Flag, FlagPhase
 
+# The order of PIP-454. FAILED may be followed by a new PREPARATION only, and COMPLETED by nothing.
 _FROM = {
     FlagPhase.PREPARATION: OPEN_PHASES,
     FlagPhase.COPYING: (FlagPhase.PREPARATION,),
@@ -47,6 +48,7 @@ class FlagState:
             self.claim is not None
             and self.claim.workflow_id == workflow_id
             and self.version >= 0
+            # By version and not by content: Pulsar's own command may have set the same phase since.
             and self.claim.flag_version == self.version
         )
 
@@ -58,6 +60,7 @@ class FlagState:
 def read_state(store: CasReader) -> FlagState:
     """Read claim and flag, with all that was written before this call."""
     held = read_claim(store, SourceClaim)
+    # The claim was read behind a sync of this session, so the flag is no older.
     standing = read_flag(store)
     claim = held.claim if held else None
     return FlagState(
@@ -177,6 +180,7 @@ class FlagKeeper:
         new_run = state.claim is not None and not state.claim.is_of(self._me)
         if new_run and state.blocked_by(self._me.workflow_id):
             failed = state.flag.model_copy(update={"phase": FlagPhase.FAILED})
+            # In one transaction: between two writes a run could die that leaves writes blocked and nobody who knows it.
             self._set_both(state, failed, self._claim.successor(state.claim, **_NEW_RUN))
         else:
             self._claim.take(**_NEW_RUN)
@@ -186,6 +190,7 @@ class FlagKeeper:
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))
         self._store.set(CLAIM, self._claim.successor(state.claim).encode(), state.claim_version)
+        # A set does not tell its transaction id. What is read back is that of ours only at the next version.
         node = self._store.get(CLAIM)
         if node is None or node.version != state.claim_version + 1:
             raise VersionConflict(f"{CLAIM} in {self._store.url} was set by somebody else meanwhile")
@@ -199,9 +204,12 @@ class FlagKeeper:
 
     def _move(self, state: FlagState, claim: SourceClaim, to: FlagPhase, target: str) -> FlagState:
         mine = state.owned_by(self._me.workflow_id)
+        # A repeated attempt finds its move done. Moved again, the flag would get a new time, by which the pause is
+        # measured.
         if mine and state.flag.phase is to:
             self._claim.renew()
             return self.state()
+        # FAILED may have been set by hand (break-glass), or by our own way back: a late attempt must not undo that.
         if to is FlagPhase.PREPARATION and claim.flag_version >= 0:
             raise StoreConflict(
                 f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
@@ -221,6 +229,7 @@ class FlagKeeper:
         if claim is None or not claim.is_of(self._me) or not state.owned_by(self._me.workflow_id):
             return
         require_newest(claim, self._me, str(self._store.url))
+        # The set gives the flag a new time; when it was moved is kept in the claim.
         again = {"flag_version": state.version + 1, "moved_ms": state.since_ms}
         self._set_both(state, state.flag, claim.model_copy(update=again))
 
@@ -232,6 +241,7 @@ class FlagKeeper:
         self._claim.admit(claim)
         if state.blocked_by(self._me.workflow_id):
             return self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
+        # An attempt that read the claim before and is about to block writes fails by its version.
         self._store.set(CLAIM, self._claim.successor(claim).encode(), state.claim_version)
         return self.state()
 
@@ -247,6 +257,8 @@ class FlagKeeper:
         self._store.transaction([Delete(CLAIM, state.claim_version)])
 
     def _set_both(self, state: FlagState, flag: Flag, claim: SourceClaim) -> None:
+        # Two writes would leave a moment with the flag moved and nobody who owns it, which the next start takes for a
+        # foreign one.
         value = flag.encode()
         part = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
         self._store.transaction([part, Set(CLAIM, claim.encode(), state.claim_version)])

@@ -61,13 +61,18 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
         ApplicationError: records differ though nobody changed them.
     """
     with task.flag() as flag:
+        # The claim in the source comes first: it excludes other migrations of this cluster, and gives back what an
+        # earlier run left blocked.
         flag.take()
         flag.require(*OPEN_PHASES)
     watch = task.new_watch()
+    # The watch stands before the first record is read: a change behind the copy's back would be lost without it.
     since_zxid = watch.restart(task.new_feed(), missed="")
     _empty_target(task, context, _take_target_unless_late(task))
     bulk = _copy_and_compare(task, context, records)
     watch.add_ephemerals(bulk.comparison.ephemerals)
+    # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
+    # ephemerals.
     floor = _raise_floor(task, context, bulk.copied.highest)
     rounds = _catch_up(task, context, watch, set(bulk.comparison.different))
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -117,6 +122,7 @@ def _empty_target(task: MetadataStoreTask, context: ActivityContext, claim: Targ
     with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
         jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
     with task.target_claim() as target:
+        # Noted when all of it is done: an attempt that dies halfway leaves records of others, and the next one goes on.
         target.renew(emptied=True)
 
 
@@ -147,6 +153,7 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
 def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
     changed = watch.collect(task.runtime.access.timeout)
+    # Differences count as changes: mostly the record changed between the readings of the two sides.
     todo = DirtyPaths(changed.paths | different, changed.mark)
     with task.replica(*OPEN_PHASES) as replica:
         return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)

@@ -62,6 +62,7 @@ class PrecheckRun:
         seconds = 0.0
         if source_ok:
             begun = time.monotonic()
+            # Also with blockers: an operator wants all of them at once, and what the scan cannot read is one.
             survey = self._surveyed(jobs.survey(engine, pair, tag=tag))
             seconds = time.monotonic() - begun
         return Precheck(
@@ -139,6 +140,7 @@ class PrecheckRun:
             )
         elif missing:
             self._findings.block(
+                # Such a service does not read the flag: after the commit it would go on in the source, alone.
                 "NOT_PARTICIPATING",
                 f"{len(missing)} of {len(services)} services would not follow the migration: {', '.join(missing)}",
                 "run them on Pulsar 5.0 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
@@ -196,6 +198,8 @@ class PrecheckRun:
             self._check_empty(reader)
         if url.scheme != "oxia":
             return
+        # The probe writes, so it comes only where nothing else is in the way. Only it proves that versions are kept:
+        # Oxia 0.14 takes the override fields and ignores them.
         if not self._input.dry_run and not self._findings.blockers:
             probe_target(url, timeout=self._access.timeout)
         elif not speaks_v1(url, timeout=self._access.timeout):
@@ -229,6 +233,7 @@ def _strangers(reader: StoreReader) -> Iterator[bytes]:
     for part in reader.partitions(1):
         for batch in reader.scan(part):
             for record in batch:
+                # A znode without data may stand only because something beneath it needs it; nothing is lost with it.
                 carrier = reader.url.scheme == "zk" and isinstance(record, Record) and not record.value
                 ours = record.path.startswith(COORDINATOR)
                 if not ours and not carrier and not (isinstance(record, Record) and record.owner):

@@ -92,6 +92,7 @@ class Replica:
                 doomed.append((path, theirs.version))
         with _contention():
             self._writer.flush()
+            # Children before parents: ZooKeeper deletes no node that has children.
             for path, version in sorted(doomed, key=lambda one: one[0].count(b"/"), reverse=True):
                 self._writer.delete(path, expected=version)
             self._writer.flush()
@@ -111,6 +112,7 @@ class Replica:
         written = deleted = 0
         contested: set[bytes] = set()
         for path, mine, theirs in self._both(paths, fenced=True):
+            # A repeated attempt finds its own writes here, and must not call them contested.
             if self._as_wanted(mine, theirs):
                 continue
             wanted = mine if mine is not None and migrates(mine) else None
@@ -122,9 +124,11 @@ class Replica:
                     self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
                 elif theirs is not None:
                     self._writer.delete(path, expected=theirs.version)
+                # Each by itself: a conflict is then about this path alone.
                 done = self._writer.flush()
             except StoreConflict:
                 contested.add(path)
+                # A writer that has failed repeats its error with every call.
                 self._writer.close()
                 self._writer = self._open_writer()
             else:
@@ -134,6 +138,8 @@ class Replica:
 
     def _untouched(self, mine: Record | None, theirs: Record, floor: int) -> bool:
         if self._rules.target_is_zookeeper:
+            # A copy has its source's version, so an equal or higher one was written here. Two late writes there hide
+            # one here.
             return mine is None or theirs.version < mine.version
         return theirs.version <= floor
 
@@ -163,6 +169,7 @@ class Replica:
             some = ordered[begin : begin + _AT_ONCE]
             source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
             if fenced:
+                # After the reads: where it still finds the flag before COMPLETED, no service has changed these records.
                 self._fence()
             yield from zip(some, source, target, strict=True)
 
