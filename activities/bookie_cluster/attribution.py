@@ -114,7 +114,9 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
         context.check()
         moved = partial(set_schema_attribution, old=source, new=target)
         changes = {path: partial(moved, ledgers=ids) for path, ids in ledgers.items()}
+        # Schemas are ours to change, each behind the fence (I14); a running topic's cursors are not (I13).
         schemas = rewrite(task, store, changes, registry.claim.require)
+        # Without a fence of ours: the owner refuses if the cursor has another ledger than the one that is named.
         cursors = promote_cursors(task, store, context, moves)
     return Promotion(
         schemas=len(schemas.done),
@@ -145,6 +147,7 @@ def reconcile(task: BookieClusterTask) -> int:
             if cluster := ledgers.serving_cluster(one.ledger_id):
                 serving[one.path][cluster].add(one.ledger_id)
         changes = {path: partial(_attribute, serving=found) for path, found in serving.items()}
+        # Only positions without attribution are filled in: what brokers wrote since is never changed.
         done = rewrite(task, store, changes, registry.claim.require).done
     return sum(len(ids) for path in done for ids in serving[path].values())
 
@@ -156,6 +159,7 @@ def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
         StoreError: a broker did not take it, or none is registered; the registry has it then, and it can be repeated.
     """
     with task.registry() as registry:
+        # The registry first: a broker that starts in between reads the mode there.
         registry.set_read_mode(change.mode)
     with _all_brokers(task) as admin:
         admin.set_read_mode(change.mode)
@@ -173,6 +177,7 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
         raise StoreConflict(f"{cluster} is no cluster of this switch; name {input.source.name} or {input.target.name}")
     with task.registry() as registry:
         directive = registry.switch_target()
+    # Before the first directive brokers write to the source.
     if cluster == (directive[0].target if directive else input.source.name):
         raise StoreConflict(f"brokers write to {cluster}; switch to the other cluster first")
     users = _users(task, cluster)
@@ -216,8 +221,10 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
         users = [
             f"{_named(one)}, ledger {one.ledger_id}"
             for one in all_references(store)
+            # An offloaded ledger is read from tiered storage; no bookie has it any more.
             if not one.offloaded and (one.cluster == cluster or (one.cluster is None and one.ledger_id in only))
         ]
+    # References to these stand in cursors' ledgers, which are not read here: each counts as needed.
     return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]
 
 

@@ -16,6 +16,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.settings import Settings
 
+# Characters of a command's output that a failure quotes: it becomes part of the history.
 _TAIL = 500
 
 
@@ -71,6 +72,7 @@ class BrokerController:
             done = subprocess.run(
                 command,
                 env={**os.environ, **wanted},
+                # A program that asks back would hang until its limit.
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -98,4 +100,5 @@ class BrokerController:
 
 
 def _failed(what: str) -> ApplicationError:
+    # Tried again: brokers may be away by now, and a final failure would leave them so.
     return ApplicationError(what, type=FailureKind.UNREACHABLE)

@@ -16,6 +16,7 @@ from models.bookie_cluster.results import BrokersOn, BrokersStopped
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
+# Each of these looks reads the metadata of all ledgers on both sides.
 _LEDGER_POLL = 1.0
 
 
@@ -25,12 +26,14 @@ def stop(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
     A broker that was killed counts as registered until its session has expired: it may be frozen, and come back.
     """
     controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
+    # A late attempt stops here, before it orders anything.
     task.renew()
     with task.broker_store() as store:
         running = brokers(store)
         seen = {broker.name for broker in running}
         if running:
             controller.ask("stop", task.ends.source.metadataServiceUri, context)
+        # Whoever was told may answer before brokers are gone; only the registrations count.
         while running := brokers(store):
             seen |= {broker.name for broker in running}
             action = _by_hand(task, "stop all brokers")
@@ -50,9 +53,12 @@ def start(task: BookieClusterTask, context: ActivityContext) -> BrokersOn:
     with task.broker_store() as store, BrokerView(task.runtime.admin) as view:
         while True:
             running = brokers(store)
+            # The pause of the clients ends with the first broker, whatever is proven later.
             since = since or (datetime.now(UTC) if running else None)
             proof = _prove(view, running, target)
             if running and since and not proof.doubts:
+                # A healthy broker may still write elsewhere; new ledgers in this cluster are the last part of the
+                # proof.
                 created = _created_since(task)
                 if created:
                     context.waits_no_more()
@@ -91,6 +97,7 @@ def _created_since(task: BookieClusterTask) -> int:
     with task.ledgers(task.ends.source) as old, task.ledgers(task.ends.target) as new:
         left, ids = scan(old), scan(new)
     if task.input.skip_idgen_precheck:
+        # Without the check ids need not grow, so a ledger is new if the other side lacks it.
         return len(ids.keys() - left.keys())
     highest = max(left, default=-1)
     return sum(ledger_id > highest for ledger_id in ids)

@@ -26,6 +26,7 @@ def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
     highest = _highest(task)
     with task.reading(task.ends.target.root) as target:
         generator = read_generator(target)
+    # A HOB above the generator's own and above the upper half of every id in use; ids cannot be lowered again.
     cure = 0 if generator.next_id > highest else max(generator.high or 0, highest >> 32) + 1
     return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
 
@@ -56,6 +57,7 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
         progress = SwitchProgress(task, registry)
+        # All are tried again: bookies that did not answer may be back.
         progress.forget_failed()
         verified = read_known(task, store)
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
@@ -65,6 +67,7 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
         named = all_references(store) if needs_references(task.input) else []
         chosen = moving(task.input, task.ends.source.name, everything, named)
         closed = [record for record in chosen.values() if record.metadata.closed]
+        # What an earlier attempt compared is not read again, as long as neither side's metadata have changed.
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
         copying = LedgerCopier(task, context, progress, verified)
         copying.copy(todo)
@@ -73,6 +76,7 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
 
 def _highest(task: BookieClusterTask) -> int:
     with task.reading(task.ends.source.root) as zookeeper:
+        # Also ids whose ledgers are deleted: a cursor's position may name one, and order is by id.
         given = read_generator(zookeeper).next_id - 1
     with task.ledgers(task.ends.source) as source, task.broker_store() as store:
         ledgers = max(scan(source), default=-1)
@@ -84,6 +88,7 @@ def _set_cutover_ledger_id(
     task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, known: int | None
 ) -> None:
     """With routing `attribution` brokers go on by themselves: remember what the source has when they are directed."""
+    # Set once: drawn again after brokers were directed, the line would cover ledgers that came astray since.
     if task.input.routing is not Routing.ATTRIBUTION or known is not None:
         return
     directive = registry.switch_target()

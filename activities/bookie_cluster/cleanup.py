@@ -28,6 +28,7 @@ from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.failures import NAMED
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
+# Counted before they are deleted, so a step that is repeated deletes at most so many fewer than it may.
 _CHUNK = 500
 # Half a minute of work or less, so that a step that is repeated has little to repeat.
 _PART = 20_000
@@ -79,6 +80,7 @@ def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: Cle
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
     task.renew()
+    # Until the statuses have flipped, a rollback may need what would be deleted here (I2, I12).
     _require_active(task, task.input.target)
     found = _judge(task, order)
     allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
@@ -121,6 +123,7 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
     users = tuple(
         f"{broker} {'uses it' if cluster.url else cluster.why}"
         for broker, cluster in seen
+        # A broker that does not tell counts as one that uses it.
         if cluster.url is None or cluster.url.overlaps(input.source.root)
     )
     return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys())
@@ -147,6 +150,7 @@ def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, See
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
     if task.input.routing is Routing.ATTRIBUTION:
         return
+    # With `restart` a broker has one cluster: on the target it may read any of these copies.
     if using := [broker for broker, cluster in seen if cluster.url and cluster.url.overlaps(target.root)]:
         raise StoreConflict(f"{', '.join(using)} use {target.name}; its ledgers stay")
     if unknown := [f"{broker} ({cluster.why})" for broker, cluster in seen if cluster.url is None]:
@@ -177,6 +181,8 @@ class _Deleting:
             for start in range(0, len(chosen), _CHUNK):
                 self._control.check()
                 chunk = chosen[start : start + _CHUNK]
+                # First the note, which is one transaction with the claim: a superseded attempt ends here and deletes
+                # nothing.
                 progress.note_deleted(before + deleted + len(chunk))
                 deleted += _delete_some(directory, chunk)
                 self._control.progress(
@@ -187,7 +193,9 @@ class _Deleting:
 
 def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerRecord]) -> int:
     try:
+        # At the version that was judged: a ledger that anybody has changed since then stays.
         return directory.delete([(record.ledger_id, record.version) for record in records])
     except StoreConflict:
+        # One conflict stops nothing: the others of this call were deleted, and are counted by looking.
         left = directory.read([record.ledger_id for record in records])
         return sum(record is None for record in left)

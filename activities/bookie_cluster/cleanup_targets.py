@@ -74,6 +74,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         why = _restart_reason(facts, record, mentioned) if restart else _attribution_reason(facts, record, mentioned)
         if not why and not _compared(facts, record):
             why = _never_copied(facts, record, force=force)
+        # `force` overrides this, and never that a referenced ledger is not verified.
         if not why and restart and facts.users and not force:
             why = f"while brokers use {facts.input.source.name} or may do so: {'; '.join(facts.users)}"
         if why:
@@ -106,6 +107,7 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
     """Ledgers that the source got after brokers were directed away from it."""
     if facts.cutover_ledger_id is None:
         return {}
+    # Ids grow (I11): a larger one came later.
     highest = facts.cutover_ledger_id
     return {
         number: record for number, record in facts.source.items() if number > highest and number not in facts.copies
@@ -130,6 +132,7 @@ def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerRe
 
 def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
     source, target = facts.input.source.name, facts.input.target.name
+    # Also without attribution: nothing says that the target serves it, and after a wrong delete nobody does.
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
     if mentioned and not _stands(facts, record):
@@ -142,6 +145,7 @@ def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[Ledg
 def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
     """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
     source = facts.input.source.name
+    # Even with `force`: an open ledger may have a writer that this store does not know.
     if not record.metadata.closed:
         return "are open: somebody may write to them"
     if force:
@@ -167,6 +171,7 @@ def _is_copy(facts: Facts, standing: LedgerRecord, record: LedgerRecord | None) 
     # The same metadata may belong to another ledger, which the comparison of the entries has shown.
     if standing.ledger_id in facts.failed:
         return False
+    # Autorecovery rewrites a copy's node, and with it the zxid; the content still tells that it is one.
     return record is not None and _same_or_unfinished(standing, record)
 
 
@@ -175,6 +180,7 @@ def _same_or_unfinished(standing: LedgerRecord, record: LedgerRecord) -> bool:
     mine, theirs = standing.metadata, record.metadata
     if mine.closed:
         return mine.same_content(theirs)
+    # An interrupted copy stands OPEN and without length; what it was begun from shows in the rest.
     same = (mine.custom_map, mine.digest, mine.password) == (theirs.custom_map, theirs.digest, theirs.password)
     return same and mine.state is LedgerState.OPEN
 

@@ -51,6 +51,7 @@ def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings)
 
 def check_pair(source: ClusterInspection, target: ClusterInspection, findings: Findings) -> None:
     """What does not fit between the two."""
+    # Two addresses may name one root; its INSTANCEID is made once, with the cluster.
     if source.instance_id and source.instance_id == target.instance_id:
         findings.block(
             "SAME_CLUSTER",
@@ -135,6 +136,7 @@ def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
         "HierarchicalLedgerManagerFactory": "hierarchical",
         "LongHierarchicalLedgerManagerFactory": "longhierarchical",
     }
+    # Pulsar's metadata driver writes no LAYOUT, and knows the hierarchical one only.
     if factory is None:
         return ""
     stands = known.get(factory.rpartition(".")[2])
@@ -158,6 +160,7 @@ def _ask_bookies(
             except StoreError as error:
                 silent.append(str(error))
                 continue
+            # Only bookies that answered: a registration alone says nothing about the worker's way to them.
             if bookie.writable:
                 seen.free[bookie.bookie_id], seen.total[bookie.bookie_id] = space.free, space.total
     if silent:

@@ -21,6 +21,7 @@ from clients.zookeeper.coordination import Coordination
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
+# A topic that changes brokers has no owner for a moment.
 _ASKS, _PAUSE = 3, 0.5
 _PART = 512
 
@@ -96,6 +97,7 @@ class _Owners:
         for again in range(_ASKS):
             self._control.pause(_PAUSE if again else 0)
             try:
+                # Asked anew after a failure: who owned the topic a moment ago may not own it now.
                 owner = self._owner(move.name, fresh=again > 0)
                 status = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
                 return f"{owner[0]} answered {status}"
@@ -120,7 +122,7 @@ class _Nodes(NamedTuple):
     zookeeper: Coordination
 
     def read(self, paths: Sequence[str]) -> list[bytes | None]:
-        """As the server says that the reader is connected to, which may be a moment behind."""
+        """With everything that was committed before this call; many at once."""
         values: list[bytes | None] = []
         for record in self.store.read([path.encode() for path in paths]):
             if isinstance(record, Unreadable):
@@ -129,7 +131,7 @@ class _Nodes(NamedTuple):
         return values
 
     def read_newest(self, path: str) -> bytes | None:
-        """With everything that was committed before this call."""
+        """The same for one, over a session of its own."""
         self.zookeeper.sync()
         found = self.zookeeper.get(path)
         return found[0] if found else None
@@ -137,6 +139,7 @@ class _Nodes(NamedTuple):
 
 def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
     for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
+        # Looked at once more: an owner that was too slow to answer may have done it by now.
         if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
             continue
         why = f"{said}, and its node does not name {target}"
@@ -148,6 +151,7 @@ def _counted(target: str, move: Move, value: bytes | None, moved: Moved) -> bool
     if value is None:
         return True  # somebody has deleted it
     cursor = decode_cursor_info(value)
+    # It has rolled over: brokers create a cursor's next ledger in the cluster that they write to.
     if cursor.cursorsLedgerId != move.ledger:
         moved.rollovers += 1
     elif attribution(cursor.cursorProperties) == target:

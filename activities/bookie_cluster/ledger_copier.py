@@ -171,15 +171,18 @@ class LedgerCopier:
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = {outcome.ledger_id: self._why(outcome) for outcome in outcomes if outcome.failed}
         self._progress.add_verified(good)
+        # Ledgers whose bookies are only away are tried again first, and not yet called failed.
         self._progress.add_failed({number: why for number, why in failed.items() if number not in self._transient})
         self._verified.copies.update(good)
         for number in failed:
             self._verified.copies.pop(number, None)
+            # A comparison in full outweighs what an earlier attempt had verified.
             self._verified.originals.pop(number, None)
         self.failed.update(failed)
         self._ledgers += len(outcomes)
         self._bytes += sum(self._records[outcome.ledger_id].metadata.length for outcome in outcomes)
         self._tell()
+        # Reads the claim: a superseded attempt ends here, and a changed pace takes effect.
         return self._progress.require().concurrency
 
     def _why(self, outcome: CopyOutcome) -> str:

@@ -54,8 +54,10 @@ def moving(
         return dict(ledgers)
     if input.routing is Routing.RESTART:
         ids = {reference.ledger_id for reference in named}
+        # Which of these are in use stands in cursors' ledgers alone, so all of them move.
         hidden = (number for number, record in ledgers.items() if record.metadata.component in HIDDEN)
         return _chosen(ledgers, ids.union(hidden))
+    # Without an attribution a ledger is still where brokers wrote before the switch.
     here = (None, source_name)
     return _chosen(
         ledgers,
@@ -102,6 +104,7 @@ class Verified:
 
 def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
     """What earlier attempts of both directions have compared."""
+    # A rollback needs the forward direction's list: what came from the source need not be copied back to it.
     back = Direction.FORWARD if task.direction is Direction.BACK else Direction.BACK
     return Verified(
         copies=read_verified(store, progress_path(task, task.direction)),

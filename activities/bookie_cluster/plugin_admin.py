@@ -110,6 +110,7 @@ class PluginAdmin:
             try:
                 tell(PulsarAdmin(self._session, urls).bookie_clusters)
             except AdminError as error:
+                # The others are told all the same; the call is repeated as a whole, and does no harm twice.
                 failures.append((broker, error))
         if failures:
             raise _summary(failures)

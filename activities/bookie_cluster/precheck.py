@@ -117,6 +117,7 @@ class SwitchPrecheckRun:
             code = "SWITCH_OPEN" if holder.workflow_id.startswith(f"{KIND}/") else "CLUSTER_CLAIMED"
             self._findings.blockers.append(claimed(store, holder, code=code))
         elif held := read_claim(store, SwitchClaim):
+            # Our own earlier run was ended behind its commit: brokers on the target are then where they should be.
             self._committed = held.claim.directed == input.target.name
         self._findings.blockers += filter(
             None, (metadata_on_the_move(store), bookies_on_the_move(store, mine, input.registry_path))
@@ -184,6 +185,8 @@ class SwitchPrecheckRun:
         unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
         if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(
+                # A gap of PIP-477: without attribution brokers read the ACTIVE cluster, which is another one after the
+                # flip.
                 f"{len(unstamped):,} data ledgers carry no attribution, and brokers with the plugin look for such in "
                 f"the ACTIVE cluster: let them age out before CLEANUP, which makes {input.target.name} ACTIVE"
             )

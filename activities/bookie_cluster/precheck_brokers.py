@@ -101,6 +101,7 @@ def _check_settings(
             f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: Pulsar 5.0.0-M1 cannot load a topic again after a "
             "restart if one of its cursors is compressed and has properties; try it with one topic first"
         )
+    # Brokers' new ledgers need bookies as well as the old ones that move.
     wanted = str(settings.get(_ENSEMBLE, ""))
     if bookies and wanted.isdigit() and int(wanted) > bookies:
         findings.block(

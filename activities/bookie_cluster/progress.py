@@ -40,6 +40,7 @@ class SwitchProgress:
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
         self._store = registry.store
         self._claim = registry.claim
+        # Of all attempts at one activity: a retry goes on with the count, the next activity begins anew.
         self._step = f"{task.run_id}/{task.attempt.epoch}"
         self._top = registry.progress(task.ends.switch_id)
         self._failures = 0
@@ -122,6 +123,7 @@ class SwitchProgress:
             return
         top = f"{self._top}/{name}"
         last = max((int(child) for child in self._store.children(top)), default=0)
+        # Rewritten with its new items until it is full: nodes stay few, and brokers share this store.
         standing = self._store.get(_node(top, last))
         found = _decode(standing.value) if standing else []
         for number, chunk in enumerate(pack([*found, *items]), last):
@@ -132,8 +134,10 @@ class SwitchProgress:
         retry(lambda: self._put(path, value), path)
 
     def _put(self, path: str, value: bytes) -> None:
+        # Taken before the node is read: whoever takes the claim over after this makes the transaction fail.
         guard = self._claim.guard()
         standing = self._store.get(path)
+        # A repeated write whose answer was lost.
         if standing is not None and standing.value == value:
             return
         self._make_parent(path)

@@ -28,11 +28,13 @@ def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
     del context
     input = task.input
     with task.registry() as registry:
+        # Everything that refuses stands before the first write: a refused start leaves nothing behind.
         _refuse_other_migrations(task, registry)
         _refuse_wrong_clusters(task, registry)
         claim = registry.claim.take(throttle=input.throttle, concurrency=input.migration_concurrency)
         ends = (input.source, ClusterStatus.ACTIVE), (input.target, ClusterStatus.STANDBY)
         missing = {cluster.name for cluster, _ in ends} - registry.clusters().keys()
+        # Noted before they are added: an attempt that dies in between leaves nothing that `release` does not know.
         registry.claim.renew(registered=tuple(sorted(missing.union(claim.registered))))
         added = [
             cluster.name
@@ -77,6 +79,7 @@ def set_target(task: BookieClusterTask, context: ActivityContext) -> Directive:
     """
     del context
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
+    # Names run and direction: a repeated attempt finds its own directive and gives no second one.
     origin = f"{run}/{task.direction}"
     with task.registry() as registry:
         registry.claim.renew()
@@ -111,6 +114,7 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
             return
         claim = registry.claim.renew()
         for direction in Direction:
+            # Each removal is one transaction with the claim, so the claim goes last.
             registry.forget_progress(task.input.ends(direction).switch_id)
         if claim.registered:
             registry.unregister(claim.registered)
@@ -120,4 +124,5 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
 def set_pace(task: BookieClusterTask, pace: Pace) -> None:
     """Change throttle and concurrency of the copy that runs, whichever way it goes."""
     with task.registry() as registry:
+        # Not renewed: the attempt that copies must stay the holder.
         registry.claim.change(throttle=pace.throttle, concurrency=pace.concurrency)

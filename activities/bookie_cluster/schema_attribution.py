@@ -45,6 +45,8 @@ def rewrite(
     def change_some(paths: Sequence[str]) -> list[str]:
         tried = _prepared(store, connection, {path: changes[path] for path in paths})
         fence()
+        # Each write names the version that was read: an attempt frozen behind the fence can change only what nobody has
+        # touched since.
         errors = change_each(connection, list(tried.values()))
         done.extend(path for path, error in zip(tried, errors, strict=True) if not error)
         return [path for path, error in zip(tried, errors, strict=True) if error]

@@ -68,17 +68,21 @@ class _Tail:
         """Copy until the target holds everything, without a broker from begin to end."""
         progress, verified = self.progress, self._verified
         progress.forget_failed()
+        # Read once: without brokers references do not change, and `alone` notices if there were some.
         named = all_references(self._store)
         copying = LedgerCopier(self._task, self._control, progress, verified, guard=alone.require)
         sides, known = self._converge(copying, verified, named)
+        # A broker that came would have created ledgers that `sides` does not hold.
         alone.require()
         progress.set_cutover_ledger_id(max(sides.source, default=-1))
         if self._task.input.full_verify:
             copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
         progress.require()
+        # Behind a look at the claim: these deletes carry versions, and no fence of their own.
         removed = self._remove_orphans(sides, verified, named)
         missing, stand = _missing(self._task.ends.target.name, sides, copying.failed, named)
         listed = progress.list_missing(missing) if len(missing) > NAMED else ""
+        # The last look: on this answer the workflow directs brokers to the target.
         alone.require()
         return TailCopy(
             copy_summary=copying.summary(known=known),
@@ -93,6 +97,8 @@ class _Tail:
         known: int | None = None
         for _ in range(_ROUNDS):
             self._control.check()
+            # Read anew in each round: recovery has closed ledgers, and only a reading that finds nothing to do proves
+            # it.
             sides = self._look(named)
             todo = [
                 record
@@ -124,6 +130,7 @@ class _Tail:
             if number not in sides.source
             and number not in referred
             and (standing := sides.target.get(number)) is not None
+            # Only the very node that was compared; what stands there otherwise is somebody else's.
             and standing.mzxid == mzxid
         ]
         if not orphans:
@@ -158,6 +165,7 @@ class _Alone:
 
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""
+        # The parent's zxid too: a broker that came and went between two looks has left ledgers all the same.
         if brokers(self._store) or self._parent() != self._mark:
             raise _BrokersCame
 
