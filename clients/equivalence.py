@@ -72,6 +72,7 @@ class Equivalence:
         return (
             source.value == target.value
             and self.source_numbers(source) == self.target_numbers(target)
+            # At least: counts in ZooKeeper cannot be lowered, and a higher one only skips numbers.
             and target.count >= self.counter(source)
         )
 

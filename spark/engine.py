@@ -58,6 +58,7 @@ class SparkEngine:
         if local:
             root = str(Path(__file__).resolve().parent.parent)
             self._set_variable("SPARK_LOCAL_IP", "127.0.0.1")
+            # Python workers of local mode import the code by this; other masters get it shipped.
             self._former.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH"))
             self._set_variable("PYTHONPATH", os.pathsep.join(filter(None, (root, self._former["PYTHONPATH"]))))
         conf = SparkConf().setMaster(self._master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
@@ -95,7 +96,9 @@ class SparkEngine:
         except Exception as error:
             if _jvm_died():
                 self._revive(context)
+                # Worth another attempt: the JVM is new, and the jobs compare before they write.
                 raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
+            # The task's own error, which says what to do, before Spark's text about it.
             _raise_first(tally)
             raise
         finally:
@@ -149,12 +152,15 @@ class SparkEngine:
         tag: str,
         tally: Accumulator[Tally],
     ) -> list[ResultT]:
+        # A tag of this run alone: others of the same migration share the caller's, and an error here must not stop
+        # them.
         own = self.new_tag(tag)
         ended = threading.Event()
         watcher = threading.Thread(target=_stop_on_error, args=(context, own, tally, ended), name=f"watch {tag}")
         for one in (tag, own):
             context.addJobTag(one)
         try:
+            # One item for each task, so that a task which Spark repeats repeats no other.
             parts: RDD[ItemT] = context.parallelize(items, len(items))
             # A run of one task ends with it.
             if len(items) > 1:

@@ -12,6 +12,7 @@ from models.lifecycle.claim import Attempt, Claim, PacedClaim
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
 
+# For so long a superseded task may go on; each look is a read of a store that services use.
 _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
 
@@ -53,11 +54,13 @@ class WriteFence:
             ClaimHeld: another migration holds it.
         """
         now = time.monotonic()
+        # The clock runs on while a process is frozen: one that wakes up looks before its next batch.
         if now >= self._due:
             self._look()
         if self._rate:
             self._spent_until = max(self._spent_until, now) + size / self._rate
             while (wait := self._spent_until - time.monotonic()) > _LEAST_WAIT and self._rate:
+                # In pieces: a limit that is lifted, and a newer attempt, count within a second.
                 self._sleep(min(wait, _CLAIM_EVERY))
                 self._look()
 

@@ -116,6 +116,7 @@ def compare_records(
         else:
             alike.append((mine, theirs))
     contents: dict[int, Content | StoreError] = dict(known)
+    # What was just copied is not read from the source again: its digests were checked on the way.
     contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in known], check=check)
     readable = [pair for pair in alike if isinstance(contents[pair[0].ledger_id], Content)]
     copies = read_contents(target, [theirs for _, theirs in readable], check=check)
@@ -197,6 +198,7 @@ def unreadable(source: Cluster, ledger_id: int, cause: StoreError) -> CopyOutcom
 
 
 def _unreadable_copy(ledger_id: int, cause: StoreError) -> CopyOutcome:
+    # A bookie of the target that is away says nothing of the ledger: the step is tried again.
     if not isinstance(cause, LedgerUnreadable):
         raise cause
     return CopyOutcome(ledger_id, Verdict.UNREADABLE, detail=f"in the target: {cause}")
@@ -221,6 +223,7 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
 
 
 def _first_difference(source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord) -> int:
+    # Read once more, since sums do not tell where; only a ledger that differs costs this.
     originals = LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata)
     copies = LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata)
     bodies = zip_longest(chain.from_iterable(originals), chain.from_iterable(copies))

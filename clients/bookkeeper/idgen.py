@@ -69,6 +69,7 @@ def read_generator(coordination: CoordinationReader) -> IdGenerator:
     Raises:
         StoreError: the store cannot be read.
     """
+    # On a follower that lags the generator seems lower than it is, and the check of I11 would pass wrongly.
     coordination.sync()
     short_next = _created(coordination, ID_GENERATOR)
     if not coordination.exists(LONG_ID_GENERATOR):
@@ -77,6 +78,7 @@ def read_generator(coordination: CoordinationReader) -> IdGenerator:
     found = [(int(match[1]), name) for name in names if (match := _HIGH.fullmatch(name))]
     if not found:
         return IdGenerator(1 << 32, None, short_next)
+    # Both generators take the highest child, whoever created it.
     high, name = max(found)
     low = _created(coordination, f"{LONG_ID_GENERATOR}/{name}")
     return IdGenerator(high << 32 | low if low < _LOW_END else (high + 1) << 32, high, short_next)
@@ -107,6 +109,7 @@ def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
         if standing.next_id > above:
             return standing
         _create_high(coordination, max(standing.high or 0, above >> 32) + 1)
+        # Read back, and not taken for granted: somebody else may have lifted it less far at the same moment.
         standing = read_generator(coordination)
     raise StoreConflict(
         f"ids at {coordination.url} still begin at {standing.next_id} where {above} is to be passed; others keep "

@@ -224,6 +224,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         """
         paths = self._paths(ledger for ledger, _ in items)
         standing = self._reader.read(paths)
+        # Missing ones are left out beforehand: one of them would undo every other change of its multi.
         chosen = [number for number, found in enumerate(standing) if found]
         changes: list[bytes] = []
         for number in chosen:

@@ -180,6 +180,7 @@ def encode_metadata(metadata: LedgerMetadata) -> bytes:
 def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
     if not form.HasField("digestType"):
         raise StoreUnsupported("the ledger's metadata names no digest type (BookKeeper before 4.1); delete the ledger")
+    # Top-level unknown fields are kept; those inside of segments would be dropped when the node is written again.
     if any(len(UnknownFieldSet(part)) for part in (*form.segment, *form.customMetadata)):
         raise StoreUnsupported("the ledger's metadata was written by a newer BookKeeper than 4.18, and would be cut")
     if not form.segment or any(len(segment.ensembleMember) != form.ensembleSize for segment in form.segment):

@@ -233,6 +233,7 @@ class _Recovery:
             except StoreError as cause:
                 answers[bookie_id, entry] = Refused(wire_v2.LOST, str(cause))
             else:
+                # Every read fences, so that a bookie which was silent before is fenced with its first answer.
                 connection.read(
                     self._ledger_id, entry, partial(answers.__setitem__, (bookie_id, entry)), fence_key=self._key
                 )

@@ -56,6 +56,8 @@ def meaning(code: int) -> str:
 def add_head(body_size: int, master_key: bytes) -> bytes:
     """What stands before a body to add it under the ids that it carries, be the ledger fenced or not."""
     return (
+        # A recovery add: a plain one is refused once anybody has fenced the ledger, and a copy could never be
+        # completed.
         _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _packet_header(ADD, RECOVERY_ADD)) + master_key
     )
 

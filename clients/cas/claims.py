@@ -25,6 +25,7 @@ def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[
     Raises:
         StoreConflict: the record is no claim.
     """
+    # A follower may lag: without this a superseded attempt could read its own old claim and pass the fence.
     store.sync()
     node = store.get(path)
     if node is None:
@@ -56,6 +57,7 @@ def require_newest(claim: Claim | None, me: Attempt, what: str) -> None:
         Superseded: this run has ended, or a newer attempt or run has begun.
     """
     if claim is None:
+        # No claim is no permission: a run that has ended removes it.
         raise Superseded(f"this run does not hold {what} any more; a late attempt stops ({me})")
     if claim.workflow_id != me.workflow_id:
         message = f"{what} is held by the migration {claim.workflow_id!r} (run {claim.run_id}); a late attempt stops"
@@ -116,6 +118,7 @@ class ClaimKeeper(Generic[ClaimT]):
 
     def guard(self) -> Check:
         """The fence as a part of a transaction."""
+        # The version and not the content: whatever changes the claim makes the transaction fail.
         return Check(self._path, self._required().version)
 
     def renewal(self, **fields: Any) -> Set:
@@ -163,6 +166,7 @@ class ClaimKeeper(Generic[ClaimT]):
         me = self.me
         if claim is None:
             return self._kind.model_validate({**fields, **me._asdict()})
+        # Attempts of one run share what the claim remembers, such as the version of the flag; a new run begins anew.
         kept = {} if claim.run_id == me.run_id else fields
         return claim.model_copy(update={**kept, **me._asdict()})
 
@@ -192,6 +196,7 @@ class ClaimKeeper(Generic[ClaimT]):
             return None
         if found.claim.workflow_id != self.me.workflow_id:
             self.admit(found.claim)
+        # An update may come when its run has ended and a later one holds the claim.
         if not found.claim.is_of(self.me):
             return None
         new = found.claim.model_copy(update=fields)

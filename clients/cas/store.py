@@ -143,6 +143,7 @@ def retry(change: Callable[[], ResultT], what: str) -> ResultT:
     while True:
         try:
             return change()
+        # Other conflicts say that somebody else is in charge; reading again would not change that.
         except VersionConflict as error:
             tries += 1
             if tries == TRIES:

@@ -70,6 +70,7 @@ def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
     if found.shard_key_router != pb.XXHASH3:
         raise StoreUnsupported(f"{url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
     shards = sorted((_shard(url, one) for one in found.assignments), key=lambda shard: shard.low)
+    # A gap would be keys that nobody takes, an overlap records that are found twice.
     expected = 0
     for shard in shards:
         if shard.low != expected:
@@ -247,6 +248,7 @@ class _SilenceWatch:
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="oxia-silence-watch", daemon=True).start()
 
+    # The silence between two messages is the caller's while it works on one.
     def pause(self) -> None:
         self._waiting_since = None
 

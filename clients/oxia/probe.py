@@ -24,6 +24,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
         StoreError: the server cannot be used for another reason.
     """
     top = COORDINATOR + b"/probe-" + secrets.token_hex(8).encode()
+    # Sorted by bytes alone, `a/grandchild` would lie among the children, behind `a-b`.
     children = [top + b"/a", top + b"/a-b", top + b"/b"]
     scratch = [top, *children, top + b"/a/grandchild"]
     writer, reader = OxiaWriter(url, timeout=timeout), OxiaReader(url, timeout=timeout)
@@ -39,6 +40,7 @@ def probe_target(url: StoreUrl, *, timeout: float = 10) -> None:
             )
     finally:
         try:
+            # Also where the check failed: a target that is refused stays as empty as it was.
             for path in scratch:
                 writer.delete(path)
             writer.flush()
@@ -70,6 +72,7 @@ def speaks_v1(url: StoreUrl, *, timeout: float = 10) -> bool:
 
 def _check_versions(url: StoreUrl, reader: OxiaReader, paths: list[bytes]) -> None:
     for found in reader.read(paths):
+        # Oxia 0.14 takes puts with overrides and ignores those; only what is read back tells.
         if not isinstance(found, Record) or (found.version, found.count) != (_VERSION, _COUNT):
             raise StoreUnsupported(
                 f"Oxia at {url.hosts[0]} ignores version overrides (PutRequest fields 9 and 10); "

@@ -97,6 +97,7 @@ class OxiaReader(Closeable):
         """
         start = path.rstrip(b"/") + b"/"
         keys: list[bytes] = []
+        # Keys are hashed whole, so any shard may hold some of the children.
         for shard in self._connection.shards:
             request = pb.ListRequest(shard=shard.id, start_inclusive=start, end_exclusive=start + b"/")
             for message in self._connection.stream(shard.id, "List", request, pb.ListResponse):
@@ -121,6 +122,7 @@ class OxiaReader(Closeable):
         for message in self._connection.stream(shard, "Read", request, pb.ReadResponse):
             answered += len(message.gets)
             yield from message.gets
+        # A stream that ends early would make records look absent, and they would be deleted or written again.
         if answered != len(paths):
             raise StoreProtocolError(f"{self.url} answered {answered} of {len(paths)} gets on shard {shard}")
 

@@ -33,6 +33,7 @@ def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> in
 
 def _raise_shard(connection: OxiaConnection, shard: int, floor: int) -> int:
     keys = (COORDINATOR + b"/version-floor-%d" % number for number in count())
+    # Each shard has a counter of its own, and takes only keys that hash to it.
     key = next(key for key in keys if connection.shard_of(key) == shard)
     first = last = _put(connection, shard, key, 1)
     while last < floor:

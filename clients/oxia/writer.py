@@ -57,6 +57,8 @@ class OxiaWriter(Closeable):
         put = shard.new_put(_OVERHEAD + len(path) + len(value))
         put.key = path
         put.value = value
+        # Without it the server would choose a new version, and compare-and-sets of brokers that hold the old one would
+        # fail.
         put.override_version_id = version
         put.override_modifications_count = count
         if over is not None:
@@ -161,6 +163,7 @@ class _ShardWriter:
             raise self._error
 
     def _requests(self) -> Iterator[pb.WriteRequest]:
+        # Ends with the stream itself: one that is half-closed while acknowledgements are due loses those (seen).
         while (request := self._outbox.get()) is not None:
             yield request
 
@@ -194,6 +197,7 @@ class _ShardWriter:
         for index, answer in enumerate(response.puts):
             if answer.status:
                 put = puts[index]
+                # Refused over ABSENT because a record stands there: that is what was asked for, and no error.
                 if answer.status != pb.UNEXPECTED_VERSION_ID or put.expected_version_id != ABSENT:
                     raise self._refused("put", put.key, answer.status)
                 left += 1

@@ -58,6 +58,8 @@ def set_schema_attribution(
     def entry(fields: list[Field]) -> list[Field] | None:
         return _inside(fields, (_POSITION,), position)
 
+    # Only to refuse what is no schema's node: written by protobuf itself, the bytes around the attribution could change
+    # (I10).
     parse(SchemaLocator, value)
     changed = _inside(split(value), (_INFO, _INDEX), entry)
     return join(changed) if changed else None
@@ -130,6 +132,7 @@ def _stands(fields: list[Field], number: int) -> str | None:
     for field in fields:
         if _is_attribution(field, number):
             values = [part.content for part in _message(field) if part.number == _PROPERTY_VALUE]
+            # Protobuf takes the last one of a field that comes twice.
             return (values[-1] or b"").decode(errors="replace") if values else ""
     return None
 
@@ -142,5 +145,6 @@ def _stamped(fields: list[Field], number: int, new: str | None) -> list[Field]:
     fresh = bytes_field(number, join((bytes_field(_PROPERTY_KEY, _KEY), value)))
     if _stands(fields, number) is not None:
         return [fresh if _is_attribution(field, number) else field for field in fields]
+    # Where an encoder that sorts by numbers would put it.
     place = max((index + 1 for index, field in enumerate(fields) if field.number <= number), default=0)
     return [*fields[:place], fresh, *fields[place:]]

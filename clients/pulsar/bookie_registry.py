@@ -148,6 +148,7 @@ class BookieRegistryReader:
 
     def _must_be(self, standing: RegisteredCluster, uri: str) -> None:
         mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(standing.metadataServiceUri).url
+        # Hosts in another order are the same ensemble.
         if (set(mine.hosts), mine.root) != (set(theirs.hosts), theirs.root):
             raise StoreConflict(
                 f"{standing.name} is registered with {standing.metadataServiceUri}, not {uri}; choose another name, or "
@@ -217,6 +218,7 @@ class BookieRegistry(BookieRegistryReader):
     def _set_target(self, target: str, origin: str) -> SwitchTarget:
         path = f"{self.path}/{SWITCH_TARGET}"
         found = self.switch_target()
+        # An answer that was lost: a second directive would raise the epoch for nothing.
         if found and (found[0].target, found[0].origin) == (target, origin):
             return found[0]
         epoch = found[0].epoch + 1 if found else 1
@@ -254,6 +256,7 @@ class BookieRegistry(BookieRegistryReader):
                 Set(f"{self.path}/{name}", clusters[name].cluster.changed(status=status), clusters[name].version)
                 for name, status in wanted.items()
             ),
+            # The versions of all others too: one that becomes ACTIVE at this moment makes this fail (I12).
             *(Check(f"{self.path}/{name}", entry.version) for name, entry in others.items()),
         )
 
@@ -296,6 +299,7 @@ class BookieRegistry(BookieRegistryReader):
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]
         if parent and self.store.get(parent) is None:
+            # Parents are created before the transaction, so they look at the claim by themselves.
             self.claim.require()
             with contextlib.suppress(VersionConflict):  # another attempt was first
                 self.store.create(parent, b"")

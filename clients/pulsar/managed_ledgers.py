@@ -68,6 +68,7 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
         body = _unpacked(compression, value[packed:], info.uncompressedSize)
     except (cramjam.DecompressionError, zlib.error) as cause:
         raise StoreProtocolError(f"a value compressed with {compression.name} is damaged: {cause}") from cause
+    # A value that was cut off could still parse, and its references would be missing from the switch.
     if len(body) != info.uncompressedSize:
         raise StoreProtocolError(
             f"a value compressed with {compression.name} holds {len(body)} bytes where {info.uncompressedSize} are due"
@@ -161,6 +162,8 @@ def _unpacked(compression: Compression, body: bytes, size: int) -> bytes:
         case Compression.LZ4:
             return bytes(cramjam.lz4.decompress_block(body, output_len=size))
         case Compression.ZLIB:
+            # `zlib.decompress` wants an end, which Pulsar's stream lacks. One byte more than claimed shows a wrong
+            # size.
             return zlib.decompressobj().decompress(body, size + 1)
         case Compression.ZSTD:
             return bytes(cramjam.zstd.decompress(body))

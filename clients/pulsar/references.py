@@ -21,6 +21,7 @@ from clients.store import Partition, Record, StoreReader, Unreadable
 
 MANAGED_LEDGERS, SCHEMAS = "/managed-ledgers", "/schemas"
 
+# Transaction logs and pending acknowledgements are ordinary managed ledgers, and so among these.
 _SUBTREES = (MANAGED_LEDGERS.encode(), SCHEMAS.encode())
 _SCHEMAS = SCHEMAS.encode() + b"/"
 #: First byte of a cursor's node: its first field is a number that it must have. A managed ledger has no such field.
@@ -124,6 +125,7 @@ def _in_cursor(path: str, value: bytes) -> list[LedgerReference]:
     if cursor.cursorsLedgerId >= 0:
         cluster = attribution(cursor.cursorProperties)
         return [LedgerReference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *found]
+    # Only here: with a ledger of its own, the properties in the cursor's node are outdated (see `compacted_ledger`).
     compacted = compacted_ledger(cursor)
     if compacted is not None:
         found.append(LedgerReference(compacted, ReferenceKind.COMPACTED, path))
@@ -132,6 +134,7 @@ def _in_cursor(path: str, value: bytes) -> list[LedgerReference]:
 
 def _in_schema(path: str, value: bytes) -> list[LedgerReference]:
     locator = parse(SchemaLocator, value)
+    # The newest version stands in `info` and again in the index, each with an attribution of its own.
     positions = [entry.position for entry in (locator.info, *locator.index)]
     found = [
         LedgerReference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions

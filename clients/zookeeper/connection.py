@@ -26,6 +26,7 @@ from clients.zookeeper import wire
 from models.store_url import StoreUrl
 
 _RECEIVE_BUFFER = 4 << 20
+# A greeting has 36 or 37 bytes; a length far from that comes from another protocol on the port.
 _GREETING_SIZES = range(36, 256)
 _PACKET_SIZES = range(wire.BODY, 1 << 31)
 _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
@@ -165,6 +166,7 @@ class Connection(Closeable):
             answer = self.next_packet()
         self.in_flight -= 1
         expected = (self._xid - self.in_flight - 1) % 0x7FFFFFFF + 1
+        # A server answers in order, so the stream is misread; going on would give answers to the wrong requests.
         if answer.xid != expected:
             told = f"{self.host} answered request {answer.xid} where {expected} was due"
             self._lost(StoreProtocolError(told, server=self.host))

@@ -115,6 +115,7 @@ def write_ops(record: Record, standing: Standing | None, *, keep_version: bool, 
         standing = None
     first = standing.record.version if standing else 0
     raised = record.version - first
+    # Negative where the source's version has wrapped around at 2^31: as many sets would be needed here.
     if not 0 <= raised <= max_raise:
         raise RecordNotWritable(
             f"{_name(path)} has version {record.version}, which takes {raised} sets in the target where {max_raise} "

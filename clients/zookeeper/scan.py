@@ -217,6 +217,7 @@ class TreeScan:
                     raise
                 self.connection = self._connect()
                 with contextlib.suppress(StoreUnreachable):  # counted by the next round
+                    # Reads only: those without an answer are sent again, and what was given out stays.
                     for request in self._pending:
                         self._submit(request)
             else:
@@ -235,6 +236,7 @@ class TreeScan:
                     refused.append(_refused(path, code, "listing the children of"))
                 continue
             names, offset = wire.read_names(frame, offset)
+            # Pools are taken from the end, so this reads siblings in their order.
             names.sort(reverse=True)
             prefix = path + b"/"
             self._add([prefix + name for name in names])

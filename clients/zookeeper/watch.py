@@ -106,6 +106,8 @@ class ChangeFeed(Closeable):
             raise StoreUnreachable("the feed was not started")
         root = connection.absolute(b"/")
         with self._sending:
+            # Events of everything before it arrive ahead of its answer (seen with 3.9.5), so no committed change is
+            # left out.
             wanted = connection.submit(wire.SYNC, wire.buffer(root))
         with self._news:
             self._news.wait_for(lambda: self._gap or self._synced >= wanted, timeout)
@@ -118,6 +120,7 @@ class ChangeFeed(Closeable):
 
     def close(self) -> None:
         """End the session; harmless when done twice."""
+        # First of all: whoever waits in `drain` must not take the end for a quiet source.
         self._break("the feed was closed")
         if self._connection:
             with self._sending, contextlib.suppress(StoreError):
@@ -147,6 +150,7 @@ class ChangeFeed(Closeable):
 
     def _break(self, reason: str) -> None:
         with self._news:
+            # The first reason is the cause; later ones follow from it.
             self._gap = self._gap or reason
             self._ended.set()
             self._news.notify_all()
@@ -154,6 +158,7 @@ class ChangeFeed(Closeable):
     def _take(self, connection: Connection, answer: wire.Answer) -> None:
         if answer.xid == wire.XID_EVENT:
             kind, absolute = wire.read_event(answer.frame)
+            # A watch that the server removes ends without an error; changes after it would not be told.
             if kind not in (wire.EVENT_CREATED, wire.EVENT_DELETED, wire.EVENT_CHANGED):
                 self._break(f"{connection.host} ended the watch (event {kind})")
                 return

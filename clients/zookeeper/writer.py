@@ -79,6 +79,7 @@ class ZooKeeperWriter(Closeable):
         self._collected: dict[bytes, Item] = {}
         self._size = 0
         self._pending: deque[Batch] = deque()
+        # What batches on their way create. It stands for their answers, so that children need not wait for parents.
         self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
         self._parents: set[bytes] = set()
         self._later: list[Record] = []
@@ -130,6 +131,7 @@ class ZooKeeperWriter(Closeable):
             )
             for record in again:
                 self._note_count(record)
+        # Counts come last: each child that the copy itself creates raises its parent's as well.
         counted = [Item(path, record) for path, record in self._counts.items()]
         for start in range(0, len(counted), _BATCH_RECORDS):
             self._start(Batch(counted[start : start + _BATCH_RECORDS], counts=True))
@@ -263,6 +265,7 @@ class ZooKeeperWriter(Closeable):
             raise error_for(batch.error, f"writing, {batch}")
         batch.created.clear()
         for item in batch.items:
+            # A parent that was remembered may be gone by now: the next round looks again.
             self._parents.difference_update(ancestors(item.path))
         for part in batch.split():
             self._submit_read(part)
@@ -275,6 +278,7 @@ class ZooKeeperWriter(Closeable):
         deferred: list[Item] = []
         for item in batch.items:
             found = standing.get(item.path)
+            # Not even where the values differ: an attempt that wakes up late must not overwrite what services wrote.
             if item.over == ABSENT and found and not is_no_data(found):
                 continue
             item.check(found)

@@ -19,6 +19,7 @@ Task = Callable[[LedgerPair, Sequence[Batch]], list[CopyOutcome]]
 
 #: A Spark job shall take about so long: longer than its start, and short enough to show progress.
 _SECONDS = 3.0
+# The speed is not known yet: small enough that the first figure comes soon.
 _FIRST_COST = 8 << 20
 #: What a ledger costs beside its bytes, in bytes that take as long.
 _LEDGER_COST = 20 << 10
@@ -81,6 +82,7 @@ def _run(
                     limit = max(1, int(cost / max(seconds, 0.1) * _SECONDS))
                     parallelism = min(most, max(1, on_outcomes(outcomes)))
         except BaseException:
+            # Jobs that still run would write for an attempt that has given up.
             engine.cancel(tag)
             raise
 

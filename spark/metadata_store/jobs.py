@@ -15,6 +15,7 @@ from spark.engine import SparkEngine
 from spark.metadata_store import tasks
 from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, Surveyed
 
+# Few enough that a difference lists few others, and many enough that a part's sums stay small: 8 bytes a bucket.
 _RECORDS_PER_BUCKET = 64
 _UINT64_MAX = (1 << 64) - 1
 
@@ -71,7 +72,9 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
     differing = frozenset(
         index for index, (mine, theirs) in enumerate(zip(*_words(source, target), strict=True)) if mine != theirs
     )
+    # Read again for this: what changes in between shows as different and is written again, which does no harm.
     different = _list_differences(engine, pair, buckets, differing, sides, tag=tag) if differing else []
+    # Apart from the sums: a target's count may be higher than wanted, and cannot be lowered.
     different += _lagging_counters(pair, source.counters)
     return Comparison(source.records, tuple(dict.fromkeys(different)), source.ephemerals)
 
@@ -104,6 +107,7 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
     found = engine.run(subtrees, partial(tasks.clear_part, pair, store, share), tag=tag)
     removed, left = sum(one[0] for one in found), sum(one[1] for one in found)
     singles = tuple(path for part in parts for path in part.singles)
+    # The tops last and in one task: what is beneath them was deleted by several others.
     if singles and not left:
         tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
         removed += tasks.clear_part(pair, store, 1 << 62, tops)[0]

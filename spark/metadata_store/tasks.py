@@ -38,6 +38,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
             chosen: list[Record] = []
             for record in batch:
                 if isinstance(record, Unreadable):
+                    # Left out, it would be a hole in the copy. PRECHECK blocks on such records, so this one came later.
                     raise _unreadable(record)
                 if migrates(record):
                     chosen.append(record)
@@ -45,6 +46,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
             # Before the batch is written: an attempt that was given up may wake up here.
             fence.check(size)
             for record in chosen:
+                # Never over what stands: a task that wakes up behind the commit must not replace newer state.
                 writer.put(rules.wanted(record), over=ABSENT)
                 highest = max(highest, record.version)
             records += len(chosen)
@@ -113,6 +115,7 @@ def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
                 ephemerals.append(record.path)
             continue
         index = bucket(record.path, buckets)
+        # Added up and not chained, so that parts can be read in any order, by any task.
         sums[index] = (sums[index] + digest(record, numbers(record))) & _UINT64_MAX
         records += 1
         if collect and (least := rules.counter(record)):
@@ -144,6 +147,7 @@ def changed_part(pair: Pair, since: int, part: Partition) -> list[bytes]:
                 continue
             changed.append(record.path)
             if record.children_changed > since:
+                # A deleted node leaves nothing but its parent's pzxid; only the target still knows its name.
                 gone = set(target.children(record.path)) - set(source.children(record.path))
                 for path in gone:
                     changed += _tree(target, path)
@@ -168,6 +172,7 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
             for record in batch
             if isinstance(record, Record) and migrates(record)
         ]
+        # Children before parents: ZooKeeper deletes no node that has children.
         doomed.sort(key=_depth, reverse=True)
         return delete_all(pair, reader, doomed[:limit]), max(len(doomed) - limit, 0)
 

@@ -38,6 +38,7 @@ _REASON_LIMIT = 300
 _UNKNOWN_PATH = "Not Found"
 _PAGE = re.compile(r"<title>Error \d+ (.*?)</title>")
 _UNFORESEEN = re.compile(r"^Message: (.*)$", re.MULTILINE)
+# With these nothing has reached the server: even a change can be asked of another one.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 

@@ -131,6 +131,7 @@ class HttpSession(Closeable):
             url = request.url.join(to)
         except httpx.InvalidURL as error:
             raise misfit(answer, f"a redirect to {to!r}, which is no address") from error
+        # The credentials go along, so a redirect must not send them in clear.
         if request.url.scheme == "https" and url.scheme != "https":
             raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
         kept = {name: value for name in ("content-type",) if (value := request.headers.get(name))}
