@@ -82,6 +82,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     client = await connect(worker_runtime(settings.metrics_address))
     if added := await register_search_attributes(client):
         _log.info("registered the search attributes %s", ", ".join(added))
+    # The random part tells a restarted container, which has the same host and pid, from the one that held the watch.
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     from activities.lifecycle.runtime import Runtime

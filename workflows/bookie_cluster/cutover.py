@@ -88,6 +88,7 @@ class Cutover(ABC):
     async def remove_copies(self) -> None:
         """Remove the copies from the target, in bounded parts."""
         part = LedgersDeleted(deleted=1, left=1)
+        # A part that deletes nothing is the last: what is left is kept for a reason, and asking again changes none.
         while part and part.left and part.deleted:
             part = await self.activities.try_run(
                 Activities.remove_copies,

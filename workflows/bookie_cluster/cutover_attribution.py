@@ -37,11 +37,13 @@ class AttributionCutover(Cutover):
     async def switch(self) -> None:
         """Set the directive: brokers create new ledgers in the target from now on."""
         await self.require_ids()
+        # Before the call: where its answer is lost, the way back has to take the directive for given.
         self.state.stage = CutoverStage.DIRECTED
         await self.set_target(FORWARD)
 
     async def promote(self) -> None:
         """Copy what was closed since BUILD, and attribute what is equal to the target."""
+        # Once more: ledgers were closed in the source until every broker had followed the directive.
         await self.copy_closed()
         self.state.stage = CutoverStage.PROMOTED
         done = await self._set_attributions(FORWARD)
@@ -71,6 +73,7 @@ class AttributionCutover(Cutover):
                 call = Call("Brokers read both clusters again", handover=False)
                 await self.activities.run(Activities.set_read_mode, call, both)
                 self.state.read_mode = ReadMode.DUAL_READ
+        # Writes first: what brokers create from now on is in the source, and needs no way back.
         await self.set_target(BACK)
         if self.state.stage >= CutoverStage.PROMOTED and (left := (await self._set_attributions(BACK)).contested):
             raise ApplicationError(

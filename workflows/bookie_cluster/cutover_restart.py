@@ -30,14 +30,17 @@ class RestartCutover(Cutover):
 
     async def switch(self) -> None:
         """Stop brokers, bring the target up to date, and set the directive."""
+        # Before the stop is ordered: whatever fails from here on, brokers have to be started again.
         self.state.stage = CutoverStage.BROKERS_STOPPED
         stopped = await self._stop_brokers(FORWARD)
         async with self.migration.timers.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
+            # PRECHECK asked while brokers created ledgers; with all of them stopped the answer stays true (I11).
             await self.require_ids()
             tail = await self._copy_tail(FORWARD)
             self._certify(tail)
             effect = "brokers start on the target without these"
             await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
+            # Before the call: where its answer is lost, the way back has to take the directive for given.
             self.state.stage = CutoverStage.DIRECTED
             directive = await self.set_target(FORWARD)
         pause = self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
@@ -70,6 +73,8 @@ class RestartCutover(Cutover):
 
     async def _bring_back(self) -> None:
         await self._stop_brokers(BACK)
+        # Before brokers write to the source again: ids below the target's would be read out of order, and messages lost
+        # (I11).
         await self._lift_source_ids()
         tail = await self._copy_tail(BACK)
         effect = "brokers start on the source without these"

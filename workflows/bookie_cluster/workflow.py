@@ -120,12 +120,15 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         state = self.state
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
+                # Brokers are on the target, and this run has changed nothing: leading them back is for the operator to
+                # say.
                 if not self.verbs.rollback_wanted:
                     self.board.note(
                         "nothing was touched; start the switch again, and it goes on, or can be rolled back"
                     )
                     return False
                 state.stage = CutoverStage.PROMOTED
+            # Kept, since the way back lowers the stage as it goes, and may take several runs of the workflow.
             state.rolled_back_from = state.stage
             self.board.note(f"the way back begins: {cause}")
             self.decisions.forget()
@@ -133,6 +136,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         try:
             await self.cutover.tidy_target(state.rolled_back_from)
         except FAILURES:
+            # Brokers are on the source again; a claim that stays would keep the next migration out.
             await self._release()
             raise
         await self._release()
@@ -177,6 +181,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     async def _clean_up(self) -> None:
         """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
         try:
+            # Before anything is deleted: ledgers of the cluster that is ACTIVE are never deleted (I12).
             await self.activities.run(Activities.flip_statuses, Call("The target becomes ACTIVE in the registry"))
             if self.state.order:
                 await self._delete(self.state.order)

@@ -175,6 +175,7 @@ class ActivityRunner(Generic[InputT]):
         state.started = state.started or info.workflow_start_time
         execution = Execution(
             input=self._input,
+            # For claims a run that continues as new is the same run.
             run_id=info.first_execution_run_id,
             started=state.started,
             epoch=state.epoch,
@@ -184,8 +185,10 @@ class ActivityRunner(Generic[InputT]):
             "result_type": RawValue,
             "start_to_close_timeout": call.limit,
             "schedule_to_close_timeout": call.total,
+            # A worker that is gone is noticed by its silence; the limit of an attempt is days.
             "heartbeat_timeout": HEARTBEAT,
             "retry_policy": RETRIES,
+            # The way back begins when the cancelled activity has ended, and not beside its last writes.
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             "summary": call.summary,
         }

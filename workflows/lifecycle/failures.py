@@ -33,6 +33,7 @@ def failure_of(error: BaseException) -> Failure:
     cause = error
     while isinstance(cause, ActivityError) and cause.cause is not None:
         cause = cause.cause
+    # What has no type of ours is mostly one of Temporal's timeouts: whoever should have answered did not.
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else FailureKind.UNREACHABLE
     why = cause.message if isinstance(cause, ApplicationError) else cause_of(cause)
     return Failure(how="failed", why=why, type=kind)

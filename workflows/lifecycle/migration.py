@@ -95,6 +95,7 @@ class Migration(Generic[InputT, StateT]):
         except BaseException:
             self._end(Outcome.FAILED)
             raise
+        # Ended before handlers are waited for: an update that still waits for its turn is refused then.
         self._end(report.outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
         return report

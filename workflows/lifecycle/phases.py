@@ -71,6 +71,7 @@ class Phases:
         if phase in self._state.passed:
             return
         if self._state.running_phase != phase:
+            # A pause holds here, between phases: inside of one, writes may be blocked or brokers stopped.
             await self._timers.wait_if_paused()
             await self._continuation.checkpoint()
         entry = self._enter(phase, policy or self.policies[phase])
@@ -104,6 +105,7 @@ class Phases:
             try:
                 await work()
             except FAILURES as error:
+                # In the state, so that a run which continues as new amid the way back goes on with it.
                 state.undoing = failure_of(error)
         if state.undoing is not None:
             if not await undo(state.undoing.why):
@@ -132,6 +134,7 @@ class Phases:
     async def _recorded(self, entry: PhaseEntry, work: Awaitable[object]) -> None:
         try:
             await work
+        # No end of the phase: the next run goes on with this entry.
         except ContinuationDue:
             raise
         except Interrupted as stop:

@@ -73,6 +73,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _move_live(self) -> None:
         await self.phases.run(Phase.PRE_COPY, self._pre_copy)
+        # From before the flag is set to the commit: for so long services are refused metadata writes.
         async with self.timers.deadline("longest time with writes blocked", self.input.blocked_deadline):
             await self.phases.run(Phase.PREPARATION, self._prepare)
             await self.phases.run(Phase.COPYING, self._copy_changes)
@@ -158,6 +159,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             if self.state.pre:
                 await self.phases.undo(Phase.COMPLETED, self._complete)
             return True
+        # After the flag: services wait for their writes, and nobody for an empty target.
         await self._clear_target()
         return False
 
@@ -257,6 +259,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     def _on_watcher(self, summary: str) -> Call:
         """A call of the worker that watches the source, which knows what changed."""
+        # Any other worker would have to scan the whole source, with writes blocked.
         return Call(summary, queue=self.state.copied.worker_queue)
 
     def _copied(self, pre: PreCopy) -> None:
