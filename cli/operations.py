@@ -66,6 +66,7 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
     Raises:
         CommandFailed: it runs already, or the search attributes cannot be registered.
     """
+    # First: a workflow that sets an attribute which is not registered is retried for ever, with a warning in a log.
     await register_search_attributes(client)
     attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
     workflow_id = input.workflow_id
@@ -75,6 +76,7 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
             input_json(input),
             id=workflow_id,
             task_queue=queue,
+            # Said to the user: another policy would hand out the run that is there as if this had started it.
             id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             search_attributes=TypedSearchAttributes(
                 [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]

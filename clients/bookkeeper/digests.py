@@ -99,6 +99,7 @@ def verify_entry(body: bytes, ledger_id: int, entry_id: int, digest: DigestType,
     if len(body) < HEADER.size + size:
         raise EntryCorrupt(f"{len(body)} bytes are too few for an entry with digest {digest.name}")
     header = read_header(body)
+    # The digest alone would pass for a valid copy of another entry.
     if header[:2] != (ledger_id, entry_id):
         raise EntryCorrupt(f"it calls itself entry {header.entry_id} of ledger {header.ledger_id}")
     data = HEADER.size + size

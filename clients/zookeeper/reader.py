@@ -154,6 +154,8 @@ class ZooKeeperReader(Closeable):
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
+                # Synced for each call and not only once: between two of them the ensemble went on, perhaps without this
+                # server.
                 with contextlib.suppress(StoreUnreachable):
                     connection.sync()
                     return connection

@@ -139,6 +139,7 @@ def bookie_metadata(url: str) -> Settings:
 def bookkeeper_uri(url: str) -> str:
     """The metadata service URI of the BookKeeper cluster that Pulsar keeps in its own metadata store."""
     # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
+    # Without `/ledgers` at its end: Pulsar's driver adds it, and with a second one the bookie ends at its start (seen).
     return f"metadata-store:{url}".replace(",", ";")
 
 

@@ -14,6 +14,7 @@ LIMIT = 1.0
 
 Probe = Callable[[], bool]
 
+# Oxia's public port has no health service.
 _OXIA_ASSIGNMENTS = "/io.streamnative.oxia.proto.OxiaClient/GetShardAssignments"
 _TEMPORAL_HEALTH = "/grpc.health.v1.Health/Check"
 _TEMPORAL_FRONTEND = b"temporal.api.workflowservice.v1.WorkflowService"

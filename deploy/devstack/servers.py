@@ -148,6 +148,7 @@ def _one_zookeeper(
     port = state.ports[f"{name}.client"]
     settings = configs.zookeeper(folder / "data", port, quorum)
     config = _merged(settings, state, name, state.spec.zookeeper_settings)
+    # Not synced to disk, as the bookies are not. Extended types are containers and nodes with a time to live.
     properties = ["preAllocSize=1024", "forceSync=no", "extendedTypesEnabled=true"]
     command = _java("zookeeper", state, 256, 64, *(f"-Dzookeeper.{line}" for line in properties))
     return ServerPlan(
