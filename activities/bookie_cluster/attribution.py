@@ -16,7 +16,7 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
 from activities.bookie_cluster.plugin_admin import PluginAdmin
-from activities.bookie_cluster.progress import read_failed
+from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
@@ -29,7 +29,7 @@ from clients.store import StoreReader
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
-from models.lifecycle.failures import NAMED, FailedItem, FailedItems
+from models.lifecycle.failures import NAMED, FailedItem
 
 _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 
@@ -118,6 +118,8 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
         schemas = rewrite(task, store, changes, registry.claim.require)
         # Without a fence of ours: the owner refuses if the cursor has another ledger than the one that is named.
         cursors = promote_cursors(task, store, context, moves)
+        what = f"attribution(s) did not become {target}"
+        failed = SwitchProgress(task, registry).report(ATTRIBUTIONS, what, [*found.failed, *cursors.failed])
     return Promotion(
         schemas=len(schemas.done),
         cursors=cursors.promoted,
@@ -126,7 +128,7 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
         deferred=tuple(found.deferred[:NAMED]),
         deferred_count=len(found.deferred),
         contested=len(schemas.contested),
-        failed=FailedItems.of(f"attribution(s) did not become {target}", [*found.failed, *cursors.failed]),
+        failed=failed,
     )
 
 

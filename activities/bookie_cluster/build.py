@@ -71,7 +71,7 @@ def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
         todo = [record for record in closed if not verified.holds(record, standing.get(record.ledger_id))]
         copying = LedgerCopier(task, context, progress, verified)
         copying.copy(todo)
-    return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
+        return copying.summary(known=len(closed) - len(todo), left_open=len(chosen) - len(closed))
 
 
 def _highest(task: BookieClusterTask) -> int:

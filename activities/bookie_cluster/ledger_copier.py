@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Verified
-from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import NOT_COPIED, CopySummary
-from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import batches
@@ -111,10 +111,10 @@ class LedgerCopier:
             entries=self._entries,
             entry_bytes=self._entry_bytes,
             compared=self._compared,
-            failed=FailedItems.of(
+            failed=self._progress.report(
+                NOT_COPIED_LEDGERS,
                 NOT_COPIED,
-                (FailedItem(ledger_id=number, reason=why) for number, why in self.failed.items()),
-                listed_in=self._progress.failed_node,
+                [FailedItem(ledger_id=number, reason=why) for number, why in self.failed.items()],
             ),
             seconds=round(time.monotonic() - self._begun, 3),
         )

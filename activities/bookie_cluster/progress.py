@@ -2,7 +2,8 @@
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
 target's znode at that time: as long as it is the same, the ledger need not be compared again. `failed/<n>` lists those
-that could not be, with the reason. Nodes are filled up before another one is begun, so that they stay few.
+that could not be, with the reason. Lists of failures that are too long for a report stand beside them. Nodes are filled
+up before another one is begun, so that they stay few.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from clients.errors import VersionConflict
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
 from models.bookie_registry import SwitchClaim
-from models.lifecycle.failures import FailedItem
+from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 
 NODE_BYTES = 200_000
 """How large a node of a list may become; ZooKeeper takes 1 MB."""
 MOST_FAILURES = 20_000
 """Ledgers that `failed` names; more of them say nothing new."""
 
-_VERIFIED, _FAILED, _MISSING, _CUTOVER, _DELETED = "verified", "failed", "missing", "cutover-ledger-id", "deleted"
+REPORTED = NOT_COPIED_LEDGERS, MISSING_LEDGERS, ATTRIBUTIONS = "not-copied", "missing", "attributions"
+"""Lists of failures that a report refers to. They outlive the switch, until somebody deletes them or it runs again."""
+
+_VERIFIED, _FAILED, _CUTOVER, _DELETED = "verified", "failed", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
 
 
@@ -72,20 +76,22 @@ class SwitchProgress:
         self._failures += len(chosen)
         self._append(_FAILED, chosen)
 
-    @property
-    def failed_node(self) -> str:
-        """The node whose children list the ledgers that failed."""
-        return f"{self._top}/{_FAILED}"
+    def report(self, name: str, what: str, found: Sequence[FailedItem]) -> FailedItems:
+        """What failed, as a report carries it; a list that is too long for that is kept whole in nodes.
 
-    def list_missing(self, items: Sequence[FailedItem]) -> str:
-        """Keep the whole list of references whose ledger is missing; returns the node whose children hold it.
+        Args:
+            name: of the list.
+            what: see `FailedItems`.
+            found: all of them.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
-        self._clear(_MISSING)
-        self._append(_MISSING, [[item.ledger_id, item.path] for item in items])
-        return f"{self._top}/{_MISSING}"
+        self._clear(name)
+        if len(found) <= NAMED:
+            return FailedItems.of(what, found)
+        self._append(name, [[item.path, item.ledger_id, item.reason[:_LONGEST_REASON]] for item in found])
+        return FailedItems.of(what, found, listed_in=f"{self._top}/{name}")
 
     def forget_failed(self) -> None:
         """Begin the list of failures anew: this attempt tries all of them again."""
@@ -116,7 +122,7 @@ class SwitchProgress:
     def _clear(self, name: str) -> None:
         top = f"{self._top}/{name}"
         for child in self._store.children(top):
-            retry(lambda path=f"{top}/{child}": self._forget(path), top)
+            retry(lambda path=f"{top}/{child}": self._delete(path), top)
 
     def _append(self, name: str, items: Sequence[list[int] | list[Any]]) -> None:
         if not items:
@@ -144,7 +150,7 @@ class SwitchProgress:
         change = Create(path, value) if standing is None else Set(path, value, standing.version)
         self._store.transaction([guard, change])
 
-    def _forget(self, path: str) -> None:
+    def _delete(self, path: str) -> None:
         standing = self._store.get(path)
         if standing is not None:
             self._store.transaction([self._claim.guard(), Delete(path, standing.version)])

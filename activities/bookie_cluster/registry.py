@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.progress import REPORTED
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.exclusion import bookies_on_the_move, metadata_on_the_move
 from clients.errors import StoreConflict
@@ -101,6 +102,7 @@ def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:
 def release(task: BookieClusterTask, context: ActivityContext) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
+    Lists of failures that the report refers to stay.
     Registrations stay, save for those that were added for nothing: before BUILD begins they are taken back. Does
     nothing where this run does not hold the claim.
 
@@ -115,7 +117,7 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
         claim = registry.claim.renew()
         for direction in Direction:
             # Each removal is one transaction with the claim, so the claim goes last.
-            registry.forget_progress(task.input.ends(direction).switch_id)
+            registry.forget_progress(task.input.ends(direction).switch_id, keep=REPORTED)
         if claim.registered:
             registry.unregister(claim.registered)
         registry.claim.release()

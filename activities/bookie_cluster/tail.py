@@ -7,14 +7,14 @@ from typing import NamedTuple
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
-from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import BROKERS, Service, brokers
 from clients.errors import StoreConflict
 from clients.pulsar.references import LedgerReference
 from clients.store import Record, StoreReader
 from models.bookie_cluster.results import MISSING, TailCopy
-from models.lifecycle.failures import NAMED, FailedItem, FailedItems
+from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
@@ -81,7 +81,7 @@ class _Tail:
         # Behind a look at the claim: these deletes carry versions, and no fence of their own.
         removed = self._remove_orphans(sides, verified, named)
         missing, stand = _missing(self._task.ends.target.name, sides, copying.failed, named)
-        listed = progress.list_missing(missing) if len(missing) > NAMED else ""
+        reported = progress.report(MISSING_LEDGERS, MISSING, missing)
         # The last look: on this answer the workflow directs brokers to the target.
         alone.require()
         return TailCopy(
@@ -89,7 +89,7 @@ class _Tail:
             checked=len(sides.chosen),
             removed=removed,
             references=stand,
-            missing=FailedItems.of(MISSING, missing, listed_in=listed),
+            missing=reported,
         )
 
     def _converge(self, copying: LedgerCopier, verified: Verified, named: list[LedgerReference]) -> tuple[_Sides, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
 from clients.cas.claims import ClaimKeeper
@@ -274,18 +274,22 @@ class BookieRegistry(BookieRegistryReader):
         value = ReadModeNode(mode=mode).encode()
         self._commit(Create(path, value) if node is None else Set(path, value, node.version))
 
-    def forget_progress(self, switch_id: str) -> None:
+    def forget_progress(self, switch_id: str, *, keep: Collection[str] = ()) -> None:
         """Remove what one direction of a switch remembers; harmless where that is nothing.
+
+        Args:
+            switch_id: names source and target.
+            keep: names of nodes that stay.
 
         Raises:
             StoreConflict: the claim is lost.
         """
         top = self.progress(switch_id)
-        for name in self.store.children(top):
+        for name in set(self.store.children(top)).difference(keep):
             for inner in self.store.children(f"{top}/{name}"):
                 retry(lambda path=f"{top}/{name}/{inner}": self._remove(path), top)
             retry(lambda path=f"{top}/{name}": self._remove(path), top)
-        retry(lambda: self._remove(top), top)
+        retry(lambda: self._remove_empty(top), top)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

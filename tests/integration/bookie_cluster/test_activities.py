@@ -5,6 +5,7 @@ The tests share one cluster and run in their order: each starts where the one be
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import registry, tail
 from activities.bookie_cluster.ledgers import progress_path
-from activities.bookie_cluster.progress import SwitchProgress, read_failed
+from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict, Superseded
@@ -23,6 +24,7 @@ from clients.zookeeper.coordination import CoordinationReader
 from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.results import SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import WaitKind
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
@@ -399,3 +401,24 @@ def test_force_deletes_what_nobody_needs(environment: SwitchEnvironment) -> None
     """By force, a ledger that nothing refers to and that was never verified goes too."""
     assert environment.delete(CleanupOrder(src_cluster="a", force=True)).deleted == 1
     assert not environment.source()
+
+
+def test_lists_of_failures_outlive_the_switch(environment: SwitchEnvironment) -> None:
+    """A list that is too long for the report stays when the switch ends; a later, shorter one takes its place."""
+    task = environment.task()
+    found = [FailedItem(ledger_id=number, reason="lost") for number in range(NAMED + 1)]
+    with task.registry() as opened:
+        opened.claim.renew()
+        progress = SwitchProgress(task, opened)
+        long = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found)
+        assert progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found[1:]).listed_in == ""
+        assert not opened.store.children(long.listed_in)
+        reported = progress.report(NOT_COPIED_LEDGERS, "ledger(s)", found)
+    environment.steps.run(registry.release, environment.input())
+
+    assert (len(reported.items), reported.count) == (NAMED, NAMED + 1)
+    with task.reading_store() as store:
+        (node,) = (store.get(f"{reported.listed_in}/{child}") for child in store.children(reported.listed_in))
+        assert node is not None
+        assert json.loads(node.value) == [["", item.ledger_id, "lost"] for item in found]
+        assert store.children(reported.listed_in.rpartition("/")[0]) == [NOT_COPIED_LEDGERS]
