@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from clients.pulsar.admin.errors import AdminConflict, AdminError
 from deploy.devstack.admin import StackAdmin, topic_url
+from deploy.devstack.background import BackgroundThread
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -249,7 +250,7 @@ class Traffic:
         return [complaint for lane in self.lanes for complaint in lane.complaints()]
 
 
-class Churn:
+class Churn(BackgroundThread):
     """Creates topics one after the other, from the entry of the context to its end; a refused one is tried again.
 
     Args:
@@ -263,25 +264,15 @@ class Churn:
     """
 
     def __init__(self, admin: StackAdmin, prefix: str, interval: float = 0.25) -> None:
+        super().__init__("churn", interval)
         self.created: list[str] = []
         self.refused = 0
         self.namespace = prefix.rpartition("/")[0]
-        self._admin, self._prefix, self._interval = admin, prefix, interval
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._admin, self._prefix = admin, prefix
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+    def work(self) -> None:
+        """Create topics."""
+        for _ in self.ticks():
             name = f"{self._prefix}{len(self.created):04}"
             try:
                 # Where it exists, an attempt whose answer was lost has created it.

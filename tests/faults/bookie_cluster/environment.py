@@ -15,6 +15,7 @@ from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import StoreError
 from clients.stores import Access
 from deploy.devstack.admin import StackAdmin
+from deploy.devstack.background import BackgroundThread
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput
@@ -28,7 +29,6 @@ from models.bookie_registry import (
     SwitchTarget,
 )
 from models.ledger_store import parse_ledger_store_uri
-from tests.support.background import BackgroundThread
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
 from tests.support.metadata_store import stores

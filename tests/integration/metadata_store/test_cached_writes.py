@@ -6,12 +6,8 @@ through a cache: tenants, namespaces and policies are still written to the sourc
 
 from __future__ import annotations
 
-import itertools
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-
 from deploy.devstack.admin import StackAdmin, refusal
+from deploy.devstack.background import BackgroundThread
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
@@ -23,26 +19,24 @@ CLUSTER = "cached"
 INTERVAL = 0.1
 
 
-@contextmanager
-def new_tenants(url: str) -> Generator[list[str]]:
-    """Create one tenant after the other until the context ends; yields the names of those that were acknowledged."""
-    end, admin, names = threading.Event(), StackAdmin(url), list[str]()
+class NewTenants(BackgroundThread):
+    """Creates one tenant after the other.
 
-    def work() -> None:
-        for number in itertools.count():
-            if end.wait(INTERVAL):
-                return
-            if not refusal(admin.create_tenant, f"meanwhile-{number}", CLUSTER):
-                names.append(f"meanwhile-{number}")
+    Attributes:
+        names: of those that were acknowledged.
+    """
 
-    thread = threading.Thread(target=work, name="tenants", daemon=True)
-    thread.start()
-    try:
-        yield names
-    finally:
-        end.set()
-        thread.join(40)
-        admin.close()
+    def __init__(self, url: str) -> None:
+        super().__init__("tenants", INTERVAL)
+        self.names: list[str] = []
+        self._url = url
+
+    def work(self) -> None:
+        """Create tenants."""
+        with StackAdmin(self._url) as admin:
+            for number, _ in enumerate(self.ticks()):
+                if not refusal(admin.create_tenant, f"meanwhile-{number}", CLUSTER):
+                    self.names.append(f"meanwhile-{number}")
 
 
 def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Environment) -> None:
@@ -51,12 +45,12 @@ def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Envi
     input = MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
     )
-    with new_tenants(stack.admin_urls[0]) as names:
+    with NewTenants(stack.admin_urls[0]) as tenants:
         report = environment.operator.run(input)
     assert report.outcome is Outcome.DONE
     tree, standing = stores.read_zookeeper(stack.zk_url, without_coordinator=False), stores.read_oxia(stack.oxia_url)
     commit = stores.committed_ms(stack.zk_url)
-    lost = [path for path in (f"/admin/policies/{name}" for name in names) if path not in standing]
-    assert len(names) > 20
+    lost = [path for path in (f"/admin/policies/{name}" for name in tenants.names) if path not in standing]
+    assert len(tenants.names) > 20
     assert {path: tree[path].mtime - commit for path in lost if path in tree} == {}, "ms after the commit"
     assert lost == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from deploy.devstack.background import BackgroundThread
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
@@ -65,11 +63,11 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
         assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == empty == {}
 
         run = environment.operator.start(input)
-        with stores.kazoo(stack.zk_url) as somebody, _churn(source) as done:
+        with stores.kazoo(stack.zk_url) as somebody, _Churn(source) as churn:
             somebody.create("/odd/session", b"gone with me", ephemeral=True)
             run.wait_for_phase(Phase.PRE_COPY)
-            before = done[0]
-            wait_for("changes during the copy", lambda: done[0] > before + 1_000, 60)
+            before = churn.done
+            wait_for("changes during the copy", lambda: churn.done > before + 1_000, 60)
             run.wait_until("the session's name", lambda status: "/odd/session" in str(status.waiting))
         report = run.result()
         tree = stores.read_zookeeper(stack.zk_url)
@@ -112,29 +110,24 @@ def _siblings(source: Any) -> None:
             answer.get(timeout=30)
 
 
-@contextmanager
-def _churn(source: Any) -> Generator[list[int]]:
-    """Change, create, delete and recreate nodes until the context ends; yields the number of changes so far."""
-    done, end = [0], threading.Event()
-    failures: list[BaseException] = []
+class _Churn(BackgroundThread):
+    """Changes, creates, deletes and recreates nodes without a rest.
 
-    def work() -> None:
+    Attributes:
+        done: number of changes so far.
+    """
+
+    def __init__(self, source: Any) -> None:
+        super().__init__("churn", 0)
+        self.done = 0
+        self._source = source
+
+    def work(self) -> None:
+        """Change nodes."""
         draw = random.Random(7)
-        try:
-            while not end.is_set():
-                _change(source, draw)
-                done[0] += 1
-        except BaseException as error:  # noqa: BLE001 - told by the test's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=work, name="churn", daemon=True)
-    thread.start()
-    try:
-        yield done
-    finally:
-        end.set()
-        thread.join(30)
-    assert failures == []
+        for _ in self.ticks():
+            _change(self._source, draw)
+            self.done += 1
 
 
 def _change(source: Any, draw: random.Random) -> None:

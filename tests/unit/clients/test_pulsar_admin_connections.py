@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.http import HttpSession
+from tests.support.http_server import HttpServer
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -32,12 +32,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def url() -> Generator[str]:
     """Where the server listens."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with HttpServer(_Handler) as server:
+        yield server.base_url
 
 
 def test_a_connection_ends_with_an_answer_5xx_alone(url: str) -> None:

@@ -1,4 +1,4 @@
-"""Work that goes on beside a test, in a thread of its own."""
+"""Work that goes on beside a test or a demo, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BackgroundThread(ABC):
     ) -> None:
         self._end.set()
         self._thread.join(_JOIN_LIMIT)
-        # A failure of the test itself says more.
+        # A failure of the block itself says more.
         if error is None and self._error is not None:
             raise self._error
 
@@ -55,5 +55,5 @@ class BackgroundThread(ABC):
     def _work_guarded(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001 - raised again where the test can see it
+        except BaseException as error:  # noqa: BLE001 - raised again at the end of the block
             self._error = error
