@@ -73,8 +73,12 @@ class VerbState(BaseModel):
         self.policy = policy
 
     def close_gate(self, effect: str) -> None:
-        """Close a gate inside the running phase; `effect` says what `proceed` does there."""
-        self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
+        """Close a gate inside the running phase; `effect` says what `proceed` does there.
+
+        A gate that an earlier run of the workflow closed stays as it is, with the `proceed` that was taken there since.
+        """
+        if self.policy.gate != effect:
+            self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
         """The phase goes on: the `proceed` that opened its gate is used up."""

@@ -82,6 +82,8 @@ class Migration(Generic[InputT, StateT]):
         try:
             report = await work()
         except ContinuationDue as due:
+            # On the way out windows, deadlines and gates were tidied away, which are still there.
+            self.board.hand_over(due.state)
             start: Any = Start[Any, Any](input=self.input, state=due.state)
             workflow.continue_as_new(start)
         except Interrupted as stop:

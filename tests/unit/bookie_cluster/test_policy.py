@@ -71,6 +71,16 @@ def test_gate_inside_a_phase() -> None:
         assert not lifecycle.proceed_wanted
 
 
+def test_gate_of_an_earlier_run() -> None:
+    """A gate that is still closed when the next run comes to it keeps the `proceed` that came in between."""
+    lifecycle = VerbState(policy=PhasePolicy(undo=Undo.FREE, undo_cost="nothing"))
+    lifecycle.close_gate("goes on")
+    later = VerbState.model_validate(lifecycle.model_dump())
+    assert later.take(Verb.PROCEED).accepted
+    later.close_gate("goes on")
+    assert later.proceed_wanted
+
+
 def test_rollback_has_gates_of_its_own() -> None:
     """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
     lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
