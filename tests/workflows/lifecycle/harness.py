@@ -1,4 +1,4 @@
-"""Migrations on Temporal's time-skipping test server, with the worker as its process sets it up."""
+"""Migrations on a Temporal server, most often the time-skipping one, with the worker as its process sets it up."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def _register_search_attributes(client: Client) -> None:
 
 @asynccontextmanager
 async def harness(test_server: Path) -> AsyncGenerator[Harness]:
-    """A server and its workers, one for the common queue and one for the queue of the worker that watches."""
+    """The time-skipping server and its workers."""
     async with await WorkflowEnvironment.start_time_skipping(
         data_converter=pydantic_data_converter,
         identity=IDENTITY,
@@ -178,19 +178,26 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
         test_server_startup_timeout=timedelta(seconds=30),
     ) as env:
         await _register_search_attributes(env.client)
-        doubles = Doubles()
-        common: dict[str, Any] = {
-            "activities": doubles.activities(),
-            "identity": IDENTITY,
-            # A cancellation reaches a step with its next heartbeat; the SDK would hold those back for 8 s.
-            "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
-        }
-        shared = Worker(
-            env.client,
-            task_queue=TASK_QUEUE,
-            workflows=migrations.workflows(),
-            workflow_failure_exception_types=[pydantic.ValidationError],
-            **common,
-        )
-        async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):
-            yield Harness(env, doubles)
+        async with staffed(env) as ready:
+            yield ready
+
+
+@asynccontextmanager
+async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
+    """A server's workers: one for the common queue, and one for the queue of the worker that watches."""
+    doubles = Doubles()
+    common: dict[str, Any] = {
+        "activities": doubles.activities(),
+        "identity": IDENTITY,
+        # A cancellation reaches a step with its next heartbeat; the SDK would hold those back for 8 s.
+        "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
+    }
+    shared = Worker(
+        env.client,
+        task_queue=TASK_QUEUE,
+        workflows=migrations.workflows(),
+        workflow_failure_exception_types=[pydantic.ValidationError],
+        **common,
+    )
+    async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):
+        yield Harness(env, doubles)

@@ -1,0 +1,201 @@
+"""What a migration waits for, and what it was told, over several runs of its workflow, on Temporal's own server.
+
+The time-skipping server loses queries and refuses verbs that meet the end of a run. Here operators ask and steer
+while runs follow each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.phases import Phase as SwitchPhase
+from models.lifecycle.names import TASK_QUEUE
+from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
+from models.lifecycle.verbs import Verb, WindowChange
+from models.metadata_store.phases import Phase
+from tests.support.stacks import MakeStack
+from tests.workflows.bookie_cluster import activities as switch
+from tests.workflows.lifecycle.doubles import Hang, Script
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed
+from tests.workflows.metadata_store import activities as metadata
+from worker.catalog import KINDS
+from worker.registration import register_search_attributes
+
+LIMIT = 3
+"""Events after which a run continues: whatever reaches a migration that waits makes it continue."""
+RUNS = 3
+"""So many runs are seen after the one in which a wait began."""
+_PATIENCE = 30.0
+
+WINDOWS: dict[type[Script], str] = {metadata.Script: "validation_window", switch.Script: "rollback_window"}
+LAST_BEFORE_PAUSE: dict[type[Script], str] = {metadata.Script: "pre_copy", switch.Script: "build"}
+
+
+@pytest.fixture(scope="module")
+async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
+    """Starts migrations on Temporal's dev server; no time is skipped."""
+    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
+    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter, identity=IDENTITY)
+    await register_search_attributes(client)
+    async with staffed(WorkflowEnvironment.from_client(client)) as ready:
+        yield ready
+
+
+# Windows ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("script", WINDOWS)
+async def test_a_moved_window_stays_moved(stage: Harness, script: type[Script]) -> None:
+    """The end that the operator gave to a window is the same in all later runs, can be moved again, and ends it."""
+    run = await stage.start(script(), history_limit=LIMIT, **{WINDOWS[script]: "PT24H"})
+    opened = await run.until(lambda status: "window" in status.deadlines and _waits_for(status, WaitKind.WINDOW))
+    later = await _move_window(run, timedelta(hours=50))
+    assert later > opened.deadlines["window"]
+    for status in await _over_runs(run):
+        assert status.deadlines == {"window": later}
+        assert status.waiting is not None
+        assert (status.waiting.kind, status.waiting.until) == (WaitKind.WINDOW, later)
+        assert status.history == opened.history
+    end = await _move_window(run, timedelta(seconds=2))
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    window = next(entry for entry in report.history if entry.phase in (Phase.VALIDATION, SwitchPhase.ROLLBACK_WINDOW))
+    assert window.ended is not None
+    assert end <= window.ended < end + timedelta(hours=1)
+
+
+# Deadlines ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deadline_stays_where_it_was(stage: Harness) -> None:
+    """The longest time with writes blocked counts from their block, in each later run with writes blocked."""
+    first, last = Hang(), Hang()
+    run = await stage.start(metadata.Script(prepare=first, verify=last), history_limit=LIMIT, validation_window="PT0S")
+    await first.entered()
+    deadlines, before = (await run.status()).deadlines, await _run_id(run)
+    first.release()
+    await last.entered()
+    assert await _run_id(run) != before
+    assert (await run.status()).deadlines == deadlines != {}
+    last.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+# Gates --------------------------------------------------------------------------------------------------------------
+
+GATES: dict[str, tuple[dict[str, Any], str, Outcome]] = {
+    # What the tail has copied after all does not count as a failure.
+    "build": ({"build": switch.FAILED}, SwitchPhase.BUILD, Outcome.DONE),
+    "while brokers are stopped": ({"copy_tail": switch.HOLED}, SwitchPhase.SWITCH, Outcome.DONE_WITH_FAILURES),
+}
+"""What closes a gate, in which phase, and how the switch ends if it proceeds there."""
+
+
+@pytest.mark.parametrize("verb", [Verb.PROCEED, Verb.ROLLBACK])
+@pytest.mark.parametrize("gate", GATES)
+async def test_a_gate_stays_closed(stage: Harness, gate: str, verb: Verb) -> None:
+    """A decision that is due is the same in all later runs, with its deadline, and its verb works in the last."""
+    run, closed = await _at_gate(stage, gate)
+    steps = list(run.script.steps)
+    for status in await _over_runs(run):
+        assert (status.phase, status.waiting, status.deadlines) == (closed.phase, closed.waiting, closed.deadlines)
+        assert (status.failed_items, status.legal_verbs) == (closed.failed_items, closed.legal_verbs)
+    assert run.script.steps == steps
+    assert (await run.steer(verb)).accepted
+    assert (await run.report()).outcome is (GATES[gate][2] if verb is Verb.PROCEED else Outcome.ROLLED_BACK)
+
+
+@pytest.mark.parametrize("verb", [Verb.PROCEED, Verb.ROLLBACK])
+async def test_a_verb_between_two_runs_counts(stage: Harness, verb: Verb) -> None:
+    """A verb that comes after the end of one run, and before the next has done anything, opens the gate."""
+    run, _ = await _at_gate(stage, "build")
+    await _next_run(run)
+    started = (await run.handle.fetch_history()).events[0].workflow_execution_started_event_attributes
+    # What came between the runs is handed over with the next one's begin. To meet that moment, begin that run again.
+    await run.steer(Verb.ROLLBACK)
+    await run.report()
+    again = await stage.client.start_workflow(
+        KINDS[run.script.kind].workflow,
+        json.loads(started.input.payloads[0].data),
+        id=run.handle.id,
+        task_queue=TASK_QUEUE,
+        start_signal=verb.value,
+    )
+    report = await Run(again, run.script, stage.client).report()
+    assert report.outcome is (GATES["build"][2] if verb is Verb.PROCEED else Outcome.ROLLED_BACK)
+
+
+async def _at_gate(stage: Harness, gate: str) -> tuple[Run, Status]:
+    """A switch that waits for a decision, and what it says then."""
+    answers, phase, _ = GATES[gate]
+    run = await stage.start(switch.Script(**answers), history_limit=LIMIT, rollback_window="PT0S")
+    closed = await run.until(lambda status: _waits_for(status, WaitKind.DECISION))
+    assert closed.phase == phase
+    return run, closed
+
+
+# Pauses -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [Verb.RESUME, Verb.ROLLBACK])
+@pytest.mark.parametrize("script", WINDOWS)
+async def test_a_pause_holds(stage: Harness, script: type[Script], verb: Verb) -> None:
+    """A pause holds through all later runs, no step begins meanwhile, and its verb works in the last."""
+    hang = Hang()
+    steps = script(**{LAST_BEFORE_PAUSE[script]: hang})
+    run = await stage.start(steps, history_limit=LIMIT, **{WINDOWS[script]: "PT0S"})
+    await hang.entered()
+    await run.steer(Verb.PAUSE)
+    hang.release()
+    held = await run.until(lambda status: _waits_for(status, WaitKind.PAUSE))
+    for status in await _over_runs(run):
+        assert status.paused
+        assert (status.waiting, status.deadlines, status.history) == (held.waiting, {}, held.history)
+        assert status.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
+    assert steps.steps[-1] == LAST_BEFORE_PAUSE[script]
+    assert (await run.steer(verb)).accepted
+    assert (await run.report()).outcome is (Outcome.DONE if verb is Verb.RESUME else Outcome.ROLLED_BACK)
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------
+
+
+async def _over_runs(run: Run) -> list[Status]:
+    """What a migration that waits says in each of the next runs."""
+    return [await _next_run(run) for _ in range(RUNS)]
+
+
+async def _next_run(run: Run) -> Status:
+    """Give a migration that waits something to take note of, until it continues as new; what the new run says."""
+    before = await _run_id(run)
+    async with asyncio.timeout(_PATIENCE):
+        while (run_id := await _run_id(run)) == before:
+            # One that a run finds at its begin does not yet end it.
+            await run.handle.signal("report_progress", ProgressReport())
+    # By its own id: the run before answers as long as the new one has not begun.
+    newest = run.client.get_workflow_handle(run.handle.id, run_id=run_id)
+    return Status.model_validate(await newest.query("status"))
+
+
+async def _run_id(run: Run) -> str | None:
+    """The run that is under way."""
+    return (await run.handle.describe()).run_id
+
+
+async def _move_window(run: Run, remaining: timedelta) -> datetime:
+    """Where the window ends now."""
+    return datetime.fromisoformat(await run.update("change_window", WindowChange(remaining=remaining)))
+
+
+def _waits_for(status: Status, kind: WaitKind) -> bool:
+    return status.waiting is not None and status.waiting.kind is kind
