@@ -5,8 +5,32 @@ from __future__ import annotations
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from models.lifecycle.claim import Attempt
+from clients.stores import Access, open_cas_reader
+from models.lifecycle.claim import CLAIM, Attempt
 from models.metadata_store.claims import SOURCE, TARGET, TargetClaim
+from models.store_url import StoreUrl
+
+
+def refuse_one_store(source: StoreUrl, target: StoreUrl, me: Attempt, access: Access) -> None:
+    """Refuse a target that holds the source, or lies in it, under other names of its servers.
+
+    Texts do not show that, and the target's own claim stands elsewhere then. So the claim on the source, which was
+    taken just now, is looked for behind the target's addresses.
+
+    Raises:
+        StoreConflict: it is there.
+    """
+    same_servers = target.model_copy(update={"hosts": source.hosts})
+    if source.scheme != "zk" or not source.overlaps(same_servers):
+        return
+    with open_cas_reader(target.model_copy(update={"root": source.root}), access) as store:
+        store.sync()
+        node = store.get(CLAIM)
+    if node is not None and me.run_id.encode() in node.value:
+        raise StoreConflict(
+            f"what this migration wrote to its source stands in {target} too: source and target are one store under "
+            "two names, or one holds the other"
+        )
 
 
 class TargetKeeper(ClaimKeeper[TargetClaim]):

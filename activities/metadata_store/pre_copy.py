@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
+from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import converge
 from clients.errors import StoreConflict
@@ -111,6 +112,8 @@ def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
 
 def _take_target(task: MetadataStoreTask) -> TargetClaim:
     """Claim the target for this attempt; every earlier one stops."""
+    input = task.input
+    refuse_one_store(input.source_url, input.target_url, task.attempt, task.runtime.access)
     with task.target_claim() as target:
         return target.claim(task.input.throttle)
 
