@@ -12,6 +12,7 @@ from typing import Any, TypeGuard, TypeVar, get_args
 import pydantic
 from pydantic import BaseModel
 
+from models.lifecycle.base import faults
 from models.lifecycle.input import MigrationInput
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -44,14 +45,6 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
 def input_json(input: MigrationInput) -> dict[str, Any]:
     """The input as it is sent: JSON values, without what equals the defaults."""
     return input.model_dump(mode="json", exclude_defaults=True)
-
-
-def faults(error: pydantic.ValidationError) -> str:
-    """Every fault with its field, in one line."""
-    return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg'].removeprefix('Value error, ')}"
-        for fault in error.errors(include_url=False)
-    )
 
 
 def parse_duration(text: str) -> timedelta:

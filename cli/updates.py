@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import pydantic
 from pydantic import BaseModel
 
-from cli.inputs import faults
 from cli.operations import against_temporal, execute_update
 from cli.options import hint
 from cli.temporal_lines import update_line
+from models.lifecycle.base import faults
 from worker.exit_codes import CommandFailed, ExitCode
 
 AnswerT = TypeVar("AnswerT")

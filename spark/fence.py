@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from clients.cas.claims import require_newest
+from clients.cas.claims import parse_claim, require_newest
 from clients.store import Record, StoreReader
 from models.lifecycle.claim import Attempt, Claim, PacedClaim
 
@@ -73,6 +73,10 @@ class WriteFence:
 
 
 def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:
-    """A claim as an executor reads it, over a connection that it has in any case; None if nobody holds one."""
+    """A claim as an executor reads it, over a connection that it has in any case; None if nobody holds one.
+
+    Raises:
+        StoreConflict: the record is no claim.
+    """
     (found,) = store.read([path.encode()])
-    return kind.model_validate_json(found.value) if isinstance(found, Record) else None
+    return parse_claim(found.value, kind, path, store.url) if isinstance(found, Record) else None

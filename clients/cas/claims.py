@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
 from clients.cas.store import CasReader, CasStore, Check, Set, retry
 from clients.errors import ClaimHeld, StoreConflict, Superseded, VersionConflict
+from models.lifecycle.base import faults
 from models.lifecycle.claim import CLAIM, Attempt, Claim
 from models.store_url import StoreUrl
 
@@ -30,10 +33,20 @@ def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[
     node = store.get(path)
     if node is None:
         return None
+    return Held(parse_claim(node.value, kind, path, store.url), node.version)
+
+
+def parse_claim(value: bytes, kind: type[ClaimT], path: str, url: StoreUrl) -> ClaimT:
+    """The claim in a record.
+
+    Raises:
+        StoreConflict: the record is no claim.
+    """
     try:
-        return Held(kind.model_validate_json(node.value), node.version)
-    except ValueError as error:
-        raise StoreConflict(f"{path} in {store.url} holds no claim: {error}; remove it, or move it away") from error
+        return kind.model_validate_json(value)
+    except ValidationError as error:
+        message = f"{path} in {url} holds no claim ({faults(error)}); remove it, or move it away"
+        raise StoreConflict(message, server=str(url), path=path.encode()) from error
 
 
 def held_by(claim: Claim, url: StoreUrl, path: str = CLAIM) -> str:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple, TypeVar
 
+from pydantic import ValidationError
+
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Part, Set, retry
 from clients.errors import StoreConflict, VersionConflict
@@ -25,6 +27,7 @@ from models.bookie_registry import (
     progress_node,
 )
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.base import faults
 from models.lifecycle.claim import Claim
 
 NodeT = TypeVar("NodeT")
@@ -143,8 +146,9 @@ class BookieRegistryReader:
             return None
         try:
             return parse(node.value), node.version
-        except ValueError as error:
-            raise StoreConflict(f"{path} holds something else: {error}; remove it, or choose another path") from error
+        except ValidationError as error:
+            message = f"{path} holds something else ({faults(error)}); remove it, or choose another path"
+            raise StoreConflict(message) from error
 
     def _must_be(self, standing: RegisteredCluster, uri: str) -> None:
         mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(standing.metadataServiceUri).url

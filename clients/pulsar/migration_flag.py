@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
+from models.lifecycle.base import faults
 from models.migration_flag import FLAG, Flag, FlagPhase
 
 
@@ -36,8 +39,9 @@ def read_flag(store: CasReader) -> StandingFlag:
         return StandingFlag(Flag(phase=FlagPhase.NOT_STARTED), node.version, node.modified_ms)
     try:
         return StandingFlag(Flag.model_validate_json(node.value), node.version, node.modified_ms)
-    except ValueError as error:
-        raise StoreConflict(f"{FLAG} in {store.url} holds no migration flag: {error}") from error
+    except ValidationError as error:
+        message = f"{FLAG} in {store.url} holds no migration flag ({faults(error)}); find out who set it"
+        raise StoreConflict(message) from error
 
 
 def moved_to(flag: Flag) -> str:

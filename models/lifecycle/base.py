@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+
+
+def faults(error: ValidationError) -> str:
+    """Every fault with its field, in one line."""
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg'].removeprefix('Value error, ')}"
+        for fault in error.errors(include_url=False)
+    )
 
 
 class Frozen(BaseModel):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
@@ -125,6 +126,23 @@ def test_a_flag_of_others_is_respected(
     assert f"{phase} (target oxia://127.0.0.1:1)" in str(failure)
 
 
+@contextmanager
+def claim_in_target(stack: Stack) -> Generator[None]:
+    """A record that is no claim, where one belongs."""
+    stores.put_oxia(stack.oxia_url, CLAIM, b"garbage")
+    try:
+        yield
+    finally:
+        stores.delete_oxia(stack.oxia_url, CLAIM)
+
+
+def test_a_record_in_place_of_a_claim_is_named(stack: Stack, environment: Environment) -> None:
+    """What stands where a target's claim belongs, and is none, is a blocker like any other."""
+    with claim_in_target(stack):
+        report = environment.operator.run(input(stack, dry_run=True))
+    assert f"[TARGET_CONFLICT] the target cannot be used: {CLAIM} in {stack.oxia_url} holds no claim" in report.summary
+
+
 def test_an_offline_migration_wants_services_stopped(stack: Stack, environment: Environment) -> None:
     """An offline migration names the services that run."""
     failure = environment.operator.refusal(input(stack, mode="offline"))
@@ -153,3 +171,18 @@ def test_an_old_oxia_is_refused(stack: Stack, environment: Environment, dry_run:
     assert "0.16" in text
     assert old.url.removeprefix("oxia://").partition("/")[0] in text
     assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == {}
+
+
+@pytest.mark.parametrize(("source", "target"), [("/a", ""), ("/a", "/a/b"), ("", "/a")])
+def test_one_store_under_two_names(stack: Stack, environment: Environment, source: str, target: str) -> None:
+    """A target that holds the source, or lies in it, under another name of its server is refused, and not emptied."""
+    own, other = stack.zk_url, stack.zk_url.replace("127.0.0.1", "localhost")
+    assert own != other
+    with stores.kazoo(stack.zk_url) as client:
+        client.ensure_path("/a/admin/clusters")
+    before = stores.persistent(stores.read_zookeeper(own))
+    stack["bookie-1"].stop()
+    nested = input(stack, source=own + source, target=other + target, mode="offline", replace_target=True)
+    failure = environment.operator.refusal(nested)
+    assert "one store under two names, or one holds the other" in str(failure)
+    assert stores.persistent(stores.read_zookeeper(own)) == before

@@ -222,6 +222,7 @@ def test_a_record_that_is_no_claim_is_named() -> None:
     """A record of somebody else at the claim's path is an error that says where it stands, and is left alone."""
     store = MemoryStore()
     store.create(CLAIM, b"hello")
-    with pytest.raises(StoreConflict, match="holds no claim"):
+    with pytest.raises(StoreConflict, match=r"holds no claim .*Invalid JSON") as refused:
         keeper(store, attempt_of("one")).take()
+    assert "\n" not in str(refused.value)
     assert store.nodes[CLAIM].value == b"hello"
