@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from temporalio import activity
@@ -47,10 +48,13 @@ class MetadataStoreActivities:
 
     @activity.defn(name="metadata_store_precheck")
     async def precheck(self, execution: Execution[MetadataStoreInput]) -> Precheck:
-        """PRECHECK: all blockers, each with its cure; writes nothing in a dry run."""
+        """PRECHECK: all blockers, each with its cure; writes nothing in a dry run.
+
+        What an earlier run left blocked is given back first.
+        """
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> Precheck:
-            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access)
+            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access, partial(cutover.release, task))
             return check.run(task.engine, task.pair, tag=task.tag(context))
 
         return await self._run(execution, run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from activities.lifecycle.exclusion import bookies_on_the_move, claimed, no_brokers, other_holder
 from activities.lifecycle.precheck import Findings
@@ -41,12 +41,16 @@ class PrecheckRun:
         input: the operator's input.
         workflow_id: the migration that asks; what it left behind earlier is no blocker.
         access: credentials and timeout.
+        unblock: gives writes back that an earlier run of this migration left blocked; not called in a dry run.
     """
 
-    def __init__(self, input: MetadataStoreInput, workflow_id: str, access: Access) -> None:
+    def __init__(
+        self, input: MetadataStoreInput, workflow_id: str, access: Access, unblock: Callable[[], object]
+    ) -> None:
         self._input = input
         self._me = workflow_id
         self._access = access
+        self._unblock = unblock
         self._findings = Findings()
         self._participants: tuple[str, ...] = ()
         self._flag = FlagPhase.NOT_STARTED
@@ -105,18 +109,29 @@ class PrecheckRun:
 
     def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
-        if claimed_by_another:
-            return
         if state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
             self._findings.block(
                 "ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source"
             )
         elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
-            if state.owned_by(self._me):
-                self._left_blocked = True
-                self._findings.warn(
-                    "an earlier run was ended while writes were blocked; this run gives them back first"
+            if claimed_by_another and state.claim:
+                self._findings.block(
+                    "FLAG_HELD",
+                    f"the migration flag is {state.flag.phase}: {state.claim.workflow_id!r} blocks metadata writes",
+                    "let it end; if it was terminated, start it again, which gives writes back. Do not delete its "
+                    "claim before: nobody would know then whose flag that is",
                 )
+            elif state.owned_by(self._me):
+                self._left_blocked = True
+                if self._input.dry_run:
+                    self._findings.warn(
+                        "an earlier run was ended while writes were blocked; the next start gives them back first"
+                    )
+                    return
+                # Before anything else is looked at: whatever blocks this start must not keep writes blocked.
+                self._unblock()
+                self._flag = FlagPhase.FAILED
+                self._findings.warn("an earlier run was ended while writes were blocked; they were given back now")
             else:
                 self._findings.block("FLAG_HELD", foreign_flag(state.flag), "wait until that migration has ended")
 

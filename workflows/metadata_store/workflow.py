@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.phases import Phase
     from models.metadata_store.results import Census, Precheck, PreCopy
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
+    from models.migration_flag import FlagPhase
     from workflows.lifecycle.activities import Call
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
@@ -33,6 +34,9 @@ _CHECK_EVERY = timedelta(minutes=10)
 
 # How long a new throttle may take; the migration cannot end before its updates are answered.
 _THROTTLING = timedelta(seconds=30)
+
+# A flag that blocks metadata writes, and that is not ours: somebody else moved it, or removed our claim.
+_BLOCKING = (FlagPhase.PREPARATION, FlagPhase.COPYING)
 
 _METHOD = "path, value, version and counters of every record: XXH3 sums by path, then record by record"
 
@@ -167,7 +171,12 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         call = Call("Give metadata writes back to the source")
         restored = self.state.restored = await self.activities.run(Activities.unblock_writes, call, cause)
         self.state.figures.blocked_seconds = restored.blocked_seconds
-        if not restored.committed:
+        if restored.flag in _BLOCKING:
+            self.note(
+                f"metadata writes are blocked: the flag is {restored.flag}, which is not this migration's; see "
+                "break-glass in the docs"
+            )
+        elif not restored.committed:
             self.note(f"the source is in charge (flag: {restored.flag})")
 
     async def _clear_target(self) -> None:

@@ -14,6 +14,7 @@ from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
+from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput
 from models.migration_flag import FlagPhase
 from tests.support.clients.old_oxia import OldOxia
@@ -124,6 +125,40 @@ def test_a_flag_of_others_is_respected(
         assert source.get(stores.FLAG)[1].version == 0
     assert f"[{code}]" in str(failure)
     assert f"{phase} (target oxia://127.0.0.1:1)" in str(failure)
+
+
+@contextmanager
+def left_blocked(source: Any, workflow_id: str) -> Generator[None]:
+    """Flag and claim as a migration leaves them that is terminated while writes are blocked."""
+    claim = SourceClaim(workflow_id=workflow_id, run_id="ended", flag_version=0)
+    with flag(source, FlagPhase.COPYING):
+        source.create(CLAIM, claim.encode())
+        try:
+            yield
+        finally:
+            if source.exists(CLAIM):
+                source.delete(CLAIM)
+
+
+def test_writes_come_back_whatever_blocks_the_start(stack: Stack, source: Any, environment: Environment) -> None:
+    """What a terminated run left blocked is given back, though the target is away; a dry run only tells it."""
+    away = input(stack, target="oxia://127.0.0.1:1")
+    with left_blocked(source, away.workflow_id):
+        environment.operator.run(away.model_copy(update={"dry_run": True}))
+        assert b"COPYING" in source.get(stores.FLAG)[0]
+        assert "[TARGET_UNREACHABLE]" in str(environment.operator.refusal(away))
+        assert b"FAILED" in source.get(stores.FLAG)[0]
+        assert source.exists(CLAIM) is None
+
+
+def test_writes_that_another_migration_blocks_stay_its_own(stack: Stack, source: Any, environment: Environment) -> None:
+    """The blocker names who blocks writes, and says that only this one can give them back."""
+    with left_blocked(source, "metadata-store/another"):
+        failure = str(environment.operator.refusal(input(stack)))
+        assert b"COPYING" in source.get(stores.FLAG)[0]
+    assert "[FLAG_HELD] the migration flag is COPYING: 'metadata-store/another' blocks metadata writes" in failure
+    assert "start it again, which gives writes back" in failure
+    assert "[SOURCE_CLAIMED]" in failure
 
 
 @contextmanager

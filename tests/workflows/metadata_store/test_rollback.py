@@ -208,6 +208,18 @@ async def test_way_back_is_repeated(stage: Harness) -> None:
     ]
 
 
+async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> None:
+    """Where somebody else's flag blocks writes, or our claim was removed, the way back does not say all is well."""
+    held = Restoration(committed=False, flag=FlagPhase.PREPARATION)
+    run = await stage.start(Script(prepare=DENIED, unblock_writes=held))
+    await run.typed_failure()
+    notes = (await run.status()).notes
+    assert any(
+        "metadata writes are blocked: the flag is PREPARATION, which is not this migration's" in one for one in notes
+    )
+    assert not any("the source is in charge" in one for one in notes)
+
+
 async def test_target_out_of_reach(stage: Harness) -> None:
     """A target that cannot be reached is tried for ten minutes, then its copy is left to the next start."""
     unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE)
