@@ -11,7 +11,7 @@ from activities.bookie_cluster import attribution, brokers, build, cleanup, regi
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runner import run_activity
+from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
 from models.bookie_cluster.results import (
@@ -29,7 +29,6 @@ from models.bookie_cluster.results import (
     TailCopy,
 )
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Pace, ReadModeChange
-from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 
 ResultT = TypeVar("ResultT")
@@ -146,8 +145,7 @@ class BookieClusterActivities:
         direction: Direction,
         step: Callable[[BookieClusterTask, ActivityContext], ResultT],
     ) -> ResultT:
-        info = activity.info()
-        attempt = Attempt.of(execution, info.workflow_id or "", info.attempt)
+        attempt = this_attempt(execution)
         task = BookieClusterTask(self._runtime, execution, attempt, direction)
         return await run_activity(
             self._runtime.client,

@@ -15,6 +15,8 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.progress import HEARTBEAT_EVERY, Gauges, WaitSignals, heartbeat
 from clients import errors
+from models.lifecycle.claim import Attempt
+from models.lifecycle.execution import Execution, InputT
 from models.lifecycle.failures import FailureKind
 
 ResultT = TypeVar("ResultT")
@@ -34,6 +36,17 @@ _KINDS: dict[type[errors.StoreError], FailureKind] = {
 # Twice the default wait for a store's answer: work that blocks in a call looks for the cancellation after it.
 _CANCEL_PATIENCE = 20.0
 _UNEXPECTED_TRIES = 5
+
+
+def this_attempt(execution: Execution[InputT]) -> Attempt:
+    """The attempt that runs here.
+
+    Numbered by the clock. Temporal counts attempts anew where it resets a workflow while an activity runs, and the
+    activity keeps its epoch then: the new attempt 1 would come after the old attempt 2, or pass for the old attempt 1.
+    """
+    info = activity.info()
+    number = round(info.current_attempt_scheduled_time.timestamp() * 1000)
+    return Attempt.of(execution, info.workflow_id or "", number)
 
 
 async def run_activity(

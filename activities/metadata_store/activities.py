@@ -12,14 +12,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import still_registered
-from activities.lifecycle.runner import run_activity
+from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import cutover
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
-from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
@@ -160,8 +159,7 @@ class MetadataStoreActivities:
     async def _run(
         self, execution: Execution[MetadataStoreInput], step: Callable[[MetadataStoreTask, ActivityContext], ResultT]
     ) -> ResultT:
-        info = activity.info()
-        attempt = Attempt.of(execution, info.workflow_id or "", info.attempt)
+        attempt = this_attempt(execution)
         task = MetadataStoreTask(self._runtime, execution, attempt)
         return await run_activity(
             self._runtime.client,

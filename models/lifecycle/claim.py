@@ -23,7 +23,7 @@ class Attempt(NamedTuple):
     Attributes:
         workflow_id: the migration.
         run_id: its first run, with `started_ms`, when that began, in milliseconds since 1970.
-        epoch: the activity, and `attempt`, the attempt at it; both grow.
+        epoch: the activity, and `attempt`, when the attempt at it was scheduled, in milliseconds; both grow.
     """
 
     workflow_id: str

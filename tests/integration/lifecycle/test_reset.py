@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.claim import CLAIM, Claim
 from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from tests.support.lifecycle.environment import Environment
@@ -17,7 +20,10 @@ from tests.support.waiting import wait_for
 RECORDS = 200
 
 
-def test_a_reset_goes_on_and_fences_what_was_before(make_stack: MakeStack, environment: Environment) -> None:
+@pytest.mark.parametrize("activity", ["metadata_store_pre_copy", ""], ids=["before", "while-it-runs"])
+def test_a_reset_goes_on_and_fences_what_was_before(
+    make_stack: MakeStack, environment: Environment, activity: str
+) -> None:
     """Reset in its copy, a migration copies anew under a newer claim, so that the attempt before stops, and ends."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1))
     with stores.kazoo(stack.zk_url) as source:
@@ -33,7 +39,10 @@ def test_a_reset_goes_on_and_fences_what_was_before(make_stack: MakeStack, envir
     run = environment.operator.start(MetadataStoreInput.model_validate({**plan, **slow}))
     run.wait_for_phase(Phase.PRE_COPY)
     before = wait_for("the copy's claim", claim, 30)
-    run.reset("metadata_store_pre_copy")
+    # A task of the workflow after the one that scheduled the copy.
+    run.steer(Verb.PAUSE)
+    run.steer(Verb.RESUME)
+    run.reset(activity)
     after = wait_for("a newer claim", lambda: now if (now := claim()) and now != before else None, 60)
     assert after.run_id == before.run_id
     assert after.is_newer_than(before.holder)

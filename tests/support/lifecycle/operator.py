@@ -202,8 +202,11 @@ class Run:
         """Ask a query."""
         return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
 
-    def reset(self, activity: str) -> None:
-        """Have Temporal do everything anew from the task on that scheduled an activity for the first time."""
+    def reset(self, activity: str = "") -> None:
+        """Have Temporal do everything anew from the task on that scheduled an activity for the first time.
+
+        Without a name from the last task on: activities that run are kept, and begin with their first attempt again.
+        """
         self._operator.wait(self._reset(activity), 30)
 
     async def _reset(self, activity: str) -> None:
@@ -212,7 +215,7 @@ class Run:
         async for event in self._handle.fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 task = event.event_id
-            elif event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+            elif activity and event.activity_task_scheduled_event_attributes.activity_type.name == activity:
                 break
         await client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
