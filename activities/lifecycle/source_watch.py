@@ -62,8 +62,11 @@ class SourceWatch(Closeable):
         """
         with self._lock:
             self.close()
+            # A feed that does not start leaves a gap, and no feed: the next attempt tries another one.
+            self._feed, self._missed = None, missed or "the watch of the source could not be set"
+            since = feed.start()
             self._feed, self._missed = feed, missed
-            return feed.start()
+            return since
 
     def fill(self, feed: ChangeFeed, found: Iterable[bytes]) -> None:
         """Take over the paths that a scan found; the gap is closed if this feed ran from before the scan until now."""

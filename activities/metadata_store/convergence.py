@@ -70,19 +70,30 @@ def converge(
     task: MetadataStoreTask,
     context: ActivityContext,
     replica: Replica,
-    watch: SourceWatch,
     todo: DirtyPaths,
+    since_zxid: int,
     *,
     enough: int = 0,
 ) -> int:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
-    What is left stays dirty in the watch. Returns the number of rounds.
+    What is left stays dirty in the watch.
+
+    Args:
+        task: the migration.
+        context: told of the progress.
+        replica: writes and compares.
+        todo: what differs, or may differ.
+        since_zxid: what a scan looks for where the watch has a gap.
+        enough: see above.
+
+    Returns:
+        The number of rounds.
 
     Raises:
         ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
     """
-    tries = 0
+    watch, tries = task.watch, 0
     for rounds in range(1, _MOST_ROUNDS + 1):
         context.check()
         context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo.paths), detail=f"round {rounds}")
@@ -90,7 +101,7 @@ def converge(
         # Both sides are read again: what counts is what stands there, and not what was sent.
         remaining = set(replica.differences(todo.paths))
         watch.mark_clean(todo.paths - remaining, todo.mark)
-        now = watch.collect(task.runtime.access.timeout)
+        now = all_changes(task, context, since_zxid).dirty
         # A path that changed during the round differs with good reason, and does not count as a failed try.
         stuck = remaining - watch.told_after(todo.mark)
         tries += bool(stuck)
@@ -108,23 +119,33 @@ def converge(
 
 
 def follow_late_writes(
-    task: MetadataStoreTask, context: ActivityContext, replica: Replica, watch: SourceWatch, floor: int
+    task: MetadataStoreTask, context: ActivityContext, replica: Replica, since_zxid: int, floor: int
 ) -> Late:
     """After the commit, copy what brokers still wrote to the source, until it is quiet there.
 
-    Only records that nobody touched in the target are written; for the others the target's newer state stands. `floor`:
-    see `Replica.apply_untouched`.
+    Only records that nobody touched in the target are written; for the others the target's newer state stands.
+
+    Args:
+        task: the migration.
+        context: asked whether to go on.
+        replica: writes.
+        since_zxid: what a scan looks for where the watch has a gap.
+        floor: see `Replica.apply_untouched`.
     """
     copied = 0
     contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS and now - begun < _LONGEST_SECONDS:
-        late = watch.collect(task.runtime.access.timeout)
+        changes = all_changes(task, context, since_zxid)
+        late = changes.dirty
+        if changes.gap:
+            # Whether it was quiet during the gap, nobody knows.
+            quiet_since = time.monotonic()
         if late.paths:
             done = replica.apply_untouched(late.paths, floor)
             copied += done.written + done.deleted
             contested |= done.contested
-            watch.mark_clean(late.paths, late.mark)
+            changes.watch.mark_clean(late.paths, late.mark)
             # What is contested stays so, and must not prolong the wait.
             if done.written or done.deleted:
                 quiet_since = time.monotonic()

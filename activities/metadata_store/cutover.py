@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
@@ -52,7 +53,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
         ):
             pause = _FIRST_POLL
             told = time.monotonic()
-            while missing := _missing(task, source, replica, watch):
+            while (ready := _readiness(task, source, replica, watch)).missing:
+                missing = ready.missing
                 if time.time() > deadline:
                     raise ApplicationError(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
@@ -69,7 +71,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                 context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
     context.waits_no_more()
-    return Preparation(ephemerals=len(_recreated(watch)), seconds=time.monotonic() - begun)
+    return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
 
 
 def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> ChangeCopy:
@@ -115,7 +117,7 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
         different = set(replica.differences(todo))
         changes.watch.mark_clean(todo - different, mark)
         if different:
-            converge(task, context, replica, changes.watch, DirtyPaths(frozenset(different), mark))
+            converge(task, context, replica, DirtyPaths(frozenset(different), mark), pre.since_zxid)
     return Verification(
         compared=compared,
         repaired=len(different),
@@ -164,21 +166,20 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
             changes = all_changes(task, context, pre.since_zxid)
             if changes.dirty.paths:
                 with task.replica(FlagPhase.COPYING) as replica:
-                    converge(task, context, replica, changes.watch, changes.dirty, enough=_FEW_CHANGES)
+                    converge(task, context, replica, changes.dirty, pre.since_zxid, enough=_FEW_CHANGES)
             context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
             flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
         # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
         since = state.claim.settled_zxid if state.claim else pre.since_zxid
-        # Where the watch was lost with its worker, this scans from the commit's mark, since brokers may write to the
-        # source still.
-        watch = all_changes(task, context, since).watch
+        # Where the watch was lost with its worker, the source is scanned from the commit's mark on: brokers may write
+        # to it still.
         with task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_late_writes(task, context, replica, watch, pre.version_floor)
+            late = follow_late_writes(task, context, replica, since, pre.version_floor)
             _rebroadcast_flag(task, context)
             # Who learned of the commit only by the second flag wrote to the source until then.
-            later = follow_late_writes(task, context, replica, watch, pre.version_floor)
+            later = follow_late_writes(task, context, replica, since, pre.version_floor)
     with task.target_claim() as claim:
         claim.release()
     task.forget_watch()
@@ -294,26 +295,29 @@ def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceW
     return watch
 
 
-def _missing(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> str:
-    """Who is not ready yet, in words; empty when all are."""
+class _Readiness(NamedTuple):
+    """Who is missing, in words, empty when nobody is; and then how many ephemerals stand in the target."""
+
+    missing: str
+    ephemerals: int = 0
+
+
+def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> _Readiness:
     # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
     sessions = set[int]() if task.input.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
-        return f"participants {', '.join(waiting)}"
+        return _Readiness(f"participants {', '.join(waiting)}")
     # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
     watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
-    absent = replica.missing_ephemerals(_recreated(watch))
+    found = replica.ephemerals(path for path in watch.ephemerals if not is_sequential(path))
+    absent = [one for one in found if not one.recreated]
     if not absent:
-        return ""
+        return _Readiness("", len(found))
     names = {service.owner: service.name for service in registered(source)}
-    owners = sorted({names.get(owner, f"session 0x{owner:x}") for _, owner in absent})
-    return f"{len(absent)} ephemerals of {', '.join(owners)}: {some(path for path, _ in absent)}"
-
-
-def _recreated(watch: SourceWatch) -> set[bytes]:
-    return {path for path in watch.ephemerals if not is_sequential(path)}
+    owners = sorted({names.get(one.owner, f"session 0x{one.owner:x}") for one in absent})
+    return _Readiness(f"{len(absent)} ephemerals of {', '.join(owners)}: {some(one.path for one in absent)}")
 
 
 def _forget_old_flag(task: MetadataStoreTask) -> None:

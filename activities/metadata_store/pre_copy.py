@@ -7,10 +7,10 @@ from functools import partial
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
+from activities.lifecycle.source_watch import DirtyPaths
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
-from activities.metadata_store.convergence import converge
+from activities.metadata_store.convergence import all_changes, converge
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
@@ -75,7 +75,7 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
     floor = _raise_floor(task, context, bulk.copied.highest)
-    rounds = _catch_up(task, context, watch, set(bulk.comparison.different))
+    rounds = _catch_up(task, context, since_zxid, set(bulk.comparison.different))
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
@@ -153,10 +153,10 @@ def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int
     return floor
 
 
-def _catch_up(task: MetadataStoreTask, context: ActivityContext, watch: SourceWatch, different: set[bytes]) -> int:
+def _catch_up(task: MetadataStoreTask, context: ActivityContext, since_zxid: int, different: set[bytes]) -> int:
     """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
-    changed = watch.collect(task.runtime.access.timeout)
+    changed = all_changes(task, context, since_zxid).dirty
     # Differences count as changes: mostly the record changed between the readings of the two sides.
     todo = DirtyPaths(changed.paths | different, changed.mark)
     with task.replica(*OPEN_PHASES) as replica:
-        return converge(task, context, replica, watch, todo, enough=_FEW_CHANGES)
+        return converge(task, context, replica, todo, since_zxid, enough=_FEW_CHANGES)

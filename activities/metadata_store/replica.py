@@ -35,6 +35,20 @@ class Followed(NamedTuple):
     contested: frozenset[bytes]
 
 
+class Ephemeral(NamedTuple):
+    """An ephemeral of the source.
+
+    Attributes:
+        path: of the record.
+        owner: its session in the source.
+        recreated: whether it stands in the target with a session.
+    """
+
+    path: bytes
+    owner: int
+    recreated: bool
+
+
 # Records of both sides in memory at a time.
 _AT_ONCE = 5_000
 
@@ -134,6 +148,9 @@ class Replica:
             else:
                 written += done if wanted is not None else 0
                 deleted += done if wanted is None else 0
+                # A record that must not stand there yet, and does: a service was first.
+                if wanted is not None and not done:
+                    contested.add(path)
         return Followed(written, deleted, frozenset(contested))
 
     def _untouched(self, mine: Record | None, theirs: Record, floor: int) -> bool:
@@ -147,12 +164,12 @@ class Replica:
         """The paths at which the target is not what it shall be."""
         return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
 
-    def missing_ephemerals(self, paths: Iterable[bytes]) -> list[tuple[bytes, int]]:
-        """Ephemerals of the source that do not stand in the target with a session, with their owners in the source."""
+    def ephemerals(self, paths: Iterable[bytes]) -> list[Ephemeral]:
+        """The ephemerals of the source among these paths."""
         return [
-            (path, mine.owner)
+            Ephemeral(path, mine.owner, recreated=theirs is not None and theirs.owner != 0)
             for path, mine, theirs in self._both(paths)
-            if mine is not None and mine.owner and not (theirs is not None and theirs.owner)
+            if mine is not None and mine.owner
         ]
 
     def _as_wanted(self, mine: Record | None, theirs: Record | None) -> bool:

@@ -92,7 +92,7 @@ class ZooKeeperReader(Closeable):
                     children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
                     weights[path] = 1 + (_DEPTH_WEIGHT + children if children else 0)
         finally:
-            self._unblock_writes(connection)
+            self._give_back(connection)
         return weights
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
@@ -107,7 +107,7 @@ class ZooKeeperReader(Closeable):
         try:
             yield from scan.batches()
         finally:
-            self._unblock_writes(scan.connection)
+            self._give_back(scan.connection)
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
         """The records of these paths, in their order; None where there is none.
@@ -135,7 +135,7 @@ class ZooKeeperReader(Closeable):
         else:
             names, _ = wire.read_names(answer.frame, wire.BODY)
         finally:
-            self._unblock_writes(connection)
+            self._give_back(connection)
         prefix = path.rstrip(b"/") + b"/"
         found = sorted(prefix + name for name in names)
         return [child for child in found if child != b"/zookeeper" or self.url.root]
@@ -162,7 +162,7 @@ class ZooKeeperReader(Closeable):
             connection.close()
         return self._connect()
 
-    def _unblock_writes(self, connection: Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         """Keep a connection for the next call, unless answers are due that nobody will take."""
         if connection.usable:
             self._idle.append(connection)

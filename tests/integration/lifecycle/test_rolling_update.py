@@ -65,7 +65,13 @@ def start_pair(make_stack: MakeStack) -> StartPair:
             for number in range(RECORDS):
                 source.create(f"/records/{number}", b"x" * 100, makepath=True)
         return MetadataStoreInput.model_validate(
-            {"cluster": cluster, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT24H"}
+            {
+                "cluster": cluster,
+                "source": stack.zk_url,
+                "target": stack.oxia_url,
+                "validation_window": "PT24H",
+                "allow_no_brokers": True,
+            }
         )
 
     return start

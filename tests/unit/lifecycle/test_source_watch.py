@@ -74,6 +74,27 @@ def test_a_scan_fills_no_gap_of_another_feed() -> None:
     assert watch.collect(1).paths == {b"/a", b"/b"}
 
 
+def test_a_feed_that_does_not_start_leaves_a_gap() -> None:
+    """The next attempt finds the gap and takes another feed; the one that failed is not asked for changes."""
+
+    class Dead(Feed):
+        def start(self) -> int:
+            raise StoreUnreachable("an election")
+
+    watch = SourceWatch(FIRST)
+    restart(watch).told = {b"/a"}
+    assert watch.collect(1).paths == {b"/a"}
+    for missed in ("", "lost"):
+        with pytest.raises(StoreUnreachable, match="an election"):
+            watch.restart(cast("ChangeFeed", Dead()), missed)
+        assert watch.gap()
+        assert watch.collect(1).paths == {b"/a"}
+    feed = restart(watch, watch.gap())
+    watch.fill(cast("ChangeFeed", feed), [b"/b"])
+    assert not watch.gap()
+    assert watch.collect(1).paths == {b"/a", b"/b"}
+
+
 def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
     """An attempt that froze after its comparison wakes up when the next one has collected the path anew."""
     watch = SourceWatch(FIRST)
