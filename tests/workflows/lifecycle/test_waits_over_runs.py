@@ -31,9 +31,9 @@ from tests.workflows.metadata_store import activities as metadata
 from worker.catalog import KINDS
 from worker.registration import register_search_attributes
 
-LIMIT = 3
-"""Events after which a run continues: whatever reaches a migration that waits makes it continue."""
-RUNS = 3
+LIMIT = 15
+"""Events after which a run continues: few, but Temporal begins no two runs of a workflow within a second."""
+RUNS = 2
 """So many runs are seen after the one in which a wait began."""
 _PATIENCE = 30.0
 
