@@ -53,6 +53,7 @@ class PrecheckRun:
         self._unblock = unblock
         self._findings = Findings()
         self._participants: tuple[str, ...] = ()
+        self._services: frozenset[str] = frozenset()
         self._flag = FlagPhase.NOT_STARTED
         self._left_blocked = False
 
@@ -137,6 +138,7 @@ class PrecheckRun:
 
     def _check_participants(self, reader: StoreReader) -> None:
         services, sessions = registered(reader), participants(reader)
+        self._services = frozenset(service.name for service in services)
         self._participants = tuple(service.name for service in services if service.owner in sessions)
         missing = [service.name for service in services if service.owner not in sessions]
         if self._input.source_url.root:
@@ -229,6 +231,14 @@ class PrecheckRun:
             return
         if claim and claim.side == TARGET:
             self._findings.warn("the target holds what an earlier attempt of this migration left; it is used")
+            return
+        # Participants of an earlier attempt may still hold ephemerals here: they are services of the source.
+        if others := sorted({service.name for service in registered(reader)} - self._services):
+            self._findings.block(
+                "TARGET_IN_USE",
+                f"services that are not registered in the source use {reader.url}: {', '.join(others)}",
+                "choose another target, or stop them, and wait until their sessions have expired",
+            )
             return
         first = next(_strangers(reader), None)
         if first is None:

@@ -178,6 +178,18 @@ def test_a_record_in_place_of_a_claim_is_named(stack: Stack, environment: Enviro
     assert f"[TARGET_CONFLICT] the target cannot be used: {CLAIM} in {stack.oxia_url} holds no claim" in report.summary
 
 
+@pytest.mark.parametrize("more", [{}, {"replace_target": True}, {"mode": "offline"}], ids=str)
+def test_a_target_in_use_is_refused(stack: Stack, environment: Environment, more: dict[str, Any]) -> None:
+    """A target in which another cluster's broker runs is refused, also where its records may be replaced."""
+    own, taken = f"{stack.zk_url}/own", f"{stack.zk_url}/taken"
+    with stores.kazoo(stack.zk_url) as client:
+        client.ensure_path("/own/admin/clusters")
+        client.create("/taken/loadbalance/brokers/another:8080", b"{}", ephemeral=True, makepath=True)
+        report = environment.operator.run(input(stack, source=own, target=taken, dry_run=True, **more))
+    assert "[TARGET_IN_USE]" in report.summary
+    assert "another:8080" in report.summary
+
+
 def test_an_offline_migration_wants_services_stopped(stack: Stack, environment: Environment) -> None:
     """An offline migration names the services that run."""
     failure = environment.operator.refusal(input(stack, mode="offline"))
