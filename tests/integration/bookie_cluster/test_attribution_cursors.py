@@ -16,12 +16,13 @@ from activities.bookie_cluster.attribution import close_client, set_read_mode
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
+from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.attribution import attribution, set_cursor_attribution
 from clients.pulsar.fields import bytes_field, split
 from clients.pulsar.formats_pb2 import KeyValue
 from clients.pulsar.managed_ledgers import decode_cursor_info
 from clients.pulsar.names import TopicName, cursor_name
-from deploy.devstack.admin import topic_url
+from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import Direction
@@ -57,6 +58,9 @@ def place(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
         StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=2, cluster="owned"), announce_doubles
     )
     with Place(stack, engine) as place:
+        # A broker says that it is ready before it can write: at first it may know of no bookie.
+        for url in stack.admin_urls:
+            wait_for(f"{url} writes and reads a message", lambda url=url: writes(url), 60)
         client = quiet_client(stack.broker_url)
         for topic in CURSORS:
             consumer = subscribe(client, topic)
@@ -79,6 +83,16 @@ def name_the_old(place: Place) -> None:
     value = node(place, ODD)
     value += bytes_field(_PROPERTIES, KeyValue(key="colour", value="blue").SerializeToString()).raw
     place.set_node(path_of(ODD), set_cursor_attribution(value, ledger(place, ODD), OLD) or value)
+
+
+def writes(url: str) -> bool:
+    """Whether a broker's health check writes a message and reads it."""
+    with StackAdmin(url) as admin:
+        try:
+            admin.brokers.check_health()
+        except AdminError:
+            return False
+    return True
 
 
 def subscribe(client: Any, topic: str) -> Any:
