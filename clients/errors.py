@@ -5,6 +5,7 @@ StoreError
 │   ├── StoreUnreachable     no connection, connection lost, or no answer in time
 │   ├── StoreContention      another attempt of the same work writes at the same time
 │   ├── BookieNotWritable    a bookie does not take entries, read-only or full for example
+│   ├── LedgerIdRefused      a bookie deleted a ledger of this id, and takes no other one before its restart
 │   └── StoreProtocolError   an answer that the protocol does not allow
 └── FinalError               another attempt ends the same way until somebody acts
     ├── StoreConflict        somebody else changed what was to be changed (version, existence, owner)
@@ -95,6 +96,10 @@ class StoreContention(RetryableError):
 
 class BookieNotWritable(RetryableError):
     """A bookie does not take entries: it is read-only, full or overloaded."""
+
+
+class LedgerIdRefused(RetryableError):
+    """A bookie deleted a ledger of this id some days ago at most, and takes none of it before its restart."""
 
 
 class StoreProtocolError(RetryableError):

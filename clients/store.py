@@ -6,7 +6,7 @@ record. Readers leave out what belongs to the server: `/zookeeper` and Oxia's `_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -17,6 +17,9 @@ COORDINATOR = b"/pulsar/migration-coordinator"
 
 #: Stands for "no record" where a version is expected.
 ABSENT = -1
+
+Guard = Callable[[], object]
+"""Raises StoreConflict where its caller must not write any more, by what stands in the store now."""
 
 
 class Record(NamedTuple):
@@ -68,6 +71,13 @@ class Unreadable(NamedTuple):
     reason: str
 
 
+class Seen(NamedTuple):
+    """A record as it was seen."""
+
+    path: bytes
+    version: int
+
+
 class StoreReader(Protocol):
     """Reads a store and cannot write to it; a context manager."""
 
@@ -87,6 +97,10 @@ class StoreReader(Protocol):
 
     def children(self, path: bytes) -> list[bytes]:
         """Full paths of the direct children, `[]` if the node does not exist."""
+        ...
+
+    def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
+        """Full paths of the direct children of many nodes, in no order; without a round trip for each."""
         ...
 
     def close(self) -> None:
@@ -136,6 +150,37 @@ class StoreWriter(Protocol):
 
     def close(self) -> None:
         """Free the connections without a flush; harmless when done twice."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class StoreRemover(Protocol):
+    """Deletes records in bulk, as long as its guard allows it; a context manager.
+
+    The server holds the fence: once `clients.stores.revoke_permits` was called, it refuses deletions that are still on
+    their way.
+    """
+
+    url: StoreUrl
+
+    def remove(self, seen: Sequence[Seen]) -> int:
+        """Delete records that are as they were seen; returns how many.
+
+        Others stay, and so does a znode that has children which are not among these.
+
+        Raises:
+            StoreConflict: the guard refuses.
+            StoreError: the store failed; which ones were deleted is not known.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
         ...
 
     def __enter__(self) -> Self: ...

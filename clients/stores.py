@@ -8,10 +8,14 @@ from clients.cas.oxia import OxiaCas
 from clients.cas.store import CasReader, CasStore
 from clients.cas.zookeeper import ZooKeeperCas, ZooKeeperCasReader
 from clients.oxia.reader import OxiaReader
+from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.writer import OxiaWriter
-from clients.store import StoreReader, StoreWriter
+from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
+from clients.zookeeper.connection import Connection
 from clients.zookeeper.coordination import Coordination, CoordinationReader
+from clients.zookeeper.permit import revoke_permits as revoke_zookeeper_permits
 from clients.zookeeper.reader import ZooKeeperReader
+from clients.zookeeper.remover import ZooKeeperRemover
 from clients.zookeeper.writer import ZooKeeperWriter
 from models.store_url import StoreUrl
 
@@ -38,13 +42,15 @@ def open_reader(url: StoreUrl, access: Access) -> StoreReader:
     return OxiaReader(url, timeout=access.timeout)
 
 
-def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool) -> StoreWriter:
+def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Guard | None = None) -> StoreWriter:
     """A client that writes in bulk.
 
     Args:
         url: the store.
         access: credentials and timeout.
         keep_versions: ZooKeeper only: bring each znode to the version of its record (Oxia does so in any case).
+        guard: what must hold while it writes. ZooKeeper refuses what is still on its way after `revoke_permits`; to
+            Oxia, which has no condition over several records, a batch that was sent already still gets through.
     """
     if url.scheme == "zk":
         return ZooKeeperWriter(
@@ -53,8 +59,45 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool) -> StoreW
             timeout=access.timeout,
             keep_versions=keep_versions,
             max_raise=MAX_RAISE,
+            guard=guard,
         )
-    return OxiaWriter(url, timeout=access.timeout)
+    return OxiaWriter(url, timeout=access.timeout, guard=guard)
+
+
+def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:
+    """A client that deletes in bulk, as long as the guard allows it."""
+    if url.scheme == "zk":
+        return ZooKeeperRemover(url, guard, auth=access.zookeeper_auth, timeout=access.timeout)
+    return OxiaRemover(url, guard, timeout=access.timeout)
+
+
+def last_transaction(url: StoreUrl, access: Access) -> int:
+    """The transaction id that a ZooKeeper has reached: what is written from now on has a higher one. 0 on Oxia.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    if url.scheme != "zk":
+        return 0
+    with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+        return connection.sync()
+
+
+def revoke_permits(url: StoreUrl, access: Access) -> None:
+    """Stop all guarded writers and removers of a store, also those that are frozen or cut off.
+
+    For whoever has just taken the claim that their guards ask for: from now on the server refuses what they send, or
+    have on its way.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    if url.scheme == "zk":
+        with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+            connection.sync()
+            revoke_zookeeper_permits(connection)
+    else:
+        end_removers(url, timeout=access.timeout)
 
 
 def open_cas_reader(url: StoreUrl, access: Access) -> CasReader:

@@ -23,13 +23,11 @@ class Held(NamedTuple, Generic[ClaimT]):
 
 
 def read_claim(store: CasReader, kind: type[ClaimT], path: str = CLAIM) -> Held[ClaimT] | None:
-    """The claim with all that was written before this call; None if nobody holds one.
+    """The claim; None if nobody holds one.
 
     Raises:
         StoreConflict: the record is no claim.
     """
-    # A follower may lag: without this a superseded attempt could read its own old claim and pass the fence.
-    store.sync()
     node = store.get(path)
     if node is None:
         return None

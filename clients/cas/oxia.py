@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
 
 from clients.cas.store import Node, Part
+from clients.closeable import Closeable
 from clients.errors import StoreUnsupported
 from clients.oxia.client import OxiaClient
 from clients.oxia.reader import OxiaReader
@@ -13,8 +13,8 @@ from clients.store import ABSENT
 from models.store_url import StoreUrl
 
 
-class OxiaCas:
-    """Reads and writes; see `CasStore`. Connects with the first call.
+class OxiaCas(Closeable):
+    """Reads and writes; see `CasStore`. Connects with the first call. A shard's leader answers each read.
 
     Args:
         url: the store.
@@ -25,10 +25,8 @@ class OxiaCas:
         self._client = OxiaClient(url, timeout=timeout)
         self._timeout = timeout
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
         self._client.close()
 
     @property
@@ -43,14 +41,8 @@ class OxiaCas:
 
     def children(self, path: str) -> list[str]:
         """See `CasReader`."""
-        reader = OxiaReader(self.url, timeout=self._timeout)
-        try:
+        with OxiaReader(self.url, timeout=self._timeout) as reader:
             return sorted(child.decode().rpartition("/")[2] for child in reader.children(path.encode()))
-        finally:
-            reader.close()
-
-    def sync(self) -> None:
-        """See `CasReader`; a shard's leader answers every read, so there is nothing to catch up with."""
 
     def create(self, path: str, value: bytes) -> None:
         """See `CasStore`."""

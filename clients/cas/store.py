@@ -7,6 +7,7 @@ record that is deleted and created again may get a version that it had before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeVar
 
 from clients.errors import StoreContention, VersionConflict
@@ -68,7 +69,10 @@ Part = Create | Set | Delete | Check
 
 
 class CasReader(Protocol):
-    """Reads records, and cannot write; a context manager."""
+    """Reads records, and cannot write; a context manager.
+
+    Each read sees all that was written before it, whichever server answers.
+    """
 
     @property
     def url(self) -> StoreUrl:
@@ -83,13 +87,11 @@ class CasReader(Protocol):
         """Names of the direct children, sorted; `[]` if there is no such record."""
         ...
 
-    def sync(self) -> None:
-        """Have the next reads see all that was written before this call, whichever server answers them."""
-        ...
-
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 class CasStore(CasReader, Protocol):

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Generic, Self, TypeVar
 
 from clients.cas.store import Node, Part
+from clients.closeable import Closeable
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.store_url import StoreUrl
 
 SessionT = TypeVar("SessionT", bound=CoordinationReader)
 
 
-class ZooKeeperCasReader(Generic[SessionT]):
+class ZooKeeperCasReader(Closeable, Generic[SessionT]):
     """Reads over a session that it opens and closes as a context manager.
 
     Args:
@@ -26,7 +27,8 @@ class ZooKeeperCasReader(Generic[SessionT]):
         self._session.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the session; harmless when done twice."""
         self._session.close()
 
     @property
@@ -42,10 +44,6 @@ class ZooKeeperCasReader(Generic[SessionT]):
     def children(self, path: str) -> list[str]:
         """See `CasReader`."""
         return self._session.children(path)
-
-    def sync(self) -> None:
-        """See `CasReader`; a follower may lag behind the leader that took a write."""
-        self._session.sync()
 
 
 class ZooKeeperCas(ZooKeeperCasReader[Coordination]):

@@ -14,7 +14,14 @@ import xxhash
 from google.protobuf.message import Message
 
 from clients.closeable import Closeable
-from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, StoreUnsupported
+from clients.errors import (
+    StoreDenied,
+    StoreError,
+    StoreNotFound,
+    StoreProtocolError,
+    StoreUnreachable,
+    StoreUnsupported,
+)
 from clients.oxia import oxia_pb2 as pb
 from models.store_url import StoreUrl
 
@@ -205,6 +212,8 @@ class OxiaConnection(Closeable):
         text = f"Oxia at {address}: {details} ({code.name})"
         if "namespace not found" in details:
             return _no_namespace(self.url)
+        if "session not found" in details:
+            return StoreNotFound(text, server=address)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return StoreUnreachable(f"Oxia at {address} did not answer within {self.timeout:g} s", server=address)
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):

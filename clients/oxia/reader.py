@@ -16,6 +16,8 @@ INTERNAL = b"__oxia/"
 
 # Gets in one request; the server streams the answers back in messages of about 2 MB.
 _GETS = 4096
+# More parents than this are looked for in a listing of all keys.
+_FEW_LISTED = 100
 # Between this many and twice as many keys of a shard are kept to cut it into ranges.
 _SAMPLES = 2048
 
@@ -103,6 +105,24 @@ class OxiaReader(Closeable):
             for message in self._connection.stream(shard.id, "List", request, pb.ListResponse):
                 keys.extend(message.keys)
         return sorted(key for key in keys if key != start)
+
+    def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
+        """Full paths of the direct children of many nodes, in no order.
+
+        Raises:
+            StoreError: see clients.oxia.connection.
+        """
+        if len(paths) <= _FEW_LISTED:
+            for path in paths:
+                yield from self.children(path)
+            return
+        parents = {path.rstrip(b"/") for path in paths}
+        # Names alone, which come far faster than one answer after the other.
+        for shard in self._connection.shards:
+            for message in self._connection.stream(shard.id, "List", pb.ListRequest(shard=shard.id), pb.ListResponse):
+                for key in message.keys:
+                    if key[: key.rfind(b"/")] in parents and not key.startswith(INTERNAL):
+                        yield key
 
     def misplaced(self, record: Record, shard: int) -> bool:
         """Whether a record was found on another shard than the one that its key hashes to.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -13,11 +14,13 @@ from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreConflict, StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia.connection import OxiaConnection
-from clients.store import ABSENT, Record
+from clients.store import ABSENT, Guard, Record
 from models.store_url import StoreUrl
 
 # Bytes that a request takes beside key and value: tags, lengths, versions.
 _OVERHEAD = 32
+# For so long an answer of the guard holds: each is a read of a store that services use.
+_GUARD_SECONDS = 1.0
 
 
 class OxiaWriter(Closeable):
@@ -28,7 +31,15 @@ class OxiaWriter(Closeable):
     Puts and deletes of one key take effect in the order of the calls. One writer serves one thread.
     """
 
-    def __init__(self, url: StoreUrl, *, timeout: float = 10, window: int = 32, batch_bytes: int = 128 * 1024) -> None:
+    def __init__(
+        self,
+        url: StoreUrl,
+        *,
+        timeout: float = 10,
+        window: int = 32,
+        batch_bytes: int = 128 * 1024,
+        guard: Guard | None = None,
+    ) -> None:
         """Connects with the first batch.
 
         Args:
@@ -36,11 +47,14 @@ class OxiaWriter(Closeable):
             timeout: seconds without an acknowledgement after which the server counts as unreachable.
             window: how many batches may be in flight for each shard.
             batch_bytes: about how large a batch grows before it is sent.
+            guard: asked at the last moment before a batch is sent, unless it was within the last second; may be called
+                from another thread.
         """
         self.url = url
         self._connection = OxiaConnection(url, timeout=timeout)
         self._window = window
         self._batch_bytes = batch_bytes
+        self._guard = guard
         self._shards: dict[int, _ShardWriter] = {}
 
     def put(self, record: Record, *, over: int | None) -> None:
@@ -91,7 +105,7 @@ class OxiaWriter(Closeable):
         number = self._connection.shard_of(path)
         found = self._shards.get(number)
         if found is None:
-            found = _ShardWriter(self._connection, number, self._window, self._batch_bytes)
+            found = _ShardWriter(self._connection, number, self._window, self._batch_bytes, self._guard)
             self._shards[number] = found
         return found
 
@@ -99,12 +113,16 @@ class OxiaWriter(Closeable):
 class _ShardWriter:
     """One stream of writes; the caller's thread fills and sends, a thread of its own takes the acknowledgements."""
 
-    def __init__(self, connection: OxiaConnection, shard: int, window: int, batch_bytes: int) -> None:
+    def __init__(
+        self, connection: OxiaConnection, shard: int, window: int, batch_bytes: int, guard: Guard | None
+    ) -> None:
         self._connection = connection
         self._number = shard
         self._address = connection.leader(shard)
         self._window = window
         self._batch_bytes = batch_bytes
+        self._guard = guard
+        self._guarded_until = 0.0
         self._batch = pb.WriteRequest(shard=shard)
         self._size = 0
         self._outbox: SimpleQueue[pb.WriteRequest | None] = SimpleQueue()
@@ -165,6 +183,15 @@ class _ShardWriter:
     def _requests(self) -> Iterator[pb.WriteRequest]:
         # Ends with the stream itself: one that is half-closed while acknowledgements are due loses those (seen).
         while (request := self._outbox.get()) is not None:
+            # A process that was frozen wakes up with batches that were allowed long ago.
+            if self._guard is not None and time.monotonic() > self._guarded_until:
+                try:
+                    self._guard()
+                except StoreError as error:
+                    self._fail(error)
+                    self._call.cancel()
+                    return
+                self._guarded_until = time.monotonic() + _GUARD_SECONDS
             yield request
 
     def _receive(self) -> None:
@@ -180,10 +207,14 @@ class _ShardWriter:
             lost = self._connection.error(error, self._address)
         except StoreError as error:
             lost = error
-        with self._changed:
-            self._error = self._error or lost
-            self._changed.notify_all()
+        self._fail(lost)
         self._outbox.put(None)
+
+    def _fail(self, error: StoreError) -> None:
+        """Let every call from now on raise this, or what came before it."""
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
 
     def _check(self, request: pb.WriteRequest, response: pb.WriteResponse) -> int:
         """How many writes of the request were done; raises for the first that was refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -174,27 +174,32 @@ class BookieRegistry(BookieRegistryReader):
         self.store = store
         self.claim = claim
 
-    def register(self, name: str, uri: str, status: ClusterStatus) -> bool:
-        """Register a cluster; returns whether it was new.
+    def register(self, *wanted: RegisteredCluster) -> tuple[str, ...]:
+        """Register clusters, all or none; returns the names of those that were new, which the claim remembers.
 
         Raises:
-            StoreConflict: the name, or server and root of the address, belong to another registration, or a second
+            StoreConflict: a name, or server and root of an address, belong to another registration, or a second
                 cluster would be ACTIVE; or the claim is lost.
         """
-        return retry(lambda: self._register(name, uri, status), f"{self.path}/{name}")
+        return retry(lambda: self._register(wanted), self.path)
 
-    def _register(self, name: str, uri: str, status: ClusterStatus) -> bool:
-        clusters = self.clusters()
-        if name in clusters:
-            self._must_be(clusters[name].cluster, uri)
-            return False
-        self.refuse_used_address(name, uri)
+    def _register(self, wanted: Sequence[RegisteredCluster]) -> tuple[str, ...]:
+        lock, clusters = self._lock(), self.clusters()
+        new = [cluster for cluster in wanted if cluster.name not in clusters]
         active = self.active()
-        if status is ClusterStatus.ACTIVE and active is not None:
-            raise StoreConflict(f"{active.cluster.name} is ACTIVE in {self.path}; {name} cannot be registered so too")
-        node = RegisteredCluster(name=name, metadataServiceUri=uri, status=status)
-        self._commit(Create(f"{self.path}/{name}", node.encode()))
-        return True
+        for cluster in wanted:
+            self.refuse_used_address(cluster.name, cluster.metadataServiceUri)
+            self.refuse_other_address(cluster.name, cluster.metadataServiceUri)
+        for cluster in new:
+            if cluster.status is ClusterStatus.ACTIVE and active is not None:
+                name = active.cluster.name
+                raise StoreConflict(f"{name} is ACTIVE in {self.path}; {cluster.name} cannot be registered so too")
+        names = tuple(sorted(cluster.name for cluster in new))
+        if new:
+            known = {*names, *self.claim.require().registered}
+            creations = [Create(f"{self.path}/{cluster.name}", cluster.encode()) for cluster in new]
+            self.store.transaction([self.claim.renewal(registered=tuple(sorted(known))), lock, *creations])
+        return names
 
     def unregister(self, names: Iterable[str]) -> None:
         """Take back registrations, and the registry and its parents where nothing is left in them.
@@ -205,23 +210,31 @@ class BookieRegistry(BookieRegistryReader):
             StoreConflict: the claim is lost.
         """
         for name in names:
-            retry(lambda name=name: self._remove(f"{self.path}/{name}"), f"{self.path}/{name}")
+            self.remove(f"{self.path}/{name}")
         path = f"{self.path}/{ORCHESTRATOR}"
         while path:
             retry(lambda path=path: self._remove_empty(path), path)
             path = path.rpartition("/")[0]
 
-    def set_target(self, target: str, origin: str) -> SwitchTarget:
+    def set_target(self, target: str, origin: str, *, unless: str = "") -> SwitchTarget:
         """Direct brokers to a cluster; a directive of this origin that names it already is left as it is.
 
-        Raises:
-            StoreConflict: others gave directives at the same moment; or the claim is lost.
-        """
-        return retry(lambda: self._set_target(target, origin), f"{self.path}/{SWITCH_TARGET}")
+        Args:
+            target: name of the cluster.
+            origin: who gives the directive.
+            unless: whose directive is not to be replaced.
 
-    def _set_target(self, target: str, origin: str) -> SwitchTarget:
+        Raises:
+            StoreConflict: the last directive is of `unless`; others gave directives at the same moment; or the claim is
+                lost.
+        """
+        return retry(lambda: self._set_target(target, origin, unless), f"{self.path}/{SWITCH_TARGET}")
+
+    def _set_target(self, target: str, origin: str, unless: str) -> SwitchTarget:
         path = f"{self.path}/{SWITCH_TARGET}"
-        found = self.switch_target()
+        lock, found = self._lock(), self.switch_target()
+        if found and unless and found[0].origin == unless:
+            raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
         # An answer that was lost: a second directive would raise the epoch for nothing.
         if found and (found[0].target, found[0].origin) == (target, origin):
             return found[0]
@@ -232,30 +245,35 @@ class BookieRegistry(BookieRegistryReader):
             if found
             else Create(path, directive.encode())
         )
-        self._make_parent(path)
         # The claim remembers it, so that a run which is started anew knows how far this one came.
-        self.store.transaction([self.claim.renewal(directed=target), change])
+        self.store.transaction([self.claim.renewal(directed=target), lock, change])
         return directive
 
     def flip(self, new: str, old: str) -> None:
         """Make `new` ACTIVE and `old` DEPRECATED: two compare-and-sets in one transaction, so one is always ACTIVE.
 
         Raises:
-            StoreConflict: one of them is not registered, a third cluster is ACTIVE, or the claim is lost.
+            StoreConflict: one of them is not registered, neither of them or a third cluster is ACTIVE, or the claim is
+                lost.
         """
         retry(lambda: self._flip(new, old), self.path)
 
     def _flip(self, new: str, old: str) -> None:
-        clusters = self.clusters()
+        lock, clusters = self._lock(), self.clusters()
         if missing := {new, old} - set(clusters):
             raise StoreConflict(f"{', '.join(sorted(missing))} is not registered in {self.path}; register it anew")
         wanted = {new: ClusterStatus.ACTIVE, old: ClusterStatus.DEPRECATED}
         others = {name: entry for name, entry in clusters.items() if name not in wanted}
-        if third := [name for name, entry in others.items() if entry.cluster.status is ClusterStatus.ACTIVE]:
-            raise StoreConflict(f"{third[0]} is ACTIVE in {self.path}, neither {old} nor {new}; set its status right")
+        active = {name for name, entry in clusters.items() if entry.cluster.status is ClusterStatus.ACTIVE}
+        if len(active) != 1 or not active <= wanted.keys():
+            named = ", ".join(sorted(active)) or "no cluster"
+            raise StoreConflict(
+                f"{named} is ACTIVE in {self.path}, and not one of {old} and {new}; set its status right"
+            )
         if all(clusters[name].cluster.status is status for name, status in wanted.items()):
             return
         self._commit(
+            lock,
             *(
                 Set(f"{self.path}/{name}", clusters[name].cluster.changed(status=status), clusters[name].version)
                 for name, status in wanted.items()
@@ -270,13 +288,7 @@ class BookieRegistry(BookieRegistryReader):
         Raises:
             StoreConflict: the claim is lost.
         """
-        retry(lambda: self._set_read_mode(mode), f"{self.path}/{READ_MODE}")
-
-    def _set_read_mode(self, mode: ReadMode) -> None:
-        path = f"{self.path}/{READ_MODE}"
-        node = self.store.get(path)
-        value = ReadModeNode(mode=mode).encode()
-        self._commit(Create(path, value) if node is None else Set(path, value, node.version))
+        self.put(f"{self.path}/{READ_MODE}", ReadModeNode(mode=mode).encode())
 
     def forget_progress(self, switch_id: str, *, keep: Collection[str] = ()) -> None:
         """Remove what one direction of a switch remembers; harmless where that is nothing.
@@ -291,18 +303,54 @@ class BookieRegistry(BookieRegistryReader):
         top = self.progress(switch_id)
         for name in set(self.store.children(top)).difference(keep):
             for inner in self.store.children(f"{top}/{name}"):
-                retry(lambda path=f"{top}/{name}/{inner}": self._remove(path), top)
-            retry(lambda path=f"{top}/{name}": self._remove(path), top)
+                self.remove(f"{top}/{name}/{inner}")
+            self.remove(f"{top}/{name}")
         retry(lambda: self._remove_empty(top), top)
+
+    def put(self, path: str, value: bytes) -> None:
+        """Write a node of the registry, with its parent, as long as the claim is ours; the same value is left as it is.
+
+        Raises:
+            StoreConflict: the claim is lost.
+        """
+        retry(lambda: self._put(path, value), path)
+
+    def remove(self, path: str) -> None:
+        """Remove a node of the registry as long as the claim is ours; harmless where there is none.
+
+        Raises:
+            StoreConflict: the claim is lost.
+        """
+        retry(lambda: self._remove(path), path)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _commit(self, *parts: Part) -> None:
-        """Change nodes as long as the claim is ours."""
+    def _lock(self) -> Set:
+        """The registry's own node, as part of a transaction: of two that read before they write, one fails.
+
+        Taken before anything is read that decides. The versions of nodes do not show one that is created meanwhile.
+        """
+        self._make_parent(f"{self.path}/")
+        node = self.store.get(self.path)
+        if node is None:
+            raise VersionConflict(f"{self.path} was removed meanwhile")
+        return Set(self.path, node.value, node.version)
+
+    def _commit(self, *parts: Part, guard: Check | None = None) -> None:
+        """Change nodes as long as the claim is ours, or stands as a guard saw it."""
         for part in parts:
             if isinstance(part, Create):
                 self._make_parent(part.path)
-        self.store.transaction([self.claim.guard(), *parts])
+        self.store.transaction([guard or self.claim.guard(), *parts])
+
+    def _put(self, path: str, value: bytes) -> None:
+        # Taken before the node is read: whoever takes the claim over after this makes the transaction fail.
+        guard = self.claim.guard()
+        node = self.store.get(path)
+        # A repeated write whose answer was lost.
+        if node is not None and node.value == value:
+            return
+        self._commit(Create(path, value) if node is None else Set(path, value, node.version), guard=guard)
 
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]

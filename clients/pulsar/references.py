@@ -11,6 +11,7 @@ from clients.pulsar.attribution import attribution
 from clients.pulsar.formats_pb2 import SchemaLocator
 from clients.pulsar.managed_ledgers import (
     compacted_ledger,
+    decode_cursor_entry,
     decode_cursor_info,
     decode_ledger_info,
     delayed_ledgers,
@@ -20,6 +21,8 @@ from clients.pulsar.managed_ledgers import (
 from clients.store import Partition, Record, StoreReader, Unreadable
 
 MANAGED_LEDGERS, SCHEMAS = "/managed-ledgers", "/schemas"
+COMPACTION_CURSOR = "/__compaction"
+"""How the path of a cursor ends whose ledger may name a compacted ledger."""
 
 # Transaction logs and pending acknowledgements are ordinary managed ledgers, and so among these.
 _SUBTREES = (MANAGED_LEDGERS.encode(), SCHEMAS.encode())
@@ -62,8 +65,7 @@ def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
     """Every mention of a ledger beneath `/managed-ledgers` and `/schemas`, in batches and in no order.
 
     Not in it are ledgers of compacted topics whose cursor `__compaction` has a ledger of its own: that ledger's last
-    entry names them (`decode_cursor_entry`, `compacted_ledger`), as do their own metadata (component
-    `compacted-ledger`).
+    entry names them (`named_in_entry`).
 
     Args:
         reader: of the brokers' ZooKeeper.
@@ -80,6 +82,23 @@ def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
         found = [reference for record in batch for reference in references_in(record)]
         if found:
             yield found
+
+
+def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerReference]:
+    """The compacted ledger that an entry of a cursor's ledger names; of its entries the last one counts.
+
+    Args:
+        cursor: the reference to the cursor's ledger.
+        payload: the entry without header and digest.
+
+    Raises:
+        StoreProtocolError: it is no entry of a cursor's ledger; the message names the cursor.
+    """
+    try:
+        compacted = compacted_ledger(decode_cursor_entry(payload))
+    except StoreError as cause:
+        raise cause.saying(f"the ledger of {cursor.path}: {cause}", ledger_id=cursor.ledger_id) from cause
+    return [] if compacted is None else [LedgerReference(compacted, ReferenceKind.COMPACTED, cursor.path)]
 
 
 def references_in(record: Record | Unreadable) -> list[LedgerReference]:

@@ -60,6 +60,9 @@ def _typed(cause: Exception, doing: str, url: StoreUrl, path: str) -> StoreError
 class CoordinationReader:
     """A session that reads. Use it as a context manager; every call ends within `timeout`.
 
+    Each read sees all that was committed before it, whichever server answers: the server catches up with its leader
+    first, in the same round trip.
+
     Args:
         url: the servers and the chroot.
         auth: (scheme, credential) pairs.
@@ -117,26 +120,29 @@ class CoordinationReader:
     def get(self, path: str) -> tuple[bytes, Stat] | None:
         """Value and statistics, None if there is no such node."""
         with self._errors("reading", path), contextlib.suppress(exceptions.NoNodeError):
-            value, stat = self._wait(self._client.get_async(self._absolute(path)))
+            value, stat = self._read(path, self._client.get_async)
             return value or b"", Stat._make(stat)
         return None
 
     def children(self, path: str) -> list[str]:
         """Names of the children, sorted; `[]` if there is no such node."""
         with self._errors("listing", path), contextlib.suppress(exceptions.NoNodeError):
-            return sorted(self._wait(self._client.get_children_async(self._absolute(path))))
+            return sorted(self._read(path, self._client.get_children_async))
         return []
 
     def exists(self, path: str) -> Stat | None:
         """Statistics, None if there is no such node."""
         with self._errors("looking for", path):
-            stat = self._wait(self._client.exists_async(self._absolute(path)))
+            stat = self._read(path, self._client.exists_async)
         return Stat._make(stat) if stat else None
 
-    def sync(self) -> None:
-        """Have the server catch up with its leader, so that the next read sees all that was committed before."""
-        with self._errors("syncing"):
-            self._wait(self._client.sync_async(self._absolute("/")))
+    def _read(self, path: str, start: Callable[[str], Any]) -> Any:
+        absolute = self._absolute(path)
+        # A follower may lag: without this a superseded attempt could read its own old claim and pass the fence. Nobody
+        # waits in between, as a server answers a session in order.
+        synced, pending = self._client.sync_async(absolute), start(absolute)
+        self._wait(synced)
+        return self._wait(pending)
 
     def _absolute(self, path: str) -> str:
         """With the chroot put before it here, kazoo can create a chroot that does not exist."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Protocol
 
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection, error_for
@@ -15,7 +16,16 @@ _WINDOW, _CHANGES = 8, 500
 _OWN = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
 
 
-def change_each(connection: Connection, changes: Sequence[bytes]) -> list[int]:
+class _Condition(Protocol):
+    """What has to hold for a multi to be done."""
+
+    @property
+    def parts(self) -> list[bytes]: ...
+
+    def read_failure(self, frame: bytes) -> tuple[int, int]: ...
+
+
+def change_each(connection: Connection, changes: Sequence[bytes], condition: _Condition | None = None) -> list[int]:
     """Do every change that can be done.
 
     A multi is done whole or not at all: where one of its changes cannot be done, the others are sent again without it.
@@ -24,6 +34,7 @@ def change_each(connection: Connection, changes: Sequence[bytes]) -> list[int]:
     Args:
         connection: idle, and idle again afterwards.
         changes: parts of a multi (`wire.op_create`, `op_set`, `op_delete`), none of which needs another one.
+        condition: see `clients.zookeeper.permit.Permit`.
 
     Returns:
         For each change 0, or the error of its own node: NO_NODE, NODE_EXISTS, BAD_VERSION or NOT_EMPTY.
@@ -32,18 +43,19 @@ def change_each(connection: Connection, changes: Sequence[bytes]) -> list[int]:
         StoreError: the server refuses or fails; which changes were done is not known.
     """
     errors = [wire.OK] * len(changes)
+    first, read_failure = (condition.parts, condition.read_failure) if condition else ([], wire.read_multi_failure)
     waiting = deque(_packed(changes))
     flying: deque[list[int]] = deque()
     while waiting or flying:
         while waiting and len(flying) < _WINDOW:
             batch = waiting.popleft()
             flying.append(batch)
-            connection.submit(wire.MULTI, wire.multi([changes[number] for number in batch]))
+            connection.submit(wire.MULTI, wire.multi(first + [changes[number] for number in batch]))
         answer = connection.receive()
         batch = flying.popleft()
         if answer.error:
             raise error_for(answer.error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
-        part, error = wire.read_multi_failure(answer.frame)
+        part, error = read_failure(answer.frame)
         if not error:
             continue
         if error not in _OWN:

@@ -170,26 +170,26 @@ def count_ops(path: bytes, standing_count: int, wanted: int, max_raise: int) -> 
     return Ops((pair for _ in range(short)), short * len(pair), spread=True)
 
 
-def requests(ops: Sequence[Ops]) -> Iterator[bytes]:
-    """Bodies of multis: what belongs together stays together, unless it is to be spread."""
+def requests(ops: Sequence[Ops], first: Sequence[bytes] = ()) -> Iterator[bytes]:
+    """Bodies of multis: what belongs together stays together, unless it is to be spread; `first` begins each."""
     parts: list[bytes] = []
     size = 0
     for one in ops:
         if not one.spread:
             if parts and size + one.size > REQUEST_BYTES:
-                yield wire.multi(parts)
+                yield wire.multi([*first, *parts])
                 parts, size = [], 0
             parts += one.parts
             size += one.size
             continue
         for part in one.parts:
             if parts and size + len(part) > REQUEST_BYTES:
-                yield wire.multi(parts)
+                yield wire.multi([*first, *parts])
                 parts, size = [], 0
             parts.append(part)
             size += len(part)
     if parts:
-        yield wire.multi(parts)
+        yield wire.multi([*first, *parts])
 
 
 def _name(path: bytes) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
 from clients.zookeeper import wire
-from clients.zookeeper.connection import Connection
-from clients.zookeeper.scan import TreeScan
+from clients.zookeeper.connection import Connection, error_for
+from clients.zookeeper.scan import LISTED_NODES, WINDOW, TreeScan, read_listings
 from models.store_url import StoreUrl
 
 #: Subtrees looked for, for each partition wanted: enough of them that the partitions become alike.
@@ -139,6 +140,40 @@ class ZooKeeperReader(Closeable):
         prefix = path.rstrip(b"/") + b"/"
         found = sorted(prefix + name for name in names)
         return [child for child in found if child != b"/zookeeper" or self.url.root]
+
+    def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
+        """Full paths of the direct children of many nodes, in no order; a node that does not exist has none.
+
+        Raises:
+            StoreDenied: a node's ACL refuses it.
+            StoreError: the store cannot be read.
+        """
+        connection = self._take()
+        groups = deque(paths[begin : begin + LISTED_NODES] for begin in range(0, len(paths), LISTED_NODES))
+        pending: deque[Sequence[bytes]] = deque()
+        try:
+            while groups or pending:
+                while groups and len(pending) < WINDOW:
+                    pending.append(groups.popleft())
+                    asked = [connection.absolute(path) for path in pending[-1]]
+                    connection.submit(wire.MULTI_READ, wire.multi_read(wire.GET_CHILDREN, asked))
+                answer = connection.receive()
+                group = pending.popleft()
+                if answer.error:
+                    raise error_for(answer.error, f"listing {len(group)} nodes", server=connection.host)
+                yield from self._listed(answer.frame, group)
+        finally:
+            self._give_back(connection)
+
+    def _listed(self, frame: bytes, paths: Sequence[bytes]) -> Iterator[bytes]:
+        for path, names in read_listings(frame, paths):
+            if isinstance(names, int):
+                raise error_for(names, f"listing the children of {path.decode(errors='replace')}", path=path)
+            prefix = path.rstrip(b"/") + b"/"
+            for name in names:
+                # The server's own.
+                if self.url.root or prefix + name != b"/zookeeper":
+                    yield prefix + name
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""

@@ -10,11 +10,18 @@ from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.ops import Ops, create_op, delete_op, requests, write_ops
+from clients.zookeeper.permit import Permit
 from clients.zookeeper.scan import TreeScan
 
 
 def replace(
-    connection: Connection, connect: Callable[[], Connection], record: Record, *, keep_version: bool, max_raise: int
+    connection: Connection,
+    connect: Callable[[], Connection],
+    permit: Permit,
+    record: Record,
+    *,
+    keep_version: bool,
+    max_raise: int,
 ) -> tuple[Connection, list[Record]]:
     """Delete a node with all that is beneath it, and create it anew with all that was beneath it.
 
@@ -23,6 +30,7 @@ def replace(
     Args:
         connection: idle.
         connect: opens another one.
+        permit: of the connection.
         record: what the node shall be.
         keep_version: whether the versions of what is created anew matter.
         max_raise: sets that a version may take.
@@ -47,7 +55,7 @@ def replace(
         ops += [
             write_ops(one, None, keep_version=keep_version, max_raise=max_raise) or create_op(one.path) for one in anew
         ]
-        error = _send(connection, ops)
+        error = _send(connection, permit, ops)
         if not error:
             return connection, anew
         if error not in RACES:
@@ -72,12 +80,12 @@ def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record
     return anew
 
 
-def _send(connection: Connection, ops: list[Ops]) -> int:
+def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> int:
     """Send one multi after the other; returns the first error, 0 if there was none."""
-    for body in requests(ops):
+    for body in requests(ops, permit.parts):
         connection.submit(wire.MULTI, body)
         answer = connection.receive()
-        error = answer.error or wire.read_multi_error(answer.frame)
+        error = answer.error or permit.read_failure(answer.frame)[1]
         if error:
             return error
     return wire.OK

@@ -27,7 +27,7 @@ _ANSWER_BYTES = 1 << 20
 #: Bytes of paths in one request; the server refuses requests beyond jute.maxbuffer (1 MB).
 _REQUEST_BYTES = 256 << 10
 #: Children listed in one request, and nodes whose children are listed in one request.
-_LISTED_CHILDREN, _LISTED_NODES = 50_000, 100
+_LISTED_CHILDREN, LISTED_NODES = 50_000, 100
 #: A directory with more children than this gets an estimate of its own.
 _FEW_SIBLINGS = 64
 #: Nodes in a first request, and how much more the next ones may hold than those answered: an estimate from few nodes
@@ -194,7 +194,7 @@ class TreeScan:
     def _take_inner(self) -> list[bytes]:
         paths: list[bytes] = []
         children = size = 0
-        while self._inner and len(paths) < _LISTED_NODES and children < _LISTED_CHILDREN and size < _REQUEST_BYTES:
+        while self._inner and len(paths) < LISTED_NODES and children < _LISTED_CHILDREN and size < _REQUEST_BYTES:
             path, count = self._inner.pop()
             paths.append(path)
             children += count
@@ -225,17 +225,10 @@ class TreeScan:
                 return answer
 
     def _read_children(self, frame: bytes, paths: list[bytes], refused: list[Record | Unreadable]) -> None:
-        offset = wire.BODY
-        for path in paths:
-            (kind,) = _LIST_HEADER.unpack_from(frame, offset)
-            offset += _LIST_HEADER.size
-            if kind == -1:
-                code = int.from_bytes(frame[offset : offset + 4], signed=True)
-                offset += 4
-                if code != wire.NO_NODE:
-                    refused.append(_refused(path, code, "listing the children of"))
+        for path, names in read_listings(frame, paths):
+            if isinstance(names, int):
+                refused.append(_refused(path, names, "listing the children of"))
                 continue
-            names, offset = wire.read_names(frame, offset)
             # Pools are taken from the end, so this reads siblings in their order.
             names.sort(reverse=True)
             prefix = path + b"/"
@@ -248,6 +241,22 @@ class TreeScan:
         directory = _Pool(beneath=True)
         directory.paths = siblings
         self._directories.append(directory)
+
+
+def read_listings(frame: bytes, paths: Sequence[bytes]) -> Iterator[tuple[bytes, list[bytes] | int]]:
+    """Decode the answer to a multiRead of getChildren: the names, or the error, for each node that exists."""
+    offset = wire.BODY
+    for path in paths:
+        (kind,) = _LIST_HEADER.unpack_from(frame, offset)
+        offset += _LIST_HEADER.size
+        if kind == -1:
+            code = int.from_bytes(frame[offset : offset + 4], signed=True)
+            offset += 4
+            if code != wire.NO_NODE:
+                yield path, code
+            continue
+        names, offset = wire.read_names(frame, offset)
+        yield path, names
 
 
 def read_records(

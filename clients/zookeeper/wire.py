@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, SYNC, PING, GET_CHILDREN2 = 1, 2, 3, 4, 5, 8, 9, 11, 12
-MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 14, 22, 100, 106, -11
+CHECK, MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 13, 14, 22, 100, 106, -11
 
 #: Xids that the protocol reserves.
 XID_EVENT, XID_PING, XID_AUTH = -1, -2, -4
@@ -170,14 +170,24 @@ def op_delete(path: bytes, version: int = -1) -> bytes:
     return _OP_HEADER.pack(DELETE, 0, -1) + buffer(path) + _INT.pack(version)
 
 
+def op_check(path: bytes) -> bytes:
+    """Part of a multi: the node exists."""
+    return _OP_HEADER.pack(CHECK, 0, -1) + buffer(path) + _INT.pack(-1)
+
+
+def created(path: bytes) -> bytes:
+    """Body of create: a persistent node without data, with the open ACL."""
+    return buffer(path) + buffer(b"") + OPEN_ACL + _PERSISTENT
+
+
+def deleted(path: bytes) -> bytes:
+    """Body of delete, whatever the node's version."""
+    return buffer(path) + _INT.pack(-1)
+
+
 def multi(ops: Sequence[bytes]) -> bytes:
     """Body of a multi of these parts: all of them happen or none."""
     return b"".join((*ops, _OP_END))
-
-
-def read_multi_error(frame: bytes) -> int:
-    """Error of the part of a multi that failed; 0 when all were done."""
-    return read_multi_failure(frame)[1]
 
 
 def read_multi_failure(frame: bytes) -> tuple[int, int]:

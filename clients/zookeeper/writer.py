@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreError, StoreUnreachable
-from clients.store import ABSENT, Record
+from clients.store import ABSENT, Guard, Record
 from clients.zookeeper import wire
 from clients.zookeeper.batch import RACES, ROUNDS, Batch, Item, read_standing
 from clients.zookeeper.connection import Connection, error_for
@@ -27,6 +27,7 @@ from clients.zookeeper.ops import (
     requests,
     write_ops,
 )
+from clients.zookeeper.permit import Permit
 from clients.zookeeper.replace import replace
 from models.store_url import StoreUrl
 
@@ -57,6 +58,7 @@ class ZooKeeperWriter(Closeable):
         timeout: seconds without a byte from the server before a call fails.
         max_raise: sets that a version, and creations that a count, may take.
         keep_versions: False where the source's versions mean nothing here, as Oxia's version ids.
+        guard: what must hold while it writes; see `clients.zookeeper.permit`.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ZooKeeperWriter(Closeable):
         timeout: float = 30,
         max_raise: int = 200_000,
         keep_versions: bool = True,
+        guard: Guard | None = None,
     ) -> None:
         self.url = url
         self._servers = url.model_copy(update={"root": ""})
@@ -75,6 +78,7 @@ class ZooKeeperWriter(Closeable):
         self._max_raise = max_raise
         self._keep_versions = keep_versions
         self._chroot = url.root.encode()
+        self._permit = Permit(guard)
         self._link: Connection | None = None
         self._collected: dict[bytes, Item] = {}
         self._size = 0
@@ -127,7 +131,12 @@ class ZooKeeperWriter(Closeable):
         while self._later:
             record = self._later.pop()
             self._link, again = replace(
-                self._connection(), self._open, record, keep_version=self._keep_versions, max_raise=self._max_raise
+                self._connection(),
+                self._open,
+                self._permit,
+                record,
+                keep_version=self._keep_versions,
+                max_raise=self._max_raise,
             )
             for record in again:
                 self._note_count(record)
@@ -143,6 +152,7 @@ class ZooKeeperWriter(Closeable):
     def close(self) -> None:
         """Free the connection without a flush; harmless when done twice."""
         if self._link:
+            self._permit.give_back(self._link)
             self._link.close()
 
     def _note_count(self, record: Record) -> None:
@@ -187,7 +197,13 @@ class ZooKeeperWriter(Closeable):
 
     def _open(self) -> Connection:
         """A session on the whole server: all paths in here are absolute."""
-        return Connection(self._servers, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
+        link = Connection(self._servers, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
+        try:
+            self._permit.grant(link, self._chroot)
+        except StoreError:
+            link.close()
+            raise
+        return link
 
     def _connection(self) -> Connection:
         if not self._link or not (self._pending or self._link.usable):
@@ -242,11 +258,11 @@ class ZooKeeperWriter(Closeable):
         if batch.reading:
             standing = read_standing(answer.frame, batch.reads)
             planned = self._raise_counts(batch, standing) if batch.counts else self._plan(batch, standing)
-            batch.requests = requests(planned)
+            batch.requests = requests(planned, self._permit.parts)
             batch.reading = False
         else:
             batch.open -= 1
-            batch.error = batch.error or wire.read_multi_error(answer.frame)
+            batch.error = batch.error or self._permit.read_failure(answer.frame)[1]
         self._advance(batch)
 
     def _advance(self, batch: Batch) -> None:

@@ -85,6 +85,7 @@ class HttpSession(Closeable):
         *,
         params: Params | None = None,
         json: Any = None,
+        headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
         """Send a request, follow redirects with method, body and credentials, and return the answer of success.
@@ -94,6 +95,7 @@ class HttpSession(Closeable):
             url: the whole address.
             params: of the query.
             json: the body; None for none.
+            headers: beside those that every request has.
             timeout: seconds, where the session's own does not fit.
 
         Raises:
@@ -101,7 +103,7 @@ class HttpSession(Closeable):
         """
         limit = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         try:
-            request = self._http.build_request(method, url, params=params, json=json, timeout=limit)
+            request = self._http.build_request(method, url, params=params, json=json, headers=headers, timeout=limit)
         except httpx.InvalidURL as error:
             raise AdminProtocolError(f"this is no address ({error})", method=method, url=url) from error
         for _ in range(_HOPS):
@@ -134,7 +136,7 @@ class HttpSession(Closeable):
         # The credentials go along, so a redirect must not send them in clear.
         if request.url.scheme == "https" and url.scheme != "https":
             raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
-        kept = {name: value for name in ("content-type",) if (value := request.headers.get(name))}
+        kept = {name: value for name in ("content-type", "idempotency-key") if (value := request.headers.get(name))}
         again = self._http.build_request(request.method, url, headers=kept, content=request.content or None)
         again.extensions["timeout"] = request.extensions["timeout"]
         return again
