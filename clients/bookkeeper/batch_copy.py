@@ -9,18 +9,20 @@ shows as an open ledger, and is done again.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from clients.bookkeeper import wire_v2
 from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import Check, Content, ContentSum, compare_records, read_all, unreadable
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
-from clients.bookkeeper.writer import LedgerWriter
+from clients.bookkeeper.writer import LargestEntry, LedgerWriter
 from clients.errors import (
     BookieNotWritable,
+    LedgerIdRefused,
     StoreConflict,
     StoreDenied,
     StoreError,
@@ -33,11 +35,18 @@ _ROUNDS = 4
 
 
 class _Task(NamedTuple):
-    """A ledger that is being copied: as it stands at the source, and its copy as long as that is open."""
+    """A ledger that is being copied: as it stands at the source, and its copy as long as that is open.
+
+    `first` is the first entry that is still to be written; those before it were compared.
+    """
 
     original: LedgerRecord
     copy: LedgerMetadata
     version: int
+    first: int = 0
+
+
+_NOTHING: Mapping[int, Begun] = {}
 
 
 def copy_batch(
@@ -47,6 +56,7 @@ def copy_batch(
     *,
     verify: bool = True,
     check: Check = lambda _: None,
+    begun: Mapping[int, Begun] = _NOTHING,
 ) -> list[CopyOutcome]:
     """Copy closed ledgers; what stands in the target already is compared, and never changed if it is closed.
 
@@ -56,6 +66,7 @@ def copy_batch(
         ids: the ledgers, each once.
         verify: read back what was written, and compare it byte for byte.
         check: see `Check`.
+        begun: open copies that are gone on with, and not written and compared from their first entry again.
 
     Returns:
         An outcome for each id, in no order. Of a ledger that cannot be read nothing is left in the target.
@@ -75,20 +86,29 @@ def copy_batch(
             left[ledger_id] = record
         else:
             outcomes.append(CopyOutcome(ledger_id, Verdict.OPEN))
-    return outcomes + _BatchCopy(source, target, left, verify=verify, check=check).run()
+    return outcomes + _BatchCopy(source, target, left, verify=verify, check=check, begun=begun).run()
 
 
 class _BatchCopy:
     """One batch: rounds of writing until nothing is left to write, and one comparison."""
 
     def __init__(
-        self, source: Cluster, target: Cluster, ledgers: dict[int, LedgerRecord], *, verify: bool, check: Check
+        self,
+        source: Cluster,
+        target: Cluster,
+        ledgers: dict[int, LedgerRecord],
+        *,
+        verify: bool,
+        check: Check,
+        begun: Mapping[int, Begun],
     ) -> None:
         self._source, self._target = source, target
         self._originals = ledgers
         self._left = dict(ledgers)
         self._verify = verify
         self._check = check
+        self._begun = begun
+        self._firsts: dict[int, int] = {}
         self._outcomes: list[CopyOutcome] = []
         # What was written, and what stood there, closed.
         self._contents: dict[int, Content] = {}
@@ -137,13 +157,17 @@ class _BatchCopy:
                 missing.append(original)
             elif standing.metadata.closed:
                 self._standing[original.ledger_id] = standing
+                # What was read of the rest of it says nothing of the whole.
+                if self._firsts.get(original.ledger_id):
+                    self._contents.pop(original.ledger_id, None)
                 del self._left[original.ledger_id]
-            elif _begun_from(original.metadata, standing.metadata):
-                tasks.append(_Task(original, standing.metadata, standing.version))
+            elif begun_from(original.metadata, standing.metadata):
+                first = self._first(original, standing)
+                tasks.append(_Task(original, standing.metadata, standing.version, first))
             else:
                 self._refuse(original, "an open ledger with other settings or custom metadata stands in the target")
         writable = self._target.bookies.writable()
-        begun = [_Task(one, _open_copy(one, writable), 0) for one in missing]
+        begun = [_Task(one, open_copy(one, writable), 0) for one in missing]
         created = directory.create([(task.original.ledger_id, task.copy) for task in begun])
         # What somebody else creates at this moment is looked at in the next round.
         fresh = [task for task, ours in zip(begun, created, strict=True) if ours]
@@ -151,15 +175,22 @@ class _BatchCopy:
 
     def _take_over(self, tasks: Sequence[_Task], writable: Sequence[str]) -> list[_Task]:
         """Give interrupted copies an ensemble that can be written; they are written again from their first entry."""
-        kept = [task for task in tasks if _writable(task.copy, writable)]
+        kept = [task for task in tasks if can_go_on(task.copy, writable)]
         moved = [
-            task._replace(copy=_open_copy(task.original, writable))
+            task._replace(copy=open_copy(task.original, writable), first=0)
             for task in tasks
-            if not _writable(task.copy, writable)
+            if not can_go_on(task.copy, writable)
         ]
         items = [(task.original.ledger_id, task.copy, task.version) for task in moved]
         versions = self._target.directory.update(items)
         return kept + [task._replace(version=version) for task, version in zip(moved, versions, strict=True)]
+
+    def _first(self, original: LedgerRecord, standing: LedgerRecord) -> int:
+        begun = self._begun.get(original.ledger_id)
+        # Only on the very bookies on which it was compared, and only entries that the ledger has kept.
+        if begun is None or begun.mzxid != standing.mzxid or begun.through > original.metadata.last_entry:
+            return 0
+        return begun.through + 1
 
     def _write_or_blame(self, tasks: Sequence[_Task]) -> dict[int, StoreError]:
         """Write; a ledger that the target's bookies refuse is found by halves, and given up.
@@ -169,11 +200,16 @@ class _BatchCopy:
         """
         try:
             return self._write(tasks)
+        except _EntryTooLarge as found:
+            (large,) = (task for task in tasks if task.original.ledger_id == found.ledger_id)
+            self._give_up(large, CopyOutcome(found.ledger_id, Verdict.TOO_LARGE, detail=str(found)))
+            # Each replica's bookie has closed its connection; one that is away all the same is noticed again.
+            for bookie_id in large.copy.segments[-1].ensemble:
+                self._target.bookies.forgive(bookie_id)
+            return self._write_or_blame([task for task in tasks if task is not large])
         except _LedgerRefused as refusal:
             if len(tasks) == 1:
-                self._give_up(
-                    tasks[0], CopyOutcome(tasks[0].original.ledger_id, Verdict.DIFFERENT, detail=str(refusal))
-                )
+                self._refused(tasks[0], refusal)
                 return {}
         half = len(tasks) // 2
         return self._write_or_blame(tasks[:half]) | self._write_or_blame(tasks[half:])
@@ -182,25 +218,38 @@ class _BatchCopy:
         writer = LedgerWriter(self._target.bookies)
         by_id = {task.original.ledger_id: task for task in tasks}
         failures: dict[int, StoreError] = {}
+        firsts = {task.original.ledger_id: task.first for task in tasks}
+        self._firsts |= firsts
         try:
-            for ledger_id, parts in read_all(self._source, [task.original for task in tasks]):
+            for ledger_id, parts in read_all(self._source, [task.original for task in tasks], firsts):
                 content = self._forward(writer, by_id[ledger_id], parts)
                 if isinstance(content, Content):
                     self._contents[ledger_id] = content
                 else:
                     failures[ledger_id] = content
             writer.flush()
-        except (StoreDenied, StoreProtocolError) as cause:
+        except (StoreDenied, StoreProtocolError, LedgerIdRefused) as cause:
             if writer.failed is None:
                 raise
             raise _LedgerRefused(str(cause)) from cause
+        except StoreUnreachable:
+            self._blame_size(writer)
+            raise
         return failures
+
+    def _blame_size(self, writer: LedgerWriter) -> None:
+        """Tell a bookie that closed the connection because of an entry from one that is away."""
+        bookie_id, largest, bookies = writer.failed, writer.largest, self._target.bookies
+        if bookie_id is None or largest is None:
+            return
+        if not bookies.takes_requests_of(bookie_id, wire_v2.add_size(largest.size)):
+            raise _EntryTooLarge(bookie_id, largest)
 
     def _forward(
         self, writer: LedgerWriter, task: _Task, parts: Iterable[list[bytes] | StoreError]
     ) -> Content | StoreError:
         total = ContentSum()
-        first = 0
+        first = task.first
         for part in parts:
             if isinstance(part, StoreError):
                 return part
@@ -208,6 +257,17 @@ class _BatchCopy:
             writer.add(task.original.ledger_id, task.copy, first, part)
             first += len(part)
         return total.content()
+
+    def _refused(self, task: _Task, refusal: _LedgerRefused) -> None:
+        ledger_id = task.original.ledger_id
+        if not isinstance(refusal.__cause__, LedgerIdRefused):
+            self._give_up(task, CopyOutcome(ledger_id, Verdict.DIFFERENT, detail=str(refusal)))
+            return
+        # The open copy stays: without it a bookie would collect what its journal replays when it starts, and refuse the
+        # id again.
+        self._contents.pop(ledger_id, None)
+        self._outcomes.append(CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
+        del self._left[ledger_id]
 
     def _refuse(self, original: LedgerRecord, why: str) -> None:
         self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why))
@@ -238,16 +298,28 @@ class _BatchCopy:
                 _, entries, size = self._contents[ledger_id]
                 self._outcomes.append(CopyOutcome(ledger_id, Verdict.COPIED, entries, size))
         pairs = [(self._originals[ledger_id], record) for ledger_id, record in copies.items()]
-        for one in compare_records(self._source, self._target, pairs, self._contents, check=self._check):
+        firsts = {ledger_id: self._firsts[ledger_id] for ledger_id in written}
+        for one in compare_records(self._source, self._target, pairs, self._contents, check=self._check, firsts=firsts):
             ours = one.verdict is Verdict.EQUAL and one.ledger_id in self._contents
             self._outcomes.append(one._replace(verdict=Verdict.COPIED) if ours else one)
+
+
+class _EntryTooLarge(Exception):
+    """A bookie of the target closes the connection when it is sent this entry."""
+
+    def __init__(self, bookie_id: str, entry: LargestEntry) -> None:
+        super().__init__(
+            f"entry {entry.entry_id} has {entry.size:,} bytes, and bookie {bookie_id} takes no such request; "
+            "raise nettyMaxFrameSizeBytes of the target's bookies, then try again"
+        )
+        self.ledger_id = entry.ledger_id
 
 
 class _LedgerRefused(Exception):
     """A bookie of the target does not take the entries of one of the ledgers that are being written."""
 
 
-def _open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata:
+def open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadata:
     """Metadata to begin a copy with, on bookies that take turns."""
     metadata = original.metadata
     size = metadata.ensemble_size
@@ -258,7 +330,10 @@ def _open_copy(original: LedgerRecord, writable: Sequence[str]) -> LedgerMetadat
             ledger_id=original.ledger_id,
         )
     ensemble = tuple(writable[(original.ledger_id + place) % len(writable)] for place in range(size))
-    return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=(Segment(0, ensemble),))
+    # Its token belongs to the client that writes the original.
+    token = None if metadata.token is None else 0
+    segments = (Segment(0, ensemble),)
+    return replace(metadata, state=LedgerState.OPEN, length=0, last_entry=-1, segments=segments, token=token)
 
 
 def _closed(task: _Task) -> LedgerMetadata:
@@ -266,7 +341,7 @@ def _closed(task: _Task) -> LedgerMetadata:
     return replace(task.copy, state=LedgerState.CLOSED, length=original.length, last_entry=original.last_entry)
 
 
-def _begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
+def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
     """Whether an open ledger of the target is a copy that was begun from this one."""
     return _making(original) == _making(copy)
 
@@ -276,7 +351,7 @@ def _making(metadata: LedgerMetadata) -> tuple[object, ...]:
     return *quorums, metadata.digest, metadata.password, metadata.ctime, metadata.custom_map
 
 
-def _writable(copy: LedgerMetadata, writable: Collection[str]) -> bool:
+def can_go_on(copy: LedgerMetadata, writable: Collection[str]) -> bool:
     """Whether an interrupted copy can be gone on with on its bookies."""
     return (
         copy.state is LedgerState.OPEN and len(copy.segments) == 1 and set(copy.segments[0].ensemble) <= set(writable)

@@ -19,8 +19,11 @@ from clients.errors import LedgerUnreadable, StoreError, StoreUnreachable
 #: Ledgers up to this many bytes are read as a whole, many at once.
 WHOLE_BYTES = 4 << 20
 
+_WHOLE: Mapping[int, int] = {}
+
 Check = Callable[[int], None]
-"""Called with the bytes that are written next, 0 while comparing; it may wait, and raises when the work shall stop."""
+"""Called with the bytes that are written next, or were read at the source to be compared, or 0; it may wait, and raises
+when the work shall stop."""
 
 
 class Content(NamedTuple):
@@ -95,6 +98,7 @@ def compare_records(
     known: Mapping[int, Content],
     *,
     check: Check,
+    firsts: Mapping[int, int] = _WHOLE,
 ) -> list[CopyOutcome]:
     """Compare ledgers whose metadata were read: those of the source, which are closed, with those of the target.
 
@@ -104,6 +108,7 @@ def compare_records(
         pairs: metadata of each ledger on both sides.
         known: what ledgers hold that were read from the source a moment ago; they are not read there again.
         check: see `Check`.
+        firsts: ledgers that were compared before, up to this entry.
 
     Returns:
         An outcome for each pair: `equal`, `different`, `unreadable` or `deleted`.
@@ -117,9 +122,10 @@ def compare_records(
             alike.append((mine, theirs))
     contents: dict[int, Content | StoreError] = dict(known)
     # What was just copied is not read from the source again: its digests were checked on the way.
-    contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in known], check=check)
+    contents |= read_contents(source, [mine for mine, _ in alike if mine.ledger_id not in known], check, firsts)
     readable = [pair for pair in alike if isinstance(contents[pair[0].ledger_id], Content)]
-    copies = read_contents(target, [theirs for _, theirs in readable], check=check)
+    # What is read at the source counts like what is written: brokers use these bookies.
+    copies = read_contents(target, [theirs for _, theirs in readable], lambda _: check(0), firsts)
     for mine, theirs in alike:
         expected, found = contents[mine.ledger_id], copies.get(mine.ledger_id)
         if isinstance(expected, StoreError):
@@ -136,27 +142,31 @@ def compare_records(
 
 
 def read_contents(
-    cluster: Cluster, records: Iterable[LedgerRecord], *, check: Check
+    cluster: Cluster, records: Iterable[LedgerRecord], check: Check, firsts: Mapping[int, int] = _WHOLE
 ) -> dict[int, Content | StoreError]:
     """What closed ledgers hold, or why they cannot be read, by id."""
     contents: dict[int, Content | StoreError] = {}
-    for ledger_id, parts in read_all(cluster, records):
+    for ledger_id, parts in read_all(cluster, records, firsts):
         total = ContentSum()
         for part in parts:
-            check(0)
             if isinstance(part, StoreError):
                 contents[ledger_id] = part
                 break
-            total.add(part)
+            check(total.add(part))
         else:
             contents[ledger_id] = total.content()
     return contents
 
 
 def read_all(
-    cluster: Cluster, records: Iterable[LedgerRecord]
+    cluster: Cluster, records: Iterable[LedgerRecord], firsts: Mapping[int, int] = _WHOLE
 ) -> Iterator[tuple[int, Iterable[list[bytes] | StoreError]]]:
     """Read closed ledgers: small ones as a whole and many at once, large ones part by part and one after the other.
+
+    Args:
+        cluster: where they lie.
+        records: the ledgers.
+        firsts: ledgers of which only the entries from this one on are wanted.
 
     Yields:
         Id, and bodies in the order of the entries; the last part may be the error for which the rest cannot be read.
@@ -164,11 +174,16 @@ def read_all(
     """
     reader = LedgerReader(cluster.bookies)
     ledgers = [(record.ledger_id, record.metadata) for record in records]
-    for ledger_id, bodies in reader.read_many([one for one in ledgers if one[1].length <= WHOLE_BYTES]):
+    for ledger_id, bodies in reader.read_many([one for one in ledgers if _small(*one, firsts)], firsts):
         yield ledger_id, (bodies,)
     for ledger_id, metadata in ledgers:
-        if metadata.length > WHOLE_BYTES:
-            yield ledger_id, _ending_with_error(reader.entries(ledger_id, metadata))
+        if not _small(ledger_id, metadata, firsts):
+            yield ledger_id, _ending_with_error(reader.entries(ledger_id, metadata, firsts.get(ledger_id, 0)))
+
+
+def _small(ledger_id: int, metadata: LedgerMetadata, firsts: Mapping[int, int]) -> bool:
+    left = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
+    return metadata.length * left <= WHOLE_BYTES * (metadata.last_entry + 1)
 
 
 def _ending_with_error(parts: Iterable[list[bytes]]) -> Iterator[list[bytes] | StoreError]:

@@ -11,18 +11,39 @@ class Verdict(StrEnum):
 
     `copied`: written and closed, and, where that was asked for, read back and found equal.
     `equal`: stood there already, was compared in full, and has the same bytes.
+    `refused`: bookies of the target have deleted a ledger of this id, and take no other before their restart. The copy
+        stands open: bookies that start while it does take it.
+    `too large`: bookies of the target take no entry of such a size; nothing is left of the copy.
     `different`: another ledger stands there under the same id; it was not touched.
     `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, when comparing, at the target).
+    `not recovered`: it is open at the source, and could not be closed there, which says nothing of its entries.
     `deleted`: it was deleted at the source meanwhile.
-    `open`: it is not closed at the source; nothing was done.
+    `open`: it is not closed at the source; what is confirmed was copied, or nothing.
     """
 
     COPIED = "copied"
     EQUAL = "equal"
+    REFUSED = "refused"
+    TOO_LARGE = "too large"
     DIFFERENT = "different"
     UNREADABLE = "unreadable"
+    NOT_RECOVERED = "not recovered"
     DELETED = "deleted"
     OPEN = "open"
+
+
+class Begun(NamedTuple):
+    """How far the open copy of a ledger has come that is, or was, open at the source.
+
+    Attributes:
+        through: the last entry that was copied, acknowledged by each replica, and compared.
+        length: bytes of the data of all entries up to it.
+        mzxid: zxid of the copy's znode. With another one the copy lies on other bookies, and is begun anew.
+    """
+
+    through: int
+    length: int
+    mzxid: int
 
 
 class CopyOutcome(NamedTuple):
@@ -35,7 +56,8 @@ class CopyOutcome(NamedTuple):
         bytes: of their header, digest and data, each entry counted once.
         detail: why, where the verdict is a failure; else empty.
         mzxid: zxid of the last change of the target's metadata when both sides were compared; 0 if they were not.
-        transient: too few bookies of the source answered, which may pass.
+        begun: of an open ledger, how far its open copy has come; None if nothing is known of it.
+        transient: bookies did not answer, or refuse the ledger for now, which may pass.
     """
 
     ledger_id: int
@@ -45,6 +67,7 @@ class CopyOutcome(NamedTuple):
     detail: str = ""
     mzxid: int = 0
     transient: bool = False
+    begun: Begun | None = None
 
     @property
     def good(self) -> bool:
@@ -54,4 +77,10 @@ class CopyOutcome(NamedTuple):
     @property
     def failed(self) -> bool:
         """Whether the ledger needs a person's decision."""
-        return self.verdict in (Verdict.DIFFERENT, Verdict.UNREADABLE)
+        return self.verdict in (
+            Verdict.REFUSED,
+            Verdict.TOO_LARGE,
+            Verdict.DIFFERENT,
+            Verdict.UNREADABLE,
+            Verdict.NOT_RECOVERED,
+        )

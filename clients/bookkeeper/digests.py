@@ -57,6 +57,11 @@ def read_header(body: bytes) -> EntryHeader:
     return EntryHeader(*HEADER.unpack_from(body))
 
 
+def read_data(body: bytes, digest: DigestType) -> bytes:
+    """What a body that was verified holds, behind header and digest."""
+    return body[HEADER.size + _LENGTHS[digest] :]
+
+
 @lru_cache(maxsize=64)
 def master_key(password: bytes) -> bytes:
     """The 20 bytes by which a bookie knows a ledger's writers, made from the ledger's password."""

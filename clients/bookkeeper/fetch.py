@@ -132,13 +132,13 @@ class Fetch:
         stream.error = _unreadable(part)
 
     def _candidates(self, part: _Range) -> list[str]:
-        """Replicas not asked yet: good ones first, and neighbouring ranges from different ones."""
+        """Replicas not asked yet, good ones first."""
         stream = part.stream
         replicas = stream.metadata.replicas(part.first)
         if part.count > 1:
-            # Neighbouring chunks go to different bookies, so that all disks work on one ledger. Single entries stay
-            # with their first replica: bookies read ahead, and alternating would make each of them read everything.
-            offset = part.first // stream.chunk % len(replicas)
+            # A ledger is read from one replica, and another ledger from the next: bookies read ahead, and alternating
+            # would make each of them read everything.
+            offset = stream.ledger_id % len(replicas)
             replicas = sorted(replicas)[offset:] + sorted(replicas)[:offset]
         left = [bookie_id for bookie_id in replicas if bookie_id not in part.refusals]
         if stream.quarantined or any(self._bookies.quarantined(bookie_id) for bookie_id in left):

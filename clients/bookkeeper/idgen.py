@@ -69,8 +69,6 @@ def read_generator(coordination: CoordinationReader) -> IdGenerator:
     Raises:
         StoreError: the store cannot be read.
     """
-    # On a follower that lags the generator seems lower than it is, and the check of I11 would pass wrongly.
-    coordination.sync()
     short_next = _created(coordination, ID_GENERATOR)
     if not coordination.exists(LONG_ID_GENERATOR):
         return IdGenerator(short_next if short_next < _LOW_END else 1 << 32, None, short_next)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from clients.bookkeeper import layout
@@ -67,8 +68,12 @@ class LedgerDirectory(Closeable):
         """Free the connections; harmless when done twice."""
         self._reader.close()
 
-    def scan(self) -> Iterator[list[LedgerRecord]]:
+    def scan(self, known: Mapping[int, LedgerRecord] = MappingProxyType({})) -> Iterator[list[LedgerRecord]]:
         """All ledgers, in batches and in no order; those that vanish meanwhile are left out.
+
+        Args:
+            known: what an earlier scan found; records of ledgers that have not changed since are given again, which
+                takes neither the time to decode them nor more memory.
 
         Raises:
             StoreDenied: the ACL of one refuses it.
@@ -78,9 +83,31 @@ class LedgerDirectory(Closeable):
         subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
         part = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
         for batch in self._reader.scan(part):
-            found = [record for one in batch if (record := _ledger(one))]
+            found = [record for one in batch if (record := _ledger(one, known))]
             if found:
                 yield found
+
+    def highest(self) -> int:
+        """The highest id of all ledgers, -1 if there is none; reads names only, and few of them.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        self._knows_layout()
+        subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
+        # Long ids have longer names; of the same length, names are in the order of ids.
+        ordered = sorted(subtrees, key=lambda path: (len(path), path), reverse=True)
+        return next((found for path in ordered if (found := self._highest_beneath(path)) >= 0), -1)
+
+    def _highest_beneath(self, path: str) -> int:
+        for child in reversed(self._reader.children(path.encode())):
+            name = child.decode(errors="replace")
+            found = layout.ledger_id(name)
+            # Nodes above ledgers stay when the last one is deleted: an empty one says nothing of those before it.
+            found = self._highest_beneath(name) if found is None else found
+            if found >= 0:
+                return found
+        return -1
 
     def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
         """These ledgers, in their order; None where there is none.
@@ -264,11 +291,17 @@ class LedgerDirectoryWriter(LedgerDirectory):
         return change_each(self._link, changes)
 
 
-def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
+def _ledger(
+    record: Record | Unreadable, known: Mapping[int, LedgerRecord] = MappingProxyType({})
+) -> LedgerRecord | None:
     ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
     if ledger_id is None:
         return None
     one = _readable(record)
+    before = known.get(ledger_id)
+    # A node that was deleted and created again has another zxid too.
+    if before is not None and before.mzxid == one.changed:
+        return before
     try:
         metadata = decode_metadata(one.value)
     except StoreError as cause:

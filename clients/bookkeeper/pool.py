@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from clients.bookkeeper import wire_v3
+from clients.bookkeeper import wire_v2, wire_v3
 from clients.bookkeeper.connection import BookieConnection
 from clients.bookkeeper.ledgers import Bookie
 from clients.bookkeeper.transport import EventLoop, connect
@@ -19,6 +19,8 @@ READ_TIMEOUT, ADD_TIMEOUT = 5.0, 30.0
 QUARANTINE_SECONDS = 10.0
 """Seconds for which a bookie that failed is not asked again."""
 
+# A bookie refuses a length as soon as it has read it.
+_REFUSAL_SECONDS = 1.0
 # Registrations are asked for before each round of writing, and several batches begin at the same moment.
 _RESOLVE_AGAIN = 1.0
 
@@ -94,6 +96,32 @@ class Bookies(Closeable):
             for bookie_id, bookie in self._known.items()
             if bookie.writable and not self.quarantined(bookie_id) and self._no_writes.get(bookie_id, 0.0) <= now
         )
+
+    def takes_requests_of(self, bookie_id: str, size: int) -> bool:
+        """Whether a bookie takes requests of so many bytes; it is sent the length of one only, over a new connection.
+
+        A bookie closes the connection when a length is above its `nettyMaxFrameSizeBytes`. One that cannot be reached
+        is not known to refuse any.
+        """
+        try:
+            host, port = self._address(bookie_id)
+            with connect(host, port, self._tls, self.read_timeout, bookie_id) as connected:
+                connected.settimeout(_REFUSAL_SECONDS)
+                connected.sendall(size.to_bytes(wire_v2.LENGTH))
+                try:
+                    return bool(connected.recv(1))
+                except TimeoutError:
+                    return True  # it waits for the rest
+                except OSError:
+                    return False
+        except (OSError, StoreError):
+            return True
+
+    def forgive(self, bookie_id: str) -> None:
+        """Ask a bookie again at once, over a new connection: what it failed at, or is about to, was not its fault."""
+        if connection := self._connections.get(bookie_id):
+            connection.lose("was asked for too much")
+        self._quarantine.pop(bookie_id, None)
 
     def free_space(self, bookie_id: str) -> Space:
         """Ask a bookie how much space its disks have, over a connection of its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 
 from clients.bookkeeper.fetch import Fetch, LedgerStream
 from clients.bookkeeper.metadata import LedgerMetadata
@@ -15,6 +15,7 @@ _CHUNKS_AHEAD = 4
 # Most ledgers of a cluster are small (cursors, schemas): a limit on bytes alone would put too many in flight.
 _LEDGERS_AHEAD = 1024
 _BYTES_AHEAD = 8 << 20
+_FROM_BEGIN: Mapping[int, int] = {}
 
 
 class LedgerReader:
@@ -76,9 +77,13 @@ class LedgerReader:
         return next(self.entries(ledger_id, metadata, entry_id, entry_id))[0]
 
     def read_many(
-        self, ledgers: Iterable[tuple[int, LedgerMetadata]]
+        self, ledgers: Iterable[tuple[int, LedgerMetadata]], firsts: Mapping[int, int] = _FROM_BEGIN
     ) -> Generator[tuple[int, list[bytes] | StoreError]]:
         """All entries of closed ledgers, many ledgers in flight at once; for ledgers that fit into memory.
+
+        Args:
+            ledgers: ids and metadata.
+            firsts: ledgers of which only the entries from this one on are wanted.
 
         Yields:
             A ledger's id and its bodies, or the error that `entries` would raise; in the order of completion.
@@ -91,7 +96,7 @@ class LedgerReader:
             while more or active:
                 ahead = sum(stream.missing * stream.entry_size for stream in active)
                 while more and ahead < _BYTES_AHEAD and len(active) < _LEDGERS_AHEAD:
-                    stream = self._begin(next(waiting, None), fetch)
+                    stream = self._begin(next(waiting, None), fetch, firsts)
                     more = stream is not None
                     if stream is not None:
                         active.append(stream)
@@ -102,18 +107,23 @@ class LedgerReader:
                     active = deque(stream for stream in active if not stream.error and stream.missing)
                 for stream in done:
                     stream.wanted = False
-                    yield stream.ledger_id, stream.error or _contiguous(stream, 0, whole=True)
+                    yield (
+                        stream.ledger_id,
+                        stream.error or _contiguous(stream, firsts.get(stream.ledger_id, 0), whole=True),
+                    )
                 if not done and active:
                     fetch.poll()
         finally:
             for stream in active:
                 stream.wanted = False
 
-    def _begin(self, ledger: tuple[int, LedgerMetadata] | None, fetch: Fetch) -> LedgerStream | None:
+    def _begin(
+        self, ledger: tuple[int, LedgerMetadata] | None, fetch: Fetch, firsts: Mapping[int, int]
+    ) -> LedgerStream | None:
         if ledger is None:
             return None
         ledger_id, metadata = ledger
-        stream = LedgerStream(ledger_id, metadata, 0, metadata.last_entry)
+        stream = LedgerStream(ledger_id, metadata, firsts.get(ledger_id, 0), metadata.last_entry)
         while stream.unrequested <= stream.last:
             fetch.request_chunk(stream)
         return stream

@@ -9,69 +9,63 @@ Source: LedgerRecoveryOp, ReadLastConfirmedOp, PendingReadOp and ReadOnlyLedgerH
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.connection import Refused
 from clients.bookkeeper.digests import HEADER, EntryCorrupt, master_key, read_header, verify_entry
-from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.bookkeeper.writer import LedgerWriter
-from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreError, StoreUnreachable
+from clients.errors import BookieNotWritable, LedgerUnreadable, StoreError, StoreUnreachable
 
-# Each lost round means that somebody else got on; so many in a row mean that they undo each other.
-_ROUNDS = 20
 # How far the writer was ahead of its confirmations is not known; asking entry by entry would cost a round trip each.
 _ENTRIES_AT_ONCE = 64
+# Every replica is asked for every entry, and all answers are in memory at once.
+_BYTES_AT_ONCE = 1 << 20
 _ABSENT = {wire_v2.NO_ENTRY, wire_v2.NO_LEDGER}
 
 
-def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id: int) -> LedgerRecord:
-    """Close a ledger at the last entry that any of its readers may have seen; returns it closed.
+class Questions(NamedTuple):
+    """Bookies and entries that they are asked for; each read fences, by this master key of the ledger."""
 
-    A closed one is returned as it is. A bookie of the last ensemble that does not answer is replaced by a writable one
-    for the entries that are written again, or left out if there is none and the ack quorum is reached without it.
+    ledger_id: int
+    key: bytes
+    wanted: tuple[tuple[str, int], ...]
 
-    Raises:
-        StoreConflict: the ledger does not exist, or others keep changing it.
-        StoreUnreachable: too many of its bookies do not answer to fence it, to decide on its end, or to write it.
-        BookieNotWritable: too many of them do not take entries.
-        LedgerUnreadable: an entry before its end has no valid copy.
+
+class Additions(NamedTuple):
+    """Consecutive entries to write to all their replicas but some."""
+
+    ledger_id: int
+    metadata: LedgerMetadata
+    first_entry: int
+    bodies: Sequence[bytes]
+    leave_out: frozenset[str]
+
+
+class Added(NamedTuple):
+    """What came of `Additions`: the bookie that failed and why, or neither."""
+
+    failed: str | None = None
+    cause: StoreUnreachable | BookieNotWritable | None = None
+
+
+Answers = dict[tuple[str, int], list[bytes] | Refused]
+Steps = Generator[Questions | Additions, Answers | Added, LedgerMetadata]
+"""Yields what bookies shall be asked or given, gets what came of it, and returns the metadata to close with."""
+
+
+class Recovery:
+    """What is done between the two changes of one ledger's metadata; sends nothing by itself.
+
+    Args:
+        bookies: the ledger's.
+        ledger_id: the ledger.
+        metadata: as they stand, IN_RECOVERY.
     """
-    for _ in range(_ROUNDS):
-        record = _read(directory, ledger_id)
-        if record.metadata.closed:
-            return record
-        try:
-            version = record.version
-            # As BookKeeper writes it: only the client that created the ledger has a token other than 0.
-            metadata = replace(record.metadata, token=None if record.metadata.token is None else 0)
-            # Before the fence, as BookKeeper does it: a writer that finds IN_RECOVERY knows that it has been replaced.
-            if metadata.state is LedgerState.OPEN:
-                metadata = replace(metadata, state=LedgerState.IN_RECOVERY)
-                (version,) = directory.update([(ledger_id, metadata, version)])
-            closed = _Recovery(bookies, ledger_id, metadata).run()
-            directory.update([(ledger_id, closed, version)])
-        except StoreConflict:
-            continue  # Somebody else changed it first; what they made of it counts.
-    raise StoreConflict(
-        f"others keep changing ledger {ledger_id}, so that it cannot be recovered; try again", ledger_id=ledger_id
-    )
-
-
-def _read(directory: LedgerDirectoryWriter, ledger_id: int) -> LedgerRecord:
-    (record,) = directory.read([ledger_id])
-    if record is None:
-        raise StoreConflict(f"ledger {ledger_id} does not exist; nothing can be recovered", ledger_id=ledger_id)
-    return record
-
-
-class _Recovery:
-    """What is done between the two changes of the metadata."""
 
     def __init__(self, bookies: Bookies, ledger_id: int, metadata: LedgerMetadata) -> None:
         self._bookies = bookies
@@ -80,22 +74,31 @@ class _Recovery:
         self._key = master_key(metadata.password)
         self._segments = list(metadata.segments)
         self._silent: set[str] = set()
+        self._refusing: dict[str, str] = {}
+        self._at_once = _ENTRIES_AT_ONCE
 
-    def run(self) -> LedgerMetadata:
-        """Fence, find the end, and write again what lies before it; returns the metadata to close with."""
-        confirmed = self._fence()
+    def run(self) -> Steps:
+        """Fence, find the end, and write again what lies before it.
+
+        Raises:
+            StoreUnreachable: too many of its bookies do not answer to fence it, to decide on its end, or to write it.
+            BookieNotWritable: too many of them do not take entries.
+            LedgerUnreadable: an entry before its end has no valid copy.
+        """
+        confirmed = yield from self._fence()
         length = 0
         # Each entry tells the length of the ledger up to itself; where nothing follows, this one has the last word.
         if confirmed >= 0:
-            body = LedgerReader(self._bookies).read_entry(self._ledger_id, self._metadata, confirmed)
+            body = yield from self._read_confirmed(confirmed)
             length = read_header(body).length
+            self._at_once = max(1, min(_ENTRIES_AT_ONCE, _BYTES_AT_ONCE // len(body)))
         last = confirmed
-        while bodies := self._read_forward(last + 1):
-            self._write_again(last + 1, bodies)
+        while bodies := (yield from self._read_forward(last + 1)):
+            yield from self._write_again(last + 1, bodies)
             last += len(bodies)
             length = read_header(bodies[-1]).length
             # An entry in between was never acknowledged, so nothing behind it was either.
-            if len(bodies) < _ENTRIES_AT_ONCE:
+            if len(bodies) < self._at_once:
                 break
         return replace(
             self._metadata,
@@ -105,13 +108,13 @@ class _Recovery:
             segments=tuple(self._segments),
         )
 
-    def _fence(self) -> int:
+    def _fence(self) -> Generator[Questions | Additions, Answers | Added, int]:
         """Stop the writer; returns the last entry that is known to be confirmed.
 
         No entry can be acknowledged any more once in every write set fewer bookies than the ack quorum are unfenced.
         """
         first, ensemble = self._metadata.segments[-1]
-        answers = self._ask((bookie_id, wire_v2.LAST_ENTRY) for bookie_id in dict.fromkeys(ensemble))
+        answers = yield from self._ask((bookie_id, wire_v2.LAST_ENTRY) for bookie_id in dict.fromkeys(ensemble))
         unfenced = {
             bookie_id
             for (bookie_id, _), answer in answers.items()
@@ -140,10 +143,21 @@ class _Recovery:
         header = read_header(body)
         return -1 if self._flaw(body, header.entry_id) else header.last_add_confirmed
 
-    def _read_forward(self, first: int) -> list[bytes]:
+    def _read_confirmed(self, entry: int) -> Generator[Questions | Additions, Answers | Added, bytes]:
+        """An entry that some replica must have."""
+        answers = yield from self._ask((bookie_id, entry) for bookie_id in self._metadata.replicas(entry))
+        for answer in answers.values():
+            if not isinstance(answer, Refused) and not self._flaw(answer[0], entry):
+                return answer[0]
+        # Says of each replica what is wrong with it.
+        return LedgerReader(self._bookies).read_entry(self._ledger_id, self._metadata, entry)
+
+    def _read_forward(self, first: int) -> Generator[Questions | Additions, Answers | Added, list[bytes]]:
         """The entries from `first` on, as far as they may have been acknowledged, and not too many at once."""
-        entries = range(first, first + _ENTRIES_AT_ONCE)
-        answers = self._ask((bookie_id, entry) for entry in entries for bookie_id in self._metadata.replicas(entry))
+        entries = range(first, first + self._at_once)
+        answers = yield from self._ask(
+            (bookie_id, entry) for entry in entries for bookie_id in self._metadata.replicas(entry)
+        )
         bodies: list[bytes] = []
         for entry in entries:
             body = self._decide(
@@ -183,7 +197,9 @@ class _Recovery:
             return Refused(wire_v2.OK, f"has a bad copy: {cause}")
         return None
 
-    def _write_again(self, first: int, bodies: Sequence[bytes]) -> None:
+    def _write_again(
+        self, first: int, bodies: Sequence[bytes]
+    ) -> Generator[Questions | Additions, Answers | Added, None]:
         """Write to the last ensemble, with those replaced that cannot be written; what they had is not changed."""
         while True:
             self._replace_silent(first)
@@ -191,24 +207,28 @@ class _Recovery:
             target = replace(self._metadata, segments=tuple(self._segments))
             for entry in range(first, first + min(len(bodies), len(ensemble))):
                 if len(set(target.replicas(entry)) - self._silent) < self._metadata.ack_quorum:
-                    raise StoreUnreachable(
-                        f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
-                        f"{self._metadata.ack_quorum}, and there is no other writable bookie; start one, "
-                        "then try again",
-                        ledger_id=self._ledger_id,
-                        entry_id=entry,
-                    )
-            writer = LedgerWriter(self._bookies, leave_out=self._silent)
-            try:
-                writer.add(self._ledger_id, target, first, bodies)
-                writer.flush()
-            except (StoreUnreachable, BookieNotWritable):
-                # Only a bookie that is new among the failed can be replaced; else the loop would never end.
-                if writer.failed is None or writer.failed in self._silent:
-                    raise
-                self._silent.add(writer.failed)
-            else:
+                    raise self._too_few(entry, target.replicas(entry))
+            added = yield Additions(self._ledger_id, target, first, bodies, frozenset(self._silent))
+            assert isinstance(added, Added)
+            if added.cause is None:
                 return
+            # Only a bookie that is new among the failed can be replaced; else the loop would never end.
+            if added.failed is None or added.failed in self._silent:
+                raise added.cause
+            self._silent.add(added.failed)
+            if isinstance(added.cause, BookieNotWritable):
+                self._refusing[added.failed] = str(added.cause)
+
+    def _too_few(self, entry: int, replicas: Iterable[str]) -> StoreError:
+        """Why an entry cannot be written again: it is another matter whether bookies are away or full."""
+        text = (
+            f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
+            f"{self._metadata.ack_quorum}, and there is no other writable bookie"
+        )
+        if refusals := [self._refusing[one] for one in replicas if one in self._refusing]:
+            text = f"{text}: {'; '.join(refusals)}; free its disks or start another bookie, then try again"
+            return BookieNotWritable(text, ledger_id=self._ledger_id, entry_id=entry)
+        return StoreUnreachable(f"{text}; start one, then try again", ledger_id=self._ledger_id, entry_id=entry)
 
     def _replace_silent(self, first: int) -> None:
         ensemble = list(self._segments[-1].ensemble)
@@ -223,22 +243,11 @@ class _Recovery:
             self._segments.pop()
         self._segments.append(Segment(first, tuple(ensemble)))
 
-    def _ask(self, wanted: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[bytes] | Refused]:
+    def _ask(self, wanted: Iterable[tuple[str, int]]) -> Generator[Questions | Additions, Answers | Added, Answers]:
         """Ask for entries with fencing, all at once; returns what each bookie said of each."""
-        answers: dict[tuple[str, int], list[bytes] | Refused] = {}
-        questions = list(wanted)
-        for bookie_id, entry in questions:
-            try:
-                connection = self._bookies.connection(bookie_id)
-            except StoreError as cause:
-                answers[bookie_id, entry] = Refused(wire_v2.LOST, str(cause))
-            else:
-                # Every read fences, so that a bookie which was silent before is fenced with its first answer.
-                connection.read(
-                    self._ledger_id, entry, partial(answers.__setitem__, (bookie_id, entry)), fence_key=self._key
-                )
-        while len(answers) < len(questions):
-            self._bookies.loop.poll()
+        # Every read fences, so that a bookie which was silent before is fenced with its first answer.
+        answers = yield Questions(self._ledger_id, self._key, tuple(wanted))
+        assert not isinstance(answers, Added)
         self._silent |= {
             bookie_id
             for (bookie_id, _), answer in answers.items()

@@ -14,7 +14,7 @@ import struct
 from clients.errors import StoreProtocolError
 
 ADD, READ, BATCH_READ = 1, 2, 7
-FENCE, RECOVERY_ADD = 1, 2
+FENCE, RECOVERY_ADD, HIGH_PRIORITY = 1, 2, 4
 LAST_ENTRY = -1
 """Stands for the last entry that a bookie has of a ledger."""
 
@@ -53,13 +53,22 @@ def meaning(code: int) -> str:
     return _MEANINGS.get(code, f"answers with the unknown code {code}")
 
 
-def add_head(body_size: int, master_key: bytes) -> bytes:
-    """What stands before a body to add it under the ids that it carries, be the ledger fenced or not."""
-    return (
-        # A recovery add: a plain one is refused once anybody has fenced the ledger, and a copy could never be
-        # completed.
-        _ADD_HEAD.pack(_ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size, _packet_header(ADD, RECOVERY_ADD)) + master_key
-    )
+def add_head(body_size: int, master_key: bytes, *, high_priority: bool = False) -> bytes:
+    """What stands before a body to add it under the ids that it carries, be the ledger fenced or not.
+
+    Args:
+        body_size: bytes of the body.
+        master_key: of the ledger.
+        high_priority: a bookie that is read-only because its disks are full takes it all the same.
+    """
+    # A recovery add: a plain one is refused once anybody has fenced the ledger, and a copy could never be completed.
+    header = _packet_header(ADD, RECOVERY_ADD | HIGH_PRIORITY if high_priority else RECOVERY_ADD)
+    return _ADD_HEAD.pack(add_size(body_size), header) + master_key
+
+
+def add_size(body_size: int) -> int:
+    """The length that a request to add a body begins with."""
+    return _ADD_HEAD.size - LENGTH + _KEY_SIZE + body_size
 
 
 def read_request(ledger_id: int, entry_id: int, fence_key: bytes = b"") -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
 from clients.bookkeeper.connection import BookieConnection
@@ -12,7 +13,14 @@ from clients.bookkeeper.digests import master_key, read_header
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pending_adds import RefusedAdd
 from clients.bookkeeper.pool import Bookies
-from clients.errors import BookieNotWritable, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable
+from clients.errors import (
+    BookieNotWritable,
+    LedgerIdRefused,
+    StoreDenied,
+    StoreError,
+    StoreProtocolError,
+    StoreUnreachable,
+)
 
 # Small frames are joined, since a buffer of its own costs more than the copy; large ones go out as they are.
 _JOINED_BELOW = 16 << 10
@@ -26,6 +34,20 @@ _FEW = 64
 _PAUSE = 0.05
 
 
+class LargestEntry(NamedTuple):
+    """An entry that was sent.
+
+    Attributes:
+        size: bytes of its body.
+        ledger_id: its ledger.
+        entry_id: its id.
+    """
+
+    size: int
+    ledger_id: int
+    entry_id: int
+
+
 class LedgerWriter:
     """Adds bodies to ledgers, many adds and many ledgers in flight at once; one writer at a time for its `Bookies`.
 
@@ -36,15 +58,19 @@ class LedgerWriter:
     Args:
         bookies: the bookies.
         leave_out: replicas that get nothing.
+        recovering: what is written was there before: bookies that are read-only for want of space take it too.
 
     Attributes:
         failed: the bookie that the error raised last is about, None before.
+        largest: the largest entry that was added, None before.
     """
 
-    def __init__(self, bookies: Bookies, *, leave_out: Collection[str] = ()) -> None:
+    def __init__(self, bookies: Bookies, *, leave_out: Collection[str] = (), recovering: bool = False) -> None:
         self.failed: str | None = None
+        self.largest: LargestEntry | None = None
         self._bookies = bookies
         self._leave_out = frozenset(leave_out)
+        self._recovering = recovering
         self._unsent = 0
         self._used: dict[str, BookieConnection] = {}
         self._heads: dict[bytes, dict[int, bytes]] = {}
@@ -65,11 +91,13 @@ class LedgerWriter:
             BookieNotWritable: a bookie does not take an entry; it is not among `Bookies.writable` for some seconds.
             StoreUnreachable: a bookie is down, or does not answer in time.
             StoreDenied: a bookie holds the ledger under another password.
+            LedgerIdRefused: a bookie has deleted a ledger of this id, and has not been restarted since.
             ValueError: the bodies are other entries than that.
         """
         # A recovery add goes where the body says, and no bookie would object to a wrong place.
         _check_ids(ledger_id, first_entry, bodies)
         self._keys[ledger_id] = master_key(metadata.password)
+        self._note_largest(ledger_id, first_entry, bodies)
         for start in range(0, len(bodies), _ENTRIES_AT_ONCE):
             self._add(metadata, first_entry + start, bodies[start : start + _ENTRIES_AT_ONCE], self._keys[ledger_id])
             self._judge()
@@ -88,6 +116,12 @@ class LedgerWriter:
             self._bookies.loop.poll()
             self._judge()
         self._keys.clear()
+
+    def _note_largest(self, ledger_id: int, first_entry: int, bodies: Sequence[bytes]) -> None:
+        sizes = [len(body) for body in bodies]
+        size = max(sizes, default=0)
+        if bodies and (self.largest is None or size > self.largest.size):
+            self.largest = LargestEntry(size, ledger_id, first_entry + sizes.index(size))
 
     def _add(self, metadata: LedgerMetadata, first_entry: int, bodies: Sequence[bytes], key: bytes) -> None:
         while bodies:
@@ -129,7 +163,7 @@ class LedgerWriter:
             size = len(body)
             head = heads.get(size)
             if head is None:
-                head = heads[size] = wire_v2.add_head(size, key)
+                head = heads[size] = wire_v2.add_head(size, key, high_priority=self._recovering)
             frames += (head, body)
         return frames
 
@@ -203,6 +237,10 @@ def _refusal(bookie_id: str, refused: RefusedAdd) -> StoreError:
     kind: type[StoreError] = StoreProtocolError
     if refused.code in (wire_v2.READ_ONLY, wire_v2.IO_ERROR, wire_v2.TOO_MANY):
         kind = BookieNotWritable
+    elif refused.code == wire_v2.FENCED:
+        # A fenced ledger takes recovery adds. BookKeeper 4.18 answers so for an id that its garbage collection has
+        # deleted: it keeps those in memory until seven days after the last request for them.
+        kind, text = LedgerIdRefused, f"{what}it has deleted a ledger of this id, and refuses it until its restart"
     elif refused.code == wire_v2.DENIED:
         kind, text = StoreDenied, f"{text}; it may hold the ledger under another password"
     return kind(text, server=bookie_id, ledger_id=refused.ledger_id, entry_id=refused.entry_id)
