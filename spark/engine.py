@@ -11,29 +11,32 @@ import tempfile
 import threading
 import uuid
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from clients.errors import StoreUnreachable
+from clients.errors import StoreError, StoreUnreachable
+from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
+from spark.run import Run
+from spark.session import Session
 
 if TYPE_CHECKING:
-    from pyspark import RDD, Accumulator, SparkContext
-
-    from spark.tally import Tally
+    from pyspark import SparkContext
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 # A JVM that breaks a connection because it dies needs a moment to be dead.
 _DEATH_SECONDS = 0.5
-# How often the driver looks whether a task has told an error.
-_LOOK_SECONDS = 0.1
+_LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(,\s*(?P<tries>\d+))?\]")
 _SHIPPED = ("models", "clients", "spark")
 
 
 class SparkEngine:
     """Runs functions over parts on executors, and stops them when asked.
+
+    Runs wait for the session, which may be started in another thread.
 
     Args:
         master: `local[*]`, `spark://host:port`, `k8s://…` or `yarn`.
@@ -45,41 +48,38 @@ class SparkEngine:
         self._master = master
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
-        self._tallies: dict[str, Accumulator[Tally]] = {}
+        self._session = Session()
+        self._lanes = Lanes(self._limits)
+        self._jobs = ThreadPoolExecutor(LOCAL_SLOTS, thread_name_prefix="spark")
+        self._runs: list[Run] = []
         self._former: dict[str, str | None] = {}
         self._reviving = threading.Lock()
 
     def start(self) -> None:
         """Start the session and let every executor import the code; takes some seconds."""
-        from pyspark import SparkConf, SparkContext
+        try:
+            context = self._start()
+        except BaseException as error:
+            self._session.failed(error)
+            raise
+        self._session.started(context)
 
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        local = self._master.startswith("local")
-        if local:
-            root = str(Path(__file__).resolve().parent.parent)
-            self._set_variable("SPARK_LOCAL_IP", "127.0.0.1")
-            # Python workers of local mode import the code by this; other masters get it shipped.
-            self._former.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH"))
-            self._set_variable("PYTHONPATH", os.pathsep.join(filter(None, (root, self._former["PYTHONPATH"]))))
-        conf = SparkConf().setMaster(self._master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
-        self._context = SparkContext(conf=conf)
-        self._context.setLogLevel("ERROR")
-        if not local:
-            self._ship_code(self._context)
-        self.run(list(range(self.parallelism)), _import_code, tag="warm-up")
+    def width(self, *, tag: str) -> int:
+        """How many tasks of one run run at once; waits for the session, as a run with this tag does."""
+        with self._registered(Run(tag, urgent=False)) as run:
+            self._session.wait(run.stopped)
+            return self._lanes.limits.each
 
-    @property
-    def parallelism(self) -> int:
-        """How many tasks run at once."""
-        return self._running().defaultParallelism
-
-    def run(self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str) -> list[ResultT]:
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
+    ) -> list[ResultT]:
         """Run `task` for every item, spread over the executors; results in the order of the items.
 
         Args:
             items: plain data, one task each.
             task: a function that an executor can import, or a closure over plain data.
             tag: `cancel` with the same tag stops the run from another thread.
+            urgent: whether somebody is blocked until it ends: it waits for no other run.
 
         Raises:
             StoreError: the first that a task raised, as soon as that task has ended; the others are stopped.
@@ -87,36 +87,41 @@ class SparkEngine:
         """
         if not items:
             return []
-        from spark.tally import Tally, TallyParam, telling
-
-        context = self._running()
-        tally = self._tallies[tag] = context.accumulator(Tally(), TallyParam())
-        try:
-            results = self._collect(context, items, telling(task, tally, self._tries), tag, tally)
-        except Exception as error:
-            if _jvm_died():
-                self._revive(context)
-                # Worth another attempt: the JVM is new, and the jobs compare before they write.
-                raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
-            # The task's own error, which says what to do, before Spark's text about it.
-            _raise_first(tally)
-            raise
-        finally:
-            self._tallies.pop(tag, None)
-        _raise_first(tally)
-        return results
+        with self._registered(Run(tag, urgent=urgent)) as run:
+            context = self._session.wait(run.stopped)
+            try:
+                return run.collect(context, items, task, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
+            except StoreError:
+                raise
+            except Exception as error:
+                if _jvm_died():
+                    self._revive(context)
+                    # Worth another attempt: the JVM is new, and the jobs compare before they write.
+                    raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
+                raise
 
     def counted(self, tag: str) -> int:
         """Records that the finished tasks of the run with this tag report; 0 where none runs."""
-        tally = self._tallies.get(tag)
-        return 0 if tally is None else tally.value.records
+        return sum(run.counted for run in list(self._runs) if run.tag == tag)
+
+    def waits_for(self, tag: str) -> str:
+        """What runs with this tag wait for before their first task, in words; empty if nothing, or there are none."""
+        if not any(run.tag == tag for run in list(self._runs)):
+            return ""
+        if not self._session.ready:
+            return "Spark, which is starting"
+        return "a slot of Spark, which copies of other migrations have" if self._lanes.waits(tag) else ""
 
     def cancel(self, tag: str) -> None:
         """Stop the runs with this tag; harmless where there are none."""
-        self._running().cancelJobsWithTag(tag)
+        for run in list(self._runs):
+            if run.tag == tag:
+                run.stopped.set()
 
     def stop(self) -> None:
         """End the session and its JVM."""
+        self._session.failed(RuntimeError("the Spark session was stopped"))
+        self._jobs.shutdown(wait=False, cancel_futures=True)
         if self._context is not None:
             self._context.stop()
             self._context = None
@@ -132,46 +137,69 @@ class SparkEngine:
         """A tag that no other run has."""
         return f"{name}-{uuid.uuid4().hex[:8]}"
 
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _registered(self, run: Run) -> Generator[Run]:
+        """Let a run be found by its tag."""
+        self._runs.append(run)
+        try:
+            yield run
+        finally:
+            self._runs.remove(run)
+
+    def _start(self) -> SparkContext:
+        from pyspark import SparkConf, SparkContext
+
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        master, local = self._master, self._is_local
+        if local:
+            root = str(Path(__file__).resolve().parent.parent)
+            self._set_variable("SPARK_LOCAL_IP", "127.0.0.1")
+            # Python workers of local mode import the code by this; other masters get it shipped.
+            self._former.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH"))
+            self._set_variable("PYTHONPATH", os.pathsep.join(filter(None, (root, self._former["PYTHONPATH"]))))
+            # Whoever waits in a throttle needs no core: how many tasks run at once is for the lanes to say.
+            master = f"local[{LOCAL_SLOTS},{self._tries}]"
+        conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
+        self._context = context = SparkContext(conf=conf)
+        context.setLogLevel("ERROR")
+        if not local:
+            self._ship_code(context)
+        warm_up = Run("warm-up", urgent=True)
+        slots = list(range(self._limits().urgent))
+        warm_up.collect(context, slots, _import_code, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
+        return context
+
     def _set_variable(self, name: str, value: str) -> None:
         self._former.setdefault(name, os.environ.get(name))
         os.environ[name] = value
 
     @property
+    def _is_local(self) -> bool:
+        return self._master.startswith("local")
+
+    def _limits(self) -> Limits:
+        context = self._context
+        if context is None:
+            raise RuntimeError("the Spark session is not started")
+        if not self._is_local:
+            return cluster_limits(context.defaultParallelism)
+        found = _LOCAL.fullmatch(self._master)
+        cores = found["cores"] if found else "1"
+        if cores != "*":
+            return local_limits(int(cores))
+        # Java knows the limits of a container, which this Python does not.
+        jvm: Any = getattr(context, "_jvm", None)
+        return local_limits(int(jvm.java.lang.Runtime.getRuntime().availableProcessors()))
+
+    @property
     def _tries(self) -> int:
         """How often Spark runs a task that fails: in local mode the master says it."""
-        if self._master.startswith("local"):
-            found = re.fullmatch(r"local\[[^,]*,\s*(\d+)\]", self._master)
-            return int(found[1]) if found else 1
+        if self._is_local:
+            found = _LOCAL.fullmatch(self._master)
+            return int(found["tries"] or 1) if found else 1
         return int(self._conf["spark.task.maxFailures"])
-
-    def _collect(
-        self,
-        context: SparkContext,
-        items: Sequence[ItemT],
-        run: Callable[[Iterable[ItemT]], Iterable[ResultT]],
-        tag: str,
-        tally: Accumulator[Tally],
-    ) -> list[ResultT]:
-        # A tag of this run alone: others of the same migration share the caller's, and an error here must not stop
-        # them.
-        own = self.new_tag(tag)
-        ended = threading.Event()
-        watcher = threading.Thread(target=_stop_on_error, args=(context, own, tally, ended), name=f"watch {tag}")
-        for one in (tag, own):
-            context.addJobTag(one)
-        try:
-            # One item for each task, so that a task which Spark repeats repeats no other.
-            parts: RDD[ItemT] = context.parallelize(items, len(items))
-            # A run of one task ends with it.
-            if len(items) > 1:
-                watcher.start()
-            return parts.mapPartitions(run).collect()
-        finally:
-            ended.set()
-            for one in (tag, own):
-                context.removeJobTag(one)
-            if watcher.is_alive():
-                watcher.join()
 
     def _revive(self, dead: SparkContext) -> None:
         """Start a new JVM, once for all who found the old one dead."""
@@ -185,12 +213,13 @@ class SparkEngine:
             # PySpark keeps one gateway to one JVM for the life of the process, and offers no way to let it go.
             for name in ("_gateway", "_jvm", "_active_spark_context"):
                 setattr(SparkContext, name, None)
-            self.start()
-
-    def _running(self) -> SparkContext:
-        if self._context is None:
-            raise RuntimeError("the Spark session is not started")
-        return self._context
+            self._session.restarts()
+            try:
+                self.start()
+            except BaseException:
+                # The next run finds no JVM, and tries again.
+                self._session.started(dead)
+                raise
 
     def _ship_code(self, context: SparkContext) -> None:
         folder = Path(tempfile.mkdtemp(prefix="pulsar-migrate-"))
@@ -212,21 +241,15 @@ _DEFAULTS = {
     # A task that writes must not run twice at once.
     "spark.speculation": "false",
     "spark.task.maxFailures": "4",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Java would begin with a 64th of the machine's memory and collect nothing before that is full; the driver needs
+    # little, and gives back what it does not.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms32m -XX:MaxNewSize=32m"
+    " -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
+    # What Spark remembers of jobs that have ended is for its web interface, which is off.
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
 }
-
-
-def _stop_on_error(context: SparkContext, tag: str, tally: Accumulator[Tally], ended: threading.Event) -> None:
-    """Stop a run when one of its tasks has told an error."""
-    while not ended.wait(_LOOK_SECONDS):
-        if tally.value.errors:
-            context.cancelJobsWithTag(tag)
-            return
-
-
-def _raise_first(tally: Accumulator[Tally]) -> None:
-    if errors := tally.value.errors:
-        raise errors[0] from None
 
 
 def _jvm_died() -> bool:
@@ -234,7 +257,7 @@ def _jvm_died() -> bool:
 
     gateway = getattr(SparkContext, "_gateway", None)
     try:
-        return gateway is not None and gateway.proc.wait(timeout=_DEATH_SECONDS) is not None
+        return gateway is None or gateway.proc.wait(timeout=_DEATH_SECONDS) is not None
     except subprocess.TimeoutExpired:
         return False
 

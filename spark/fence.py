@@ -25,6 +25,8 @@ class WriteFence:
         attempt: that the task belongs to.
         what: the claim is in, for messages.
         parallelism: how many tasks share the throttle.
+        paced: whether the throttle counts. It is there to spare services, and not while they are blocked until this
+            work is done.
         sleep: waits for at most so many seconds.
     """
 
@@ -35,12 +37,14 @@ class WriteFence:
         attempt: Attempt,
         what: str,
         parallelism: int,
+        paced: bool = True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read_claim = read_claim
         self._attempt = attempt
         self._what = what
         self._parallelism = parallelism
+        self._paced = paced
         self._sleep = sleep
         self._due = 0.0
         self._rate: float | None = None
@@ -56,18 +60,23 @@ class WriteFence:
         now = time.monotonic()
         # The clock runs on while a process is frozen: one that wakes up looks before its next batch.
         if now >= self._due:
-            self._look()
+            self.look()
         if self._rate:
             self._spent_until = max(self._spent_until, now) + size / self._rate
             while (wait := self._spent_until - time.monotonic()) > _LEAST_WAIT and self._rate:
                 # In pieces: a limit that is lifted, and a newer attempt, count within a second.
                 self._sleep(min(wait, _CLAIM_EVERY))
-                self._look()
+                self.look()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Read the claim now.
+
+        Raises:
+            Superseded, ClaimHeld: see `check`.
+        """
         claim = self._read_claim()
         require_newest(claim, self._attempt, self._what)
-        throttle = claim.throttle if claim else None
+        throttle = claim.throttle if claim and self._paced else None
         self._rate = throttle * 1e6 / self._parallelism if throttle else None
         self._due = time.monotonic() + _CLAIM_EVERY
 

@@ -31,10 +31,12 @@ from worker.versioning import deployment_config, set_current_line
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
 
-ACTIVITIES = 16
-"""Most activities at once on each queue. A migration runs one or two; most of their time they wait for stores."""
+ACTIVITIES = 200
+"""Most activities at once on each queue: more than the migrations that one worker has, so that a step with writes
+blocked, or one that gives them back, never waits for a place that a long copy has. Each costs a thread; what costs more
+is bounded where it is used, as Spark's slots are."""
 
-THREADS = 64
+THREADS = 2 * ACTIVITIES + 16
 """Activities block in threads of the loop's own pool; Python's default would be six on a machine of two cores."""
 
 GRACE = timedelta(seconds=5)
@@ -88,30 +90,38 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     from activities.lifecycle.runtime import Runtime
 
     runtime = Runtime(settings, client, own_queue)
+    # Not awaited: a step that gives writes back needs no Spark, and whoever is blocked shall not wait for it.
     starting = asyncio.create_task(_start(runtime))
-    await asyncio.wait([stop, starting], return_when=asyncio.FIRST_COMPLETED)
-    if stop.done():
-        # Spark's JVM ends when this process closes its pipe.
-        return stop.result()
-    await starting
     workers = _workers(client, settings, own_queue, migrations.activities(runtime))
     runs = [asyncio.create_task(worker.run()) for worker in workers]
     _tell_ready(client, settings, ready_file, time.monotonic() - began)
-    await asyncio.wait([stop, *runs], return_when=asyncio.FIRST_COMPLETED)
+    await _until_one_ends([stop, *runs], starting)
     _withdraw(ready_file)
     await _shut_down(workers, runs, runtime)
+    if starting.done():
+        # Raises what kept Spark from starting.
+        starting.result()
     return stop.result() if stop.done() else ExitCode.UNEXPECTED
+
+
+async def _until_one_ends(all_day: Sequence[asyncio.Future[Any]], starting: asyncio.Task[None]) -> None:
+    """Wait for the first that ends of those that shall not, or until Spark has failed to start."""
+    await asyncio.wait([*all_day, starting], return_when=asyncio.FIRST_COMPLETED)
+    if starting.done() and not starting.exception():
+        await asyncio.wait(all_day, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _start(runtime: Runtime) -> None:
     from pyspark.errors import PySparkRuntimeError
 
+    began = time.monotonic()
     try:
         await asyncio.to_thread(runtime.start)
     except PySparkRuntimeError as error:
         cause = f"Spark did not start ({runtime.settings.spark_master}): {' '.join(str(error).split())}."
         cure = "put Java 17 or newer on the PATH or set JAVA_HOME, and see the lines above"
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+    _log.info("Spark is ready after %.1f s", time.monotonic() - began)
 
 
 def _workers(

@@ -45,6 +45,16 @@ def copy(engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag
     _run(engine, pair, batches, ledger_tasks.copy_unit, tag=tag, on_outcomes=on_outcomes)
 
 
+def copy_open(
+    engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes
+) -> None:
+    """Copy what is confirmed of open ledgers, whose writers go on.
+
+    Arguments and errors are those of `copy`. A ledger that could not be copied has no outcome.
+    """
+    _run(engine, pair, batches, ledger_tasks.copy_open_unit, tag=tag, on_outcomes=on_outcomes)
+
+
 def compare(
     engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes
 ) -> None:
@@ -66,7 +76,7 @@ def _run(
 ) -> None:
     """Keep as many Spark jobs of one task each running as are allowed, so that a long one holds up no other."""
     waiting = deque(batches)
-    most = max(1, engine.parallelism)
+    most = max(1, engine.width(tag=tag))
     running: set[Future[_Done]] = set()
     limit = _FIRST_COST
     with ThreadPoolExecutor(most, thread_name_prefix="ledgers") as pool:
@@ -92,7 +102,7 @@ _Done = tuple[list[CopyOutcome], int, float]
 
 def _run_unit(engine: SparkEngine, pair: LedgerPair, unit: list[Batch], task: Task, tag: str) -> _Done:
     begun = time.monotonic()
-    (outcomes,) = engine.run([unit], partial(task, pair), tag=tag)
+    (outcomes,) = engine.run([unit], partial(task, pair), tag=tag, urgent=pair.urgent)
     return outcomes, sum(map(_cost, unit)), time.monotonic() - begun
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.stores import Access
 from clients.tls import Tls
@@ -33,6 +34,7 @@ class LedgerPair:
         claim: path of the claim in it, which says who may write, and how fast.
         attempt: on behalf of which tasks write; a task that finds a newer one in the claim stops.
         parallelism: how many tasks run at once; they share the throttle.
+        urgent: whether somebody is blocked until it is done: there is no throttle then, and no wait for other runs.
         source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
     """
 
@@ -45,6 +47,7 @@ class LedgerPair:
     claim: str = CLAIM
     attempt: Attempt = NOBODY
     parallelism: int = 1
+    urgent: bool = False
     source_may_be_down: bool = False
 
 
@@ -55,14 +58,19 @@ class Batch(NamedTuple):
         ledger_ids: ascending.
         entry_bytes: sum of their lengths, as their metadata say.
         recover: whether open ones are recovered at the source first, which fences their writers.
+        begun: how far open copies of some of them have come, by id.
     """
 
     ledger_ids: tuple[int, ...]
     entry_bytes: int
     recover: bool = False
+    begun: tuple[tuple[int, Begun], ...] = ()
 
 
-def batches(records: Iterable[LedgerRecord], *, recover: bool) -> list[Batch]:
+_NOTHING: Mapping[int, Begun] = {}
+
+
+def batches(records: Iterable[LedgerRecord], *, recover: bool, begun: Mapping[int, Begun] = _NOTHING) -> list[Batch]:
     """Pack ledgers into batches; none is left out.
 
     Large ledgers come first, so that no task is left with one when all others are done. Of the small ones neighbours
@@ -71,11 +79,12 @@ def batches(records: Iterable[LedgerRecord], *, recover: bool) -> list[Batch]:
     Args:
         records: the ledgers.
         recover: whether open ones are recovered first; else their outcome is `open`.
+        begun: how far open copies have come.
     """
     sized = sorted((record.ledger_id, _bytes(record)) for record in records)
     large = sorted((one for one in sized if one[1] >= BATCH_BYTES), key=lambda one: -one[1])
     small = [one for one in sized if one[1] < BATCH_BYTES]
-    return [_batch(part, recover=recover) for part in (*([one] for one in large), *_packed(small))]
+    return [_batch(part, begun, recover=recover) for part in (*([one] for one in large), *_packed(small))]
 
 
 def _packed(ledgers: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -91,8 +100,10 @@ def _packed(ledgers: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]
         yield part
 
 
-def _batch(ledgers: Sequence[tuple[int, int]], *, recover: bool) -> Batch:
-    return Batch(tuple(ledger for ledger, _ in ledgers), sum(size for _, size in ledgers), recover)
+def _batch(ledgers: Sequence[tuple[int, int]], begun: Mapping[int, Begun], *, recover: bool) -> Batch:
+    ids = tuple(ledger for ledger, _ in ledgers)
+    known = tuple((ledger, begun[ledger]) for ledger in ids if ledger in begun)
+    return Batch(ids, sum(size for _, size in ledgers), recover, known)
 
 
 def _bytes(record: LedgerRecord) -> int:

@@ -12,10 +12,13 @@ from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome
+from clients.bookkeeper.open_copy import copy_open
 from clients.stores import open_reader
 from models.lifecycle.claim import PacedClaim
 from spark.bookie_cluster.spec import Batch, LedgerPair
 from spark.fence import WriteFence, claim_in
+
+_RECOVERED_AT_ONCE = 64
 
 
 class TaskResources(NamedTuple):
@@ -30,14 +33,29 @@ def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
     outcomes: list[CopyOutcome] = []
     with open_task(pair) as (source, target, fence):
-        for batch in unit:
+        # Together: few open ledgers share a batch, and recoveries share their round trips.
+        unsealed = [ledger_id for batch in unit if batch.recover for ledger_id in batch.ledger_ids]
+        for start in range(0, len(unsealed), _RECOVERED_AT_ONCE):
             # An attempt that was given up may wake up here, and recovery fences writers.
             fence.check(0)
-            lost = recover_batch(source, batch.ledger_ids) if batch.recover else []
-            outcomes += lost
-            left = set(batch.ledger_ids).difference(outcome.ledger_id for outcome in lost)
+            outcomes += recover_batch(source, unsealed[start : start + _RECOVERED_AT_ONCE])
+        lost = {outcome.ledger_id for outcome in outcomes}
+        for batch in unit:
+            fence.check(0)
+            left = set(batch.ledger_ids) - lost
             # Bookies do not check digests of what they are sent; only reading back shows that the copy can be read.
-            outcomes += copy_batch(source, target, sorted(left), verify=True, check=fence.check)
+            outcomes += copy_batch(
+                source, target, sorted(left), verify=True, check=fence.check, begun=dict(batch.begun)
+            )
+    return outcomes
+
+
+def copy_open_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
+    """Copy what is confirmed of the open ledgers of some batches; an outcome for each that could be copied."""
+    outcomes: list[CopyOutcome] = []
+    with open_task(pair) as (source, target, fence):
+        for batch in unit:
+            outcomes += copy_open(source, target, batch.ledger_ids, dict(batch.begun), check=fence.check)
     return outcomes
 
 
@@ -71,5 +89,12 @@ def open_task(pair: LedgerPair) -> Generator[TaskResources]:
         yield TaskResources(
             source,
             target,
-            WriteFence(claim, attempt=pair.attempt, what=str(pair.store), parallelism=pair.parallelism, sleep=sleep),
+            WriteFence(
+                claim,
+                attempt=pair.attempt,
+                what=str(pair.store),
+                parallelism=pair.parallelism,
+                paced=not pair.urgent,
+                sleep=sleep,
+            ),
         )

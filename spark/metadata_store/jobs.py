@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 from clients.equivalence import Equivalence
 from clients.store import Partition, Record
-from clients.stores import open_reader
+from clients.stores import open_reader, revoke_permits
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.metadata_store import tasks
@@ -17,12 +18,16 @@ from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, 
 
 # Few enough that a difference lists few others, and many enough that a part's sums stay small: 8 bytes a bucket.
 _RECORDS_PER_BUCKET = 64
+# Sums stay small however large the stores are: 512 KiB for each part.
+_MOST_BUCKETS = 1 << 16
 _UINT64_MAX = (1 << 64) - 1
+# Parts of a store, at least, where a job ends after some of them.
+_SMALL_PARTS = 256
 
 
 def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
     """Count records, bytes, ephemerals and unreadable records of the source; only reads."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.survey_part, pair), tag=tag)
+    found = engine.run(_parts(pair, pair.source), partial(tasks.survey_part, pair), tag=tag, urgent=pair.urgent)
     return Surveyed(
         records=sum(one.records for one in found),
         value_bytes=sum(one.value_bytes for one in found),
@@ -42,8 +47,9 @@ def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
         StoreConflict: another attempt claimed the target.
         StoreError: a store failed; what was copied stays, and the job can be repeated.
     """
-    pair = replace(pair, parallelism=engine.parallelism)
-    found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag)
+    pair = replace(pair, parallelism=engine.width(tag=tag))
+    with _alone(pair, pair.target):
+        found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag, urgent=pair.urgent)
     return Copied(
         records=sum(one.records for one in found),
         value_bytes=sum(one.value_bytes for one in found),
@@ -62,11 +68,11 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
         records: about how many records there are; sets the number of buckets.
         tag: for `SparkEngine.cancel`.
     """
-    buckets = 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length())
+    buckets = min(_MOST_BUCKETS, 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length()))
     # The longest parts first, those of the target, so that no core waits for the last one.
     sides = [SidePart(part, of_source=False) for part in _parts(pair, pair.target)]
     sides += [SidePart(part, of_source=True) for part in _parts(pair, pair.source)]
-    found = engine.run(sides, partial(tasks.sum_part, pair, buckets), tag=tag)
+    found = engine.run(sides, partial(tasks.sum_part, pair, buckets), tag=tag, urgent=pair.urgent)
     source = _add([sums for sums, side in zip(found, sides, strict=True) if side.of_source], buckets)
     target = _add([sums for sums, side in zip(found, sides, strict=True) if not side.of_source], buckets)
     differing = frozenset(
@@ -81,18 +87,27 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
 
 def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> set[bytes]:
     """Paths of a ZooKeeper source that were created, set or deleted after a transaction id; reads the whole source."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.changed_part, pair, zxid), tag=tag)
-    return {path for paths in found for path in paths}
+    found = engine.run(_parts(pair, pair.source), partial(tasks.changed_part, pair, zxid), tag=tag, urgent=pair.urgent)
+    # The root is no record, and does not tell whether its children changed.
+    parents = [b"/", *(path for one in found for path in one.parents)]
+    # To find many parents, Oxia is asked for all names: once, and not in each task.
+    lanes = 1 if pair.target.scheme == "oxia" else engine.width(tag=tag)
+    shares = [parents[lane::lanes] for lane in range(lanes)]
+    gone = engine.run(shares, partial(tasks.gone_part, pair), tag=tag, urgent=pair.urgent)
+    return {path for one in found for path in one.paths}.union(*gone)
 
 
 def ephemerals(engine: SparkEngine, pair: Pair, *, tag: str) -> set[bytes]:
     """Paths of the source's ephemerals; reads the whole source."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.ephemeral_part, pair), tag=tag)
+    found = engine.run(_parts(pair, pair.source), partial(tasks.ephemeral_part, pair), tag=tag, urgent=pair.urgent)
     return {path for paths in found for path in paths}
 
 
 def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = None, tag: str) -> tuple[int, int]:
     """Delete the persistent records of one store; returns how many were deleted, and how many are left.
+
+    With a limit the second number is no more than a hint: it counts each part that was not read as one record. It is 0
+    once all was read and no limit stopped the call.
 
     Args:
         engine: the session.
@@ -101,17 +116,38 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
         limit: about the most records to delete in this call; None deletes all.
         tag: for `SparkEngine.cancel`.
     """
-    parts = _parts(pair, pair.source if store == "source" else pair.target)
-    share = (1 << 62) if limit is None else max(1, limit // max(1, len(parts)))
-    subtrees = [part._replace(singles=()) for part in parts]
-    found = engine.run(subtrees, partial(tasks.clear_part, pair, store, share), tag=tag)
-    removed, left = sum(one[0] for one in found), sum(one[1] for one in found)
-    singles = tuple(path for part in parts for path in part.singles)
-    # The tops last and in one task: what is beneath them was deleted by several others.
-    if singles and not left:
-        tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
-        removed += tasks.clear_part(pair, store, 1 << 62, tops)[0]
+    url = pair.source if store == "source" else pair.target
+    most = (1 << 62) if limit is None else limit
+    # A call with a limit reads what it deletes and little more: it takes small parts, as many as it needs.
+    parts = _parts(pair if limit is None else replace(pair, parts=max(pair.parts, _SMALL_PARTS)), url)
+    lanes = max(1, len(parts)) if limit is None else engine.width(tag=tag)
+    subtrees = [part._replace(singles=()) for part in parts if part.subtrees or part.shard >= 0]
+    removed = left = 0
+    with _alone(pair, url):
+        # A part of which nothing can be deleted does not keep the others from their turn.
+        while subtrees and removed < most:
+            group, subtrees = subtrees[:lanes], subtrees[lanes:]
+            share = max(1, (most - removed) // len(group))
+            found = engine.run(group, partial(tasks.clear_part, pair, store, share), tag=tag, urgent=pair.urgent)
+            removed += sum(one[0] for one in found)
+            left += sum(one[1] for one in found)
+        left += len(subtrees)
+        singles = tuple(path for part in parts for path in part.singles)
+        # The tops last and in one task: what is beneath them was deleted by several others.
+        if singles and not left:
+            tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
+            removed += tasks.clear_part(pair, store, 1 << 62, tops)[0]
     return removed, left
+
+
+@contextmanager
+def _alone(pair: Pair, url: StoreUrl) -> Generator[None]:
+    """Let the tasks of this job be the only ones that write to a store."""
+    # What earlier attempts and runs have on its way must not fall upon what this one does.
+    revoke_permits(url, pair.access)
+    yield
+    # Nor a task of this job, which Spark gave up and repeated, upon what comes after it.
+    revoke_permits(url, pair.access)
 
 
 def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
@@ -145,7 +181,7 @@ def _list_differences(
     *,
     tag: str,
 ) -> list[bytes]:
-    found = engine.run(sides, partial(tasks.list_part, pair, buckets, differing), tag=tag)
+    found = engine.run(sides, partial(tasks.list_part, pair, buckets, differing), tag=tag, urgent=pair.urgent)
     source: dict[bytes, int] = {}
     target: dict[bytes, int] = {}
     for entries, side in zip(found, sides, strict=True):

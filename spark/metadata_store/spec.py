@@ -20,6 +20,7 @@ class Pair:
         parallelism: how many tasks run at once at most; they share the throttle.
         attempt: on behalf of which tasks write; a task that finds a newer one in the claim of the store that it
             writes to stops.
+        urgent: whether somebody is blocked until it is done: there is no throttle then, and no wait for other runs.
     """
 
     source: StoreUrl
@@ -28,6 +29,7 @@ class Pair:
     parts: int
     parallelism: int = 1
     attempt: Attempt = NOBODY
+    urgent: bool = False
 
 
 class Copied(NamedTuple):
@@ -51,6 +53,18 @@ class Surveyed(NamedTuple):
     """Oxia: records written with a partition key, which cannot be carried."""
     too_high: tuple[bytes, ...]
     """ZooKeeper as target: records whose version or next number is too high to count up to."""
+
+
+class Changed(NamedTuple):
+    """What one task of a scan found.
+
+    Attributes:
+        paths: records that were created or set, or whose children came or went.
+        parents: those of them whose children came or went.
+    """
+
+    paths: list[bytes]
+    parents: list[bytes]
 
 
 class SidePart(NamedTuple):

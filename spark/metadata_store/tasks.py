@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
-from clients.equivalence import Equivalence, migrates
+from clients.equivalence import Equivalence, is_coordination, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
-from clients.store import ABSENT, Partition, Record, StoreReader, Unreadable
-from clients.stores import MAX_RAISE, open_reader, open_writer
+from clients.store import ABSENT, Partition, Record, Seen, StoreReader, Unreadable
+from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from models.lifecycle.claim import CLAIM, PacedClaim
 from spark.fence import WriteFence, claim_in
-from spark.metadata_store.spec import Copied, Pair, Side, SidePart, Surveyed
+from spark.metadata_store.spec import Changed, Copied, Pair, Side, SidePart, Surveyed
 
 _NUMBERS = Struct(">qqI")
 _UINT64_MAX = (1 << 64) - 1
 _NAMED = 100
-_DELETED_AT_ONCE = 2_000
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -31,9 +31,12 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     with (
         open_reader(pair.source, pair.access) as reader,
         open_reader(pair.target, pair.access) as target,
-        open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions) as writer,
+        ExitStack() as opened,
     ):
         fence = _fence(pair, target)
+        writer = opened.enter_context(
+            open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions, guard=fence.look)
+        )
         for batch in reader.scan(part):
             chosen: list[Record] = []
             for record in batch:
@@ -134,24 +137,33 @@ def list_part(pair: Pair, buckets: int, wanted: frozenset[int], side: SidePart) 
     ]
 
 
-def changed_part(pair: Pair, since: int, part: Partition) -> list[bytes]:
-    """Paths in one part of a ZooKeeper source that changed after a transaction id.
+def changed_part(pair: Pair, since: int, part: Partition) -> Changed:
+    """What changed in one part of a ZooKeeper source after a transaction id, as its records tell themselves.
 
-    A node's own transaction ids tell that it was created or set; that of its last child tells that children came or
-    went, and then the target is asked for children that the source has no more.
+    A node's own transaction ids tell that it was created or set; that of its last child, that children came or went.
     """
-    changed: list[bytes] = []
-    with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
-        for record in _records(pair, SidePart(part, of_source=True)):
-            if max(record.changed, record.children_changed) <= since:
-                continue
-            changed.append(record.path)
+    paths: list[bytes] = []
+    parents: list[bytes] = []
+    for record in _records(pair, SidePart(part, of_source=True)):
+        if max(record.changed, record.children_changed) > since and not is_coordination(record.path):
+            paths.append(record.path)
             if record.children_changed > since:
-                # A deleted node leaves nothing but its parent's pzxid; only the target still knows its name.
-                gone = set(target.children(record.path)) - set(source.children(record.path))
-                for path in gone:
-                    changed += _tree(target, path)
-    return changed
+                parents.append(record.path)
+    return Changed(paths, parents)
+
+
+def gone_part(pair: Pair, parents: Sequence[bytes]) -> list[bytes]:
+    """Paths beneath these parents that stand in the target, and in the source no more.
+
+    A deleted node leaves nothing in the source but a later transaction id of its parent; the target knows its name.
+    """
+    with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
+        found = set(target.children_of(parents)).difference(source.children_of(parents))
+        gone: list[bytes] = []
+        while found:
+            gone += found
+            found = set(target.children_of(list(found)))
+    return [path for path in gone if not is_coordination(path)]
 
 
 def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
@@ -167,33 +179,23 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
     """
     with open_reader(pair.source if store == "source" else pair.target, pair.access) as reader:
         doomed = [
-            record.path
+            Seen(record.path, record.version)
             for batch in reader.scan(part)
             for record in batch
             if isinstance(record, Record) and migrates(record)
         ]
-        # Children before parents: ZooKeeper deletes no node that has children.
-        doomed.sort(key=_depth, reverse=True)
-        return delete_all(pair, reader, doomed[:limit]), max(len(doomed) - limit, 0)
-
-
-def delete_all(pair: Pair, reader: StoreReader, paths: list[bytes]) -> int:
-    """Delete paths of the store of a reader, in order; returns how many. A znode that has children stays."""
-    fence, deleted = _fence(pair, reader), 0
-    with open_writer(reader.url, pair.access, keep_versions=False) as writer:
-        for begin in range(0, len(paths), _DELETED_AT_ONCE):
-            # An attempt that was given up may wake up here, and find that the store is in use.
-            fence.check(0)
-            for path in paths[begin : begin + _DELETED_AT_ONCE]:
-                writer.delete(path)
-            deleted += writer.flush()
-    return deleted
+        # The deepest first: ZooKeeper deletes no node that has children.
+        doomed.sort(key=lambda seen: seen.path.count(b"/"), reverse=True)
+        with open_remover(reader.url, pair.access, _fence(pair, reader).look) as remover:
+            return remover.remove(doomed[:limit]), max(len(doomed) - limit, 0)
 
 
 def _fence(pair: Pair, store: StoreReader) -> WriteFence:
     """Of tasks that write to a store, by the claim in that store."""
     claim = partial(claim_in, store, CLAIM, PacedClaim)
-    return WriteFence(claim, attempt=pair.attempt, what=str(store.url), parallelism=pair.parallelism)
+    return WriteFence(
+        claim, attempt=pair.attempt, what=str(store.url), parallelism=pair.parallelism, paced=not pair.urgent
+    )
 
 
 def _records(pair: Pair, side: SidePart) -> Iterator[Record]:
@@ -203,16 +205,6 @@ def _records(pair: Pair, side: SidePart) -> Iterator[Record]:
                 if isinstance(record, Unreadable):
                     raise _unreadable(record)
                 yield record
-
-
-def _tree(reader: StoreReader, path: bytes) -> Iterator[bytes]:
-    yield path
-    for child in reader.children(path):
-        yield from _tree(reader, child)
-
-
-def _depth(path: bytes) -> int:
-    return path.count(b"/")
 
 
 def _unreadable(record: Unreadable) -> StoreDenied:
