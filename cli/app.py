@@ -10,6 +10,7 @@ import typer
 from cli.commands.dev import dev_command
 from cli.commands.doctor import doctor_app
 from cli.commands.history import history_command
+from cli.commands.hold import cutover_at_command, hold_command
 from cli.commands.list import list_command
 from cli.commands.replay import replay_command
 from cli.commands.report import report_command
@@ -50,6 +51,8 @@ for _name, _command in {
     app.command(_name, rich_help_panel=_LOOK)(_command)
 for _name, _command in {
     **{verb.value: verb_command(verb) for verb in Verb},
+    "hold": hold_command,
+    "cutover-at": cutover_at_command,
     "throttle": throttle_command,
     "window": window_command,
 }.items():

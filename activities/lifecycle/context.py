@@ -36,6 +36,7 @@ class ActivityContext:
         self._count: _Count | None = None
         self._most = 0
         self._waiting: WaitReason | None = None
+        self._ask_wait: Callable[[], WaitReason | None] = lambda: None
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
@@ -83,6 +84,10 @@ class ActivityContext:
         self._most = 0
         self._count = _Count(task, unit, total, lambda: done, detail, begun)
 
+    def counts_nothing(self) -> None:
+        """What was counted is done, and what follows counts nothing."""
+        self._count = None
+
     def waiting_for(self, kind: WaitKind, why: str, *, action: str = "") -> None:
         """Tell what the work waits for from now on, until `waits_no_more`; see `WaitReason`."""
         self._waiting = WaitReason(kind=kind, why=why, action=action)
@@ -90,6 +95,10 @@ class ActivityContext:
     def waits_no_more(self) -> None:
         """The wait is over; harmless where there was none."""
         self._waiting = None
+
+    def ask_wait(self, ask: Callable[[], WaitReason | None]) -> None:
+        """Call `ask` for what the work waits for, whenever somebody wants to know; None means what it tells itself."""
+        self._ask_wait = ask
 
     @contextmanager
     def waiting(self, kind: WaitKind, why: str) -> Generator[None]:
@@ -101,7 +110,7 @@ class ActivityContext:
 
     def report(self) -> ProgressReport:
         """Progress and reason to wait as they are now."""
-        progress, waiting = self._progress(), self._waiting
+        progress, waiting = self._progress(), self._ask_wait() or self._waiting
         parts = [str(progress)] if progress else []
         parts += [f"waits for {waiting.why}"] if waiting else []
         return ProgressReport(summary="; ".join(parts), progress=progress, waiting=waiting)

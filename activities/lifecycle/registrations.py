@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import NamedTuple
 
-from clients.store import Record, StoreReader
+from clients.store import Partition, Record, StoreReader
 from clients.stores import Access, open_reader
 from models.migration_flag import PARTICIPANTS
 from models.store_url import StoreUrl
@@ -15,6 +16,9 @@ BROKERS = b"/loadbalance/brokers"
 
 # Read-only bookies register in a place of their own; they still use the store.
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
+# What a broker holds as long as its session lives: its registration, its bundles, its producers' names, its part in a
+# migration of the metadata.
+_HELD = (b"/loadbalance", b"/namespace", b"/counters", PARTICIPANTS.encode())
 # Pulsar 5.0.0-M1 remembers the path of a sequential ephemeral without its number, and so never recreates it.
 _SEQUENTIAL = re.compile(rb"\d{10}$")
 
@@ -36,6 +40,30 @@ def registered(reader: StoreReader) -> list[Service]:
 def brokers(reader: StoreReader) -> list[Service]:
     """The brokers that are registered in their metadata store, each with a live session."""
     return _services(reader, b"broker", BROKERS)
+
+
+def brokers_mark(reader: StoreReader) -> int:
+    """A number that changes whenever a broker registers or goes."""
+    (found,) = reader.read([BROKERS])
+    return found.children_changed if isinstance(found, Record) else 0
+
+
+def none_since(reader: StoreReader, mark: int) -> bool:
+    """Whether no broker is registered, and none was, however shortly, since `brokers_mark` gave this mark."""
+    return not brokers(reader) and brokers_mark(reader) == mark
+
+
+def held_by_sessions(reader: StoreReader, sessions: Collection[int]) -> dict[int, bytes]:
+    """Which of these sessions of brokers still live, each with one of the records that it holds."""
+    if not sessions:
+        return {}
+    part = Partition(singles=(), subtrees=_HELD, shard=-1, start=b"", end=b"")
+    return {
+        node.owner: node.path
+        for batch in reader.scan(part)
+        for node in batch
+        if isinstance(node, Record) and node.owner in sessions
+    }
 
 
 def still_registered(url: StoreUrl, access: Access) -> list[str]:

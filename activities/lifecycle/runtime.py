@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from temporalio.client import Client
 
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import Watches
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access
 from clients.tls import bookies_tls
+from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
 from spark.engine import SparkEngine
 
@@ -34,8 +36,19 @@ class Runtime:
         self.watches = Watches()
 
     def start(self) -> None:
-        """Start the Spark session; blocks for some seconds."""
+        """Start the Spark session, for which steps that need it wait; blocks for some seconds."""
         self.engine.start()
+
+    def tag(self, run_id: str, context: ActivityContext) -> str:
+        """A tag for Spark jobs of a step: they are stopped when it is cancelled, and it tells what they wait for."""
+        tag = self.engine.new_tag(run_id)
+        context.on_cancel(lambda: self.engine.cancel(tag))
+        context.ask_wait(lambda: self._wait_for_spark(tag))
+        return tag
+
+    def _wait_for_spark(self, tag: str) -> WaitReason | None:
+        why = self.engine.waits_for(tag)
+        return WaitReason(kind=WaitKind.SPARK, why=why) if why else None
 
     def stop(self) -> None:
         """Close all watches and end the session."""

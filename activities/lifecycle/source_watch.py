@@ -104,6 +104,11 @@ class SourceWatch(Closeable):
         with self._lock:
             return frozenset(path for path, told in self._dirty.items() if told > mark)
 
+    def told_until(self, mark: int) -> frozenset[bytes]:
+        """Dirty paths that did not change after `collect` had given this mark."""
+        with self._lock:
+            return frozenset(path for path, told in self._dirty.items() if told <= mark)
+
     @property
     def ephemerals(self) -> frozenset[bytes]:
         """Paths at which ephemerals of the source were seen."""
@@ -156,7 +161,7 @@ class Watches(Closeable):
         with self._lock:
             standing = self._open.get(attempt.run_id)
             # An attempt that Temporal gave up may still run in this process; it must not replace the newer one's watch.
-            if standing and (standing.owner.epoch, standing.owner.attempt) > (attempt.epoch, attempt.attempt):
+            if standing and standing.owner.is_newer_than(attempt):
                 raise Superseded(f"{attempt} was superseded by {standing.owner}; a late attempt stops")
             if standing:
                 standing.close()

@@ -227,7 +227,8 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
         name=name,
         command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
         files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
-        after=(*_stores(state), SETUP),
+        # One that starts before its bookies says that it is ready, and may know of none of them for long (seen).
+        after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
         ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"),
     )
 
@@ -246,5 +247,8 @@ def _temporal(name: str, state: StackState, folder: Path) -> ServerPlan:
 
 
 def _stores(state: StackState) -> tuple[str, ...]:
-    kinds = ("zookeeper", "second-zookeeper", "oxia")
+    return _of_kinds(state, "zookeeper", "second-zookeeper", "oxia")
+
+
+def _of_kinds(state: StackState, *kinds: str) -> tuple[str, ...]:
     return tuple(name for name in state.spec.names if kind_of(name) in kinds)

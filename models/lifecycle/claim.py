@@ -38,6 +38,14 @@ class Attempt(NamedTuple):
         started_ms = int(execution.started.timestamp() * 1000)
         return cls(workflow_id, execution.run_id, started_ms, execution.epoch, attempt)
 
+    def is_newer_than(self, other: Attempt) -> bool:
+        """Whether this is of a newer run of the same migration, or a newer attempt of the same run."""
+        if self.workflow_id != other.workflow_id:
+            return False
+        if self.run_id != other.run_id:
+            return self.started_ms >= other.started_ms
+        return (self.epoch, self.attempt) > (other.epoch, other.attempt)
+
     def __str__(self) -> str:
         return f"run {self.run_id}, epoch {self.epoch}, attempt {self.attempt}"
 
@@ -74,11 +82,7 @@ class Claim(BaseModel):
 
     def is_newer_than(self, me: Attempt) -> bool:
         """Whether a newer run of the same migration, or a newer attempt of the same run, took the claim."""
-        if self.workflow_id != me.workflow_id:
-            return False
-        if self.run_id != me.run_id:
-            return self.started_ms >= me.started_ms
-        return (self.epoch, self.attempt) > (me.epoch, me.attempt)
+        return self.holder.is_newer_than(me)
 
     def encode(self) -> bytes:
         """The record's value."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from models.lifecycle.base import Frozen
 
@@ -16,10 +16,14 @@ class MigrationInput(Frozen):
     Attributes:
         cluster: name of the Pulsar cluster that is migrated; part of the workflow id.
         dry_run: end after the precheck with the plan; nothing is written anywhere.
+        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
+        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
     """
 
     cluster: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
     dry_run: bool = False
+    hold_before_cutover: bool = False
+    cutover_at: AwareDatetime | None = None
 
     @property
     @abstractmethod

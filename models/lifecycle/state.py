@@ -12,7 +12,7 @@ from models.lifecycle.base import Result
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import CertificateT
-from models.lifecycle.status import FactsT, FiguresT, Outcome, PhaseEntry, Progress, Waiting
+from models.lifecycle.status import CutoverPlan, FactsT, FiguresT, Outcome, PhaseEntry, Progress, Waiting
 
 StateT = TypeVar("StateT", bound="MigrationState[Any, Any, Any]")
 
@@ -45,6 +45,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         epoch: grows with each activity that is scheduled.
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
+        cutover: when the cut-over shall begin; None before the first run has read it from its input.
         failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.
         deadlines: names and times of the timers that run.
         lost_queues: queues of workers that did not answer any more.
@@ -59,6 +60,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     epoch: int = 0
     undoing: Failure | None = None
     committed: bool = False
+    cutover: CutoverPlan | None = None
     notes: list[str] = []
     alarms: list[str] = []
     failed: dict[str, FailedItems] = {}

@@ -117,6 +117,8 @@ class WaitKind(StrEnum):
 
     PAUSE = "pause"
     """An operator's `resume`."""
+    HOLD = "hold"
+    """The cut-over's time, or an operator's `proceed` to it."""
     DECISION = "decision"
     """An operator's word on what was found."""
     WINDOW = "window"
@@ -134,11 +136,13 @@ class WaitKind(StrEnum):
     PARTICIPANTS = "participants"
     """Brokers and bookies to recreate their registrations in the target."""
     BOOKIES = "bookies"
-    """Bookies that do not answer."""
+    """Bookies that do not answer, or take no entries."""
     STORE = "store"
     """Work of a store's own."""
     SCAN = "scan"
     """A scan of the whole source."""
+    SPARK = "spark"
+    """Spark, which starts with its worker, or has no slot free."""
     CLIENTS = "clients"
     """Clients to leave, or to follow."""
     THROTTLE = "throttle"
@@ -169,6 +173,20 @@ class WaitReason(Result):
     kind: WaitKind
     why: str
     action: str = ""
+
+
+class CutoverPlan(BaseModel):
+    """When the cut-over shall begin, as the operator last said.
+
+    Attributes:
+        hold: wait for `proceed`.
+        at: begin no earlier; None for as soon as it can.
+        begun: it has begun, and nothing of this can be changed any more.
+    """
+
+    hold: bool = False
+    at: datetime | None = None
+    begun: bool = False
 
 
 class Waiting(WaitReason):
@@ -213,6 +231,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
         undo: how the running phase is undone, with `undo_cost` in a sentence.
         failed_items: what could not be migrated so far, with the reason.
         alarms: what makes this migration dangerous; shown in red.
+        cutover: when the cut-over shall begin.
         deadlines: names and times of the timers that run.
         notes: refused verbs, warnings and other events, oldest first.
         facts: what was found out: a model of each migration.
@@ -233,6 +252,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     legal_verbs: list[Verb]
     failed_items: list[FailedItems]
     alarms: list[str] = []
+    cutover: CutoverPlan = CutoverPlan()
     deadlines: dict[str, datetime]
     notes: list[str]
     facts: FactsT

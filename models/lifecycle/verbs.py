@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from enum import StrEnum
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from models.lifecycle.base import Frozen, Result
 
@@ -52,3 +52,15 @@ class Speed(Frozen):
     """Argument of the update `set_throttle`; None lifts the limit."""
 
     megabytes_per_second: float | None = Field(default=None, gt=0)
+
+
+class HoldChange(Frozen):
+    """Argument of the update `hold_before_cutover`: whether the migration shall hold before its cut-over."""
+
+    hold: bool
+
+
+class CutoverTime(Frozen):
+    """Argument of the update `cutover_at`: when the cut-over begins at the earliest; None for as soon as it can."""
+
+    at: AwareDatetime | None

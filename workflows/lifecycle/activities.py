@@ -205,7 +205,9 @@ class ActivityRunner(Generic[InputT]):
                 if not _worker_is_lost(error):
                     raise
                 self._state.lost_queues.add(call.queue)
-                self._status.note(f"the worker that watched the source is gone; another one takes over: {call.summary}")
+                self._status.note(
+                    f"the worker that watches the source does not answer; another one takes over: {call.summary}"
+                )
         return _text(await workflow.execute_activity(definition.name, **options))
 
 

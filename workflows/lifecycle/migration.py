@@ -18,12 +18,13 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.start import Start
     from models.lifecycle.state import StateT
-    from models.lifecycle.status import Outcome, ProgressReport, Status
-    from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse, WindowChange
+    from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
+    from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
     from workflows.lifecycle.activities import ActivityRunner
     from workflows.lifecycle.continuation import Continuation, ContinuationDue
     from workflows.lifecycle.decisions import Decisions
     from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
+    from workflows.lifecycle.hold import CutoverHold
     from workflows.lifecycle.phases import Phases, upsert
     from workflows.lifecycle.status import StatusBoard
     from workflows.lifecycle.timers import WINDOW, Timers
@@ -67,6 +68,8 @@ class Migration(Generic[InputT, StateT]):
         self.timers = Timers(state, self.board, self.continuation)
         self.activities = ActivityRunner(input, state, self.board, self.continuation)
         self.decisions = Decisions(state, self.board, self.timers, self.continuation)
+        plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
+        self.hold = CutoverHold(state, self.board, self.continuation, plan=plan)
         self.phases = Phases(
             state,
             self.board,
@@ -187,6 +190,40 @@ class Migration(Generic[InputT, StateT]):
         del change
         if WINDOW not in self.state.deadlines:
             raise refused("no window is open")
+
+    @workflow.update(
+        name="hold_before_cutover",
+        description="Hold before the cut-over, with the copy kept up to date, or hold no longer.",
+    )
+    def set_hold(self, change: HoldChange) -> CutoverPlan:
+        """Hold before the cut-over, or release it; answers what holds now."""
+        self.hold.plan.hold = change.hold
+        self.board.note(f"hold before the cut-over: {'on' if change.hold else 'off'}")
+        return self.hold.plan
+
+    @set_hold.validator
+    def check_set_hold(self, change: HoldChange) -> None:
+        """Refuse where it is too late."""
+        del change
+        if self.hold.too_late:
+            raise refused(self.hold.too_late)
+
+    @workflow.update(
+        name="cutover_at", description="When the cut-over begins at the earliest; null for as soon as it can."
+    )
+    def set_cutover_time(self, time: CutoverTime) -> CutoverPlan:
+        """Set or clear the time of the cut-over; answers what holds now."""
+        self.hold.plan.at = time.at
+        self.board.note(f"cut-over: {f'not before {time.at:%Y-%m-%d %H:%M:%S %Z}' if time.at else 'at any time'}")
+        return self.hold.plan
+
+    @set_cutover_time.validator
+    def check_set_cutover_time(self, time: CutoverTime) -> None:
+        """Refuse where it is too late, and a time that has passed."""
+        if self.hold.too_late:
+            raise refused(self.hold.too_late)
+        if time.at and time.at <= workflow.now():
+            raise refused(f"{time.at:%Y-%m-%d %H:%M:%S %Z} has passed; null lets the cut-over begin as soon as it can")
 
     def take(self, verb: Verb, reason: str) -> VerbResponse:
         """Judge a verb, let it take effect where it is legal, and note what came of it."""

@@ -59,11 +59,22 @@ class Phases:
         self.policies = policies
 
     async def run(
-        self, phase: str, work: Callable[[], Awaitable[object]], *, policy: PhasePolicy | None = None
+        self,
+        phase: str,
+        work: Callable[[], Awaitable[object]],
+        *,
+        policy: PhasePolicy | None = None,
+        holds_inside: bool = False,
     ) -> None:
         """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
 
         A phase that was done in an earlier run of the workflow is not entered; one that was left there goes on.
+
+        Args:
+            phase: its name.
+            work: what it does.
+            policy: other than the one of its name.
+            holds_inside: a pause is honoured by the work, and not before it.
 
         Raises:
             Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
@@ -72,7 +83,8 @@ class Phases:
             return
         if self._state.running_phase != phase:
             # A pause holds here, between phases: inside of one, writes may be blocked or brokers stopped.
-            await self._timers.wait_if_paused()
+            if not holds_inside:
+                await self._timers.wait_if_paused()
             await self._continuation.checkpoint()
         entry = self._enter(phase, policy or self.policies[phase])
         await self._recorded(entry, self._timers.unless_interrupted(work()))

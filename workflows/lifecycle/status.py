@@ -11,7 +11,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailedItems
     from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import ProgressReport, Status, Waiting, WaitKind
+    from models.lifecycle.status import CutoverPlan, ProgressReport, Status, Waiting, WaitKind
     from workflows.lifecycle.details import render
 
 _NOTES = 500
@@ -56,6 +56,7 @@ class StatusBoard:
             legal_verbs=list(state.verbs.legal()),
             failed_items=list(state.failed.values()),
             alarms=state.alarms,
+            cutover=state.cutover or CutoverPlan(),
             deadlines=state.deadlines,
             notes=state.notes,
             facts=state.facts,

@@ -94,6 +94,10 @@ class Timers:
         finally:
             self._deadlines.pop(name, None)
 
+    def restart(self, name: str, length: timedelta) -> None:
+        """Count a deadline that runs from now on anew: what it bounds begins only now."""
+        self._deadlines[name] = workflow.now() + length
+
     async def wait_if_paused(self) -> None:
         """Wait for `resume`.
 

@@ -1,0 +1,158 @@
+"""The wait before a cut-over: until the operator's word or a time, with the copy kept up to date meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.policy import ENDED
+    from models.lifecycle.state import MigrationState
+    from models.lifecycle.status import CutoverPlan, WaitKind
+    from models.lifecycle.verbs import Verb
+    from workflows.lifecycle.continuation import Continuation
+    from workflows.lifecycle.status import StatusBoard
+
+Round = Callable[[timedelta], Awaitable[object]]
+"""Brings the copy up to date, and may keep it so for the given time; the next round comes no sooner."""
+
+# Each round stays in the history, so they grow longer as the hold grows old.
+_SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(minutes=10), 20
+
+
+class _Reason(NamedTuple):
+    kind: WaitKind
+    why: str
+    action: str
+    ends_on: tuple[str, ...]
+    until: datetime | None = None
+
+
+class CutoverHold:
+    """Holds a migration before its cut-over.
+
+    Args:
+        state: of the migration; `cutover` holds what the operator wants.
+        status: where the wait is shown.
+        continuation: asked between rounds.
+        plan: what the input says, for a migration that begins.
+    """
+
+    def __init__(
+        self,
+        state: MigrationState[Any, Any, Any],
+        status: StatusBoard,
+        continuation: Continuation,
+        *,
+        plan: CutoverPlan,
+    ) -> None:
+        self._state = state
+        self._verbs = state.verbs
+        self._status = status
+        self._continuation = continuation
+        self.plan = state.cutover = state.cutover or plan
+
+    @property
+    def too_late(self) -> str:
+        """Why hold and time cannot be changed any more; empty while they can."""
+        if self._verbs.ended:
+            return ENDED
+        return "the way back has begun" if self._state.undoing else "the cut-over has begun" if self.plan.begun else ""
+
+    def begin(self) -> None:
+        """The cut-over begins: from now on nobody can hold it."""
+        self.plan.begun = True
+        self._status.publish()
+
+    async def wait(self, catch_up: Round | None = None) -> None:
+        """Hold for as long as the operator wants: by `hold_before_cutover`, `cutover_at` or `pause`.
+
+        Call it as the last part of a phase that can be paused and rolled back, right before the phase that cuts over.
+        A rollback, or a round that fails, leaves the phase.
+
+        Args:
+            catch_up: done again and again meanwhile, and once more for no time after the hold, so that little is left
+                to do. A round is cancelled when the hold ends.
+        """
+        while self._reason():
+            await self._hold(catch_up)
+            if catch_up is not None:
+                # What the cancelled round had not done. The operator may hold again meanwhile.
+                await catch_up(timedelta(0))
+        self.begin()
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _hold(self, catch_up: Round | None) -> None:
+        over = asyncio.Event()
+        task = asyncio.ensure_future(self._repeat(catch_up, over))
+        try:
+            while reason := self._reason():
+                self._show(reason)
+                with suppress(TimeoutError):
+                    await workflow.wait_condition(
+                        lambda reason=reason: task.done() or self._verbs.proceed_wanted or self._reason() != reason,
+                        timeout=reason.until and reason.until - workflow.now(),
+                        timeout_summary="cut-over",
+                    )
+                if task.done():
+                    task.result()
+                if self._verbs.proceed_wanted:
+                    self._verbs.open_gate()
+                    self.plan.hold, self.plan.at = False, None
+        finally:
+            # A round that ends well in spite of its cancellation must not be followed by another.
+            over.set()
+            task.cancel()
+            await asyncio.wait([task])
+            self._verbs.open_gate()
+            self._status.stop_waiting()
+
+    async def _repeat(self, catch_up: Round | None, over: asyncio.Event) -> None:
+        while not over.is_set():
+            now = workflow.now()
+            age = now - self._state.history[-1].started
+            end = now + min(max(age / _ROUNDS_PER_AGE, _SHORTEST_ROUND), _LONGEST_ROUND)
+            if catch_up is not None:
+                await catch_up(end - now)
+            if (left := end - workflow.now()) > timedelta(0) or catch_up is None:
+                with suppress(TimeoutError):
+                    await workflow.wait_condition(
+                        lambda: over.is_set() or self._continuation.due,
+                        timeout=left if catch_up is not None else None,
+                        timeout_summary="next round",
+                    )
+            await self._continuation.checkpoint()
+
+    def _show(self, reason: _Reason) -> None:
+        if Verb.PROCEED in reason.ends_on:
+            self._verbs.close_gate("the cut-over begins")
+        else:
+            self._verbs.open_gate()
+        self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)
+
+    def _reason(self) -> _Reason | None:
+        """Why the cut-over does not begin now; None if it does."""
+        if self._verbs.paused:
+            return _PAUSED
+        if self.plan.hold:
+            return _HELD
+        at = self.plan.at
+        if at and at > workflow.now():
+            why = f"the cut-over begins at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+            return _Reason(WaitKind.HOLD, why, "", (Verb.PROCEED, "cutover_at", Verb.ROLLBACK), at)
+        return None
+
+
+_PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to go on", (Verb.RESUME, Verb.ROLLBACK))
+_HELD = _Reason(
+    WaitKind.HOLD,
+    "held before the cut-over",
+    "give `proceed` to cut over",
+    (Verb.PROCEED, "hold_before_cutover", Verb.ROLLBACK),
+)
