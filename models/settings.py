@@ -48,11 +48,13 @@ class Settings(BaseSettings):
         bookie_tls_verify_hostname: whether a bookie's certificate must name its host.
         broker_stop_command: program and arguments that stop all brokers of a cluster; run for a switch of bookie
             clusters with `"broker_control": "command"`, perhaps more than once. The environment names what is wanted:
-            `PULSAR_CLUSTER`, `BOOKKEEPER_METADATA_SERVICE_URI`.
+            `PULSAR_CLUSTER`, `BOOKKEEPER_METADATA_SERVICE_URI`, and who orders it, with a number that grows,
+            `SWITCH_EPOCH`.
         broker_start_command: likewise, starts brokers on the bookie cluster that the environment names.
         broker_command_timeout: longest run of either.
         broker_webhook: address that is asked instead with `"broker_control": "webhook"`: a POST with the JSON fields
-            `action` (`stop` or `start`), `cluster` and `bookkeeperMetadataServiceUri`, answered with 2xx.
+            `action` (`stop` or `start`), `cluster`, `bookkeeperMetadataServiceUri`, `workflowId`, `runId`, `direction`
+            and `epoch`, answered with 2xx.
         broker_webhook_token: bearer token for it.
         broker_webhook_token_file: file that holds it instead; read again when it changes.
     """

@@ -10,24 +10,29 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import still_registered
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
+from activities.metadata_store import catch_up as catching_up
 from activities.metadata_store import cutover
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
+from clients.errors import StoreContention
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.metadata_store.results import (
+    CatchUp,
     Census,
     ChangeCopy,
     CleanupStep,
     Completion,
+    LateWrites,
     Precheck,
     PreCopy,
     Preparation,
@@ -44,6 +49,7 @@ class MetadataStoreActivities:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._afterwork = Afterwork()
 
     @activity.defn(name="metadata_store_precheck")
     async def precheck(self, execution: Execution[MetadataStoreInput]) -> Precheck:
@@ -62,6 +68,11 @@ class MetadataStoreActivities:
     async def pre_copy(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
         """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers go on writing."""
         return await self._run(execution, lambda task, context: copying.pre_copy(task, context, records))
+
+    @activity.defn(name="metadata_store_catch_up")
+    async def catch_up(self, execution: Execution[MetadataStoreInput], pre: PreCopy, seconds: float) -> CatchUp:
+        """CATCH_UP: copy what changes, for some seconds; brokers go on writing."""
+        return await self._run(execution, lambda task, context: catching_up.catch_up(task, context, pre, seconds))
 
     @activity.defn(name="metadata_store_copy_whole")
     async def copy_whole(self, execution: Execution[MetadataStoreInput], records: int) -> PreCopy:
@@ -94,6 +105,21 @@ class MetadataStoreActivities:
             return await self._run(execution, cutover.complete_offline)
         return await self._run(execution, lambda task, context: cutover.complete(task, context, pre))
 
+    @activity.defn(name="metadata_store_follow")
+    async def follow(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> LateWrites:
+        """In the window: copy what was still written to the source, and set the flag once more."""
+        return await self._run(execution, lambda task, context: cutover.follow(task, context, pre))
+
+    @activity.defn(name="metadata_store_forget_watch")
+    async def forget_watch(self, execution: Execution[MetadataStoreInput]) -> None:
+        """End the watch of the source that this worker holds; harmless where it holds none."""
+        await self._run(execution, lambda task, _: task.forget_watch())
+
+    @activity.defn(name="metadata_store_give_back")
+    async def give_back(self, execution: Execution[MetadataStoreInput]) -> bool:
+        """Give back what an earlier run left blocked, with its claim; returns whether it had left anything."""
+        return await self._run(execution, lambda task, _: cutover.give_back(task))
+
     @activity.defn(name="metadata_store_unblock_writes")
     async def unblock_writes(self, execution: Execution[MetadataStoreInput], cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
@@ -112,7 +138,9 @@ class MetadataStoreActivities:
         def run(task: MetadataStoreTask, _: ActivityContext) -> None:
             with task.target_claim() as claim:
                 # Not renewed: the attempt that copies must stay the holder, and reads the new limit in its fence.
-                claim.change(throttle=speed.megabytes_per_second)
+                if claim.change(throttle=speed.megabytes_per_second) is None:
+                    # PRE_COPY has begun, and its copy has not; told now, it would begin with the old limit.
+                    raise StoreContention("the copy has not begun yet; its throttle is set as soon as it has")
 
         await self._run(execution, run)
 
@@ -160,7 +188,7 @@ class MetadataStoreActivities:
         self, execution: Execution[MetadataStoreInput], step: Callable[[MetadataStoreTask, ActivityContext], ResultT]
     ) -> ResultT:
         attempt = this_attempt(execution)
-        task = MetadataStoreTask(self._runtime, execution, attempt)
+        task = MetadataStoreTask(self._runtime, execution, attempt, self._afterwork)
         return await run_activity(
             self._runtime.client,
             lambda context: step(task, context),

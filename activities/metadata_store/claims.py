@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from clients.cas.claims import ClaimKeeper
+from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.stores import Access, open_cas_reader
-from models.lifecycle.claim import CLAIM, Attempt
-from models.metadata_store.claims import SOURCE, TARGET, TargetClaim
+from models.lifecycle.claim import Attempt
+from models.metadata_store.claims import SOURCE, TARGET, SourceClaim, TargetClaim
 from models.store_url import StoreUrl
 
 
 def refuse_one_store(source: StoreUrl, target: StoreUrl, me: Attempt, access: Access) -> None:
     """Refuse a target that holds the source, or lies in it, under other names of its servers.
 
-    Texts do not show that, and the target's own claim stands elsewhere then. So the claim on the source, which was
-    taken just now, is looked for behind the target's addresses.
+    Addresses do not tell: under `zk:127.0.0.1` and `zk:localhost` a source was once emptied as its own target. So the
+    claim on the source, which was taken just now, is looked for behind the target's addresses.
 
     Raises:
-        StoreConflict: it is there.
+        StoreConflict: it is there, or what stands there is no claim.
     """
-    same_servers = target.model_copy(update={"hosts": source.hosts})
-    if source.scheme != "zk" or not source.overlaps(same_servers):
+    if not source.overlaps(target.model_copy(update={"hosts": source.hosts})):
         return
     with open_cas_reader(target.model_copy(update={"root": source.root}), access) as store:
-        store.sync()
-        node = store.get(CLAIM)
-    if node is not None and me.run_id.encode() in node.value:
+        found = read_claim(store, SourceClaim)
+    # An earlier attempt's claim on a target with the same root stands at this path too.
+    if found and found.claim.side == SOURCE and found.claim.is_of(me):
         raise StoreConflict(
             f"what this migration wrote to its source stands in {target} too: source and target are one store under "
             "two names, or one holds the other"
@@ -50,14 +49,5 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
         Raises:
             ClaimHeld: another migration holds the target.
             Superseded: a newer attempt or run has begun.
-            StoreConflict: it is the source under another name.
         """
-        found = self.read()
-        # Addresses do not tell: under `zk:127.0.0.1` and `zk:localhost` a source was once emptied as its own target.
-        # What this run has just written to the source does.
-        if found and found.claim.side == SOURCE and found.claim.is_of(self.me):
-            raise StoreConflict(
-                f"what this migration wrote to its source stands in {self._store.url} too: source and target are one "
-                "store under two names"
-            )
         return self.take(side=TARGET, throttle=throttle)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, repeat
 
+from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.claims import TargetKeeper
-from activities.metadata_store.flag import FlagKeeper
+from activities.metadata_store.flag import FlagKeeper, read_state
 from activities.metadata_store.replica import Replica
 from clients.cas.claims import ClaimKeeper
-from clients.stores import open_cas
+from clients.stores import open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
@@ -23,6 +26,13 @@ from models.migration_flag import FlagPhase
 from spark.engine import SparkEngine
 from spark.metadata_store.spec import Pair
 
+_log = logging.getLogger(__name__)
+
+# Beyond the deadline, so that the workflow's own way back, which also clears up, comes first.
+_GRACE = 10.0
+# A service that was cut off for longer than its session timeout begins anew, and reads the flag. Twice the default one.
+_REPEAT_FLAG = (5.0,) * 12
+
 
 class MetadataStoreTask:
     """One attempt's view of its migration.
@@ -31,16 +41,27 @@ class MetadataStoreTask:
         runtime: what the process shares.
         execution: the migration's input.
         attempt: which attempt of the migration this is.
+        afterwork: what the process still does when a step has ended.
     """
 
-    def __init__(self, runtime: Runtime, execution: Execution[MetadataStoreInput], attempt: Attempt) -> None:
+    def __init__(
+        self, runtime: Runtime, execution: Execution[MetadataStoreInput], attempt: Attempt, afterwork: Afterwork
+    ) -> None:
         self.runtime = runtime
+        self._afterwork = afterwork
         self.input = input = execution.input
         self.attempt = attempt
         self.workflow_id = attempt.workflow_id
         self.run_id = attempt.run_id
-        self.pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
+        self._pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
+        #: Whether metadata writes are blocked until this step is done.
+        self.urgent = False
         self._flag: FlagKeeper | None = None
+
+    @property
+    def pair(self) -> Pair:
+        """Both stores, for whoever only reads."""
+        return replace(self._pair, urgent=self.urgent)
 
     @property
     def engine(self) -> SparkEngine:
@@ -64,15 +85,39 @@ class MetadataStoreTask:
         """End the watch of this run; harmless where there is none."""
         self.runtime.watches.forget(self.run_id)
 
+    def watch_deadline(self) -> None:
+        """Have this process give writes back where nobody else does: when the deadline has passed, without Temporal.
+
+        The workflow's own deadline comes first, and everything else finds the flag, or the claim, moved.
+        """
+        due = self.input.blocked_deadline.total_seconds() + _GRACE
+
+        def expire() -> bool:
+            with open_cas(self.input.source_url, self.runtime.access) as store:
+                before = read_state(store)
+                FlagKeeper(store, self.attempt).expire()
+            if before.blocked_by(self.workflow_id):
+                _log.warning("%s: the deadline passed with metadata writes blocked; gave them back", self.workflow_id)
+            return True
+
+        self._afterwork.schedule(f"deadline of {self.run_id}", chain([due], repeat(1.0)), expire)
+
+    def repeat_flag(self) -> None:
+        """Have this process set the flag again for a while, for services that were cut off when it was moved."""
+
+        def again() -> bool:
+            with open_cas(self.input.source_url, self.runtime.access) as store:
+                return not FlagKeeper(store, self.attempt).rebroadcast()
+
+        self._afterwork.schedule(f"flag of {self.run_id}", _REPEAT_FLAG, again)
+
     def new_feed(self) -> ChangeFeed:
         """A feed of the source's changes, not started yet."""
         return ChangeFeed(self.input.source_url, auth=self.runtime.access.zookeeper_auth)
 
     def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
-        tag = self.engine.new_tag(self.run_id)
-        context.on_cancel(lambda: self.engine.cancel(tag))
-        return tag
+        return self.runtime.tag(self.run_id, context)
 
     @property
     def fenced_pair(self) -> Pair:
@@ -116,13 +161,20 @@ class MetadataStoreTask:
             with self.flag() as flag:
                 # Moves the claim: an earlier attempt that still runs fails at its next look.
                 flag.renew()
+                self._stop_earlier_writers()
                 with Replica(self.pair, lambda: flag.require(*phases)) as replica:
                     yield replica
         else:
             with self.target_claim() as claim:
                 claim.renew()
+                self._stop_earlier_writers()
                 with Replica(self.pair, claim.require) as replica:
                     yield replica
+
+    def _stop_earlier_writers(self) -> None:
+        # To Oxia single paths are written by version; the sessions that its bulk deletions use are no matter here.
+        if self.input.target_url.scheme == "zk":
+            revoke_permits(self.input.target_url, self.runtime.access)
 
 
 def some(paths: Iterable[bytes], most: int = 10) -> str:

@@ -7,6 +7,7 @@ namespaces, policies) still reaches the source, and is acknowledged, until each 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
@@ -14,10 +15,13 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
-from activities.metadata_store.replica import Replica
+from activities.metadata_store.replica import CommitPoint, Replica
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
+
+FEW_CHANGES = 500
+"""Changes that a cutover copies in well under a second; fewer need no further round."""
 
 # Brokers may write faster than this catches up. What is left stays dirty, and the next step takes it over.
 _MOST_ROUNDS = 20
@@ -28,10 +32,17 @@ _QUIET_SECONDS, _LONGEST_SECONDS, _POLL_SECONDS = 1.5, 30.0, 0.1
 
 
 class Late(NamedTuple):
-    """What came after the commit: paths copied, and paths that were written on both sides."""
+    """What came after the commit.
+
+    Attributes:
+        copied: paths copied.
+        contested: paths that were written on both sides.
+        quiet: whether nobody writes to the source any more, as far as was seen.
+    """
 
     copied: int
     contested: tuple[bytes, ...]
+    quiet: bool
 
 
 class Changes(NamedTuple):
@@ -41,11 +52,13 @@ class Changes(NamedTuple):
         watch: of the source; it had no gap when `dirty` was taken from it.
         dirty: every change that was committed until then, and that is not known to be equal in the target.
         gap: why a scan was necessary; empty if none was.
+        since_zxid: what a scan looks for where the watch has a gap.
     """
 
     watch: SourceWatch
     dirty: DirtyPaths
     gap: str
+    since_zxid: int
 
 
 def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> Changes:
@@ -56,7 +69,7 @@ def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: i
         dirty = watch.collect(task.runtime.access.timeout)
         gap = watch.gap()
         if not gap:
-            return Changes(watch, dirty, scanned)
+            return Changes(watch, dirty, scanned, since_zxid)
         context.check()
         scanned = scanned or gap
         # The feed runs before the scan begins: no change falls between the two.
@@ -70,8 +83,8 @@ def converge(
     task: MetadataStoreTask,
     context: ActivityContext,
     replica: Replica,
-    todo: DirtyPaths,
-    since_zxid: int,
+    changes: Changes,
+    todo: Iterable[bytes],
     *,
     enough: int = 0,
 ) -> int:
@@ -83,8 +96,8 @@ def converge(
         task: the migration.
         context: told of the progress.
         replica: writes and compares.
-        todo: what differs, or may differ.
-        since_zxid: what a scan looks for where the watch has a gap.
+        changes: collected before `todo` was found.
+        todo: paths that differ, or may differ.
         enough: see above.
 
     Returns:
@@ -93,17 +106,18 @@ def converge(
     Raises:
         ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
     """
-    watch, tries = task.watch, 0
+    todo, tries = frozenset(todo), 0
     for rounds in range(1, _MOST_ROUNDS + 1):
         context.check()
-        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo.paths), detail=f"round {rounds}")
-        watch.add_ephemerals(replica.apply(todo.paths).ephemerals)
+        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
+        changes.watch.add_ephemerals(replica.apply(todo).ephemerals)
         # Both sides are read again: what counts is what stands there, and not what was sent.
-        remaining = set(replica.differences(todo.paths))
-        watch.mark_clean(todo.paths - remaining, todo.mark)
-        now = all_changes(task, context, since_zxid).dirty
+        remaining = frozenset(replica.differences(todo))
+        before = changes.dirty.mark
+        changes.watch.mark_clean(todo - remaining, before)
+        changes = all_changes(task, context, changes.since_zxid)
         # A path that changed during the round differs with good reason, and does not count as a failed try.
-        stuck = remaining - watch.told_after(todo.mark)
+        stuck = remaining - changes.watch.told_after(before)
         tries += bool(stuck)
         if tries > _MOST_TRIES:
             raise ApplicationError(
@@ -112,14 +126,14 @@ def converge(
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
-        todo = DirtyPaths(now.paths | remaining, now.mark)
-        if len(todo.paths) <= enough:
+        todo = changes.dirty.paths | remaining
+        if len(todo) <= enough:
             return rounds
     return _MOST_ROUNDS
 
 
 def follow_late_writes(
-    task: MetadataStoreTask, context: ActivityContext, replica: Replica, since_zxid: int, floor: int
+    task: MetadataStoreTask, context: ActivityContext, replica: Replica, commit: CommitPoint
 ) -> Late:
     """After the commit, copy what brokers still wrote to the source, until it is quiet there.
 
@@ -129,25 +143,32 @@ def follow_late_writes(
         task: the migration.
         context: asked whether to go on.
         replica: writes.
-        since_zxid: what a scan looks for where the watch has a gap.
-        floor: see `Replica.apply_untouched`.
+        commit: what came behind it is late.
     """
     copied = 0
     contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
-    while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS and now - begun < _LONGEST_SECONDS:
-        changes = all_changes(task, context, since_zxid)
-        late = changes.dirty
-        if changes.gap:
-            # Whether it was quiet during the gap, nobody knows.
+    while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS:
+        if now - begun >= _LONGEST_SECONDS:
+            return Late(copied, tuple(sorted(contested)), quiet=False)
+        late = follow_once(task, context, replica, commit)
+        copied += late.copied
+        contested.update(late.contested)
+        # What is contested stays so, and must not prolong the wait.
+        if not late.quiet:
             quiet_since = time.monotonic()
-        if late.paths:
-            done = replica.apply_untouched(late.paths, floor)
-            copied += done.written + done.deleted
-            contested |= done.contested
-            changes.watch.mark_clean(late.paths, late.mark)
-            # What is contested stays so, and must not prolong the wait.
-            if done.written or done.deleted:
-                quiet_since = time.monotonic()
         context.pause(_POLL_SECONDS)
-    return Late(copied, tuple(sorted(contested)))
+    return Late(copied, tuple(sorted(contested)), quiet=True)
+
+
+def follow_once(task: MetadataStoreTask, context: ActivityContext, replica: Replica, commit: CommitPoint) -> Late:
+    """Copy what brokers wrote to the source since the last look; see `follow_late_writes`."""
+    changes = all_changes(task, context, commit.source_zxid)
+    late = changes.dirty
+    if not late.paths:
+        # Whether it was quiet during a gap, nobody knows.
+        return Late(0, (), quiet=not changes.gap)
+    done = replica.apply_untouched(late.paths, commit)
+    changes.watch.mark_clean(late.paths, late.mark)
+    copied = done.written + done.deleted
+    return Late(copied, tuple(sorted(done.contested)), quiet=not copied and not changes.gap)

@@ -9,19 +9,29 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
-from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
+from activities.lifecycle.source_watch import SourceWatch
+from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
-from activities.metadata_store.convergence import all_changes, converge, follow_late_writes
+from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagState
-from activities.metadata_store.replica import Replica
+from activities.metadata_store.pre_copy import raise_floor
+from activities.metadata_store.replica import CommitPoint, Replica
 from clients.errors import StoreConflict
 from clients.store import StoreReader
-from clients.stores import open_reader
+from clients.stores import last_transaction, open_reader
 from clients.zookeeper.coordination import Coordination
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.metadata_store.input import Mode
-from models.metadata_store.results import ChangeCopy, Completion, PreCopy, Preparation, Restoration, Verification
+from models.metadata_store.results import (
+    ChangeCopy,
+    Completion,
+    LateWrites,
+    PreCopy,
+    Preparation,
+    Restoration,
+    Verification,
+)
 from models.migration_flag import FLAG, FlagPhase
 from spark.metadata_store import jobs
 
@@ -36,6 +46,8 @@ _FEW_CHANGES = 50
 def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) -> Preparation:
     """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
 
+    A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
+
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
     the source must stand in the target with a live session, save sequential ones, which nobody recreates.
 
@@ -43,8 +55,12 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
         ApplicationError: `ParticipantsNotReady` at the deadline (seconds since the epoch), naming who is missing.
         StoreConflict: somebody else moved the flag.
     """
+    task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
+        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):
+            return Preparation(ephemerals=0, seconds=0.0, gap=gap)
+        task.watch_deadline()
         context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
         watch = _watch_or_scan(task, context)
         with (
@@ -80,8 +96,10 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
     Raises:
         StoreConflict: somebody else moved the flag.
     """
+    task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
+        task.watch_deadline()
         context.blocked_since = _blocked_since(flag.advance(FlagPhase.COPYING, task.input.target))
         changes = all_changes(task, context, since_zxid)
         context.check()
@@ -104,10 +122,12 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
+    task.urgent = True
     begun = time.monotonic()
+    with task.flag() as flag:
+        context.blocked_since = _blocked_since(flag.state())
     changes = all_changes(task, context, pre.since_zxid)
-    # The mark is from before the comparison: what changes while it runs stays dirty.
-    todo, mark = set(changes.dirty.paths), changes.dirty.mark
+    todo = set(changes.dirty.paths)
     compared = len(todo)
     with task.replica(FlagPhase.COPYING) as replica:
         if task.input.full_verify:
@@ -115,13 +135,16 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
             compared, todo = comparison.records, todo | set(comparison.different)
         context.check()
         different = set(replica.differences(todo))
-        changes.watch.mark_clean(todo - different, mark)
+        # The mark is from before the comparison: what changed while it ran stays dirty.
+        changes.watch.mark_clean(todo - different, changes.dirty.mark)
         if different:
-            converge(task, context, replica, DirtyPaths(frozenset(different), mark), pre.since_zxid)
+            converge(task, context, replica, changes, different)
+        floor = raise_floor(task, context, replica.highest, pre.version_floor)
     return Verification(
         compared=compared,
         repaired=len(different),
         whole=task.input.full_verify,
+        version_floor=floor,
         seconds=time.monotonic() - begun,
     )
 
@@ -158,37 +181,69 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     Raises:
         StoreConflict: somebody else moved the flag.
     """
+    task.urgent = True
+    floor = pre.version_floor
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
+            context.blocked_since = _blocked_since(flag.state())
             # Marked before the changes are collected. A worker that takes over after the commit looks for late writes
             # from here on.
             settled = flag.mark()
             changes = all_changes(task, context, pre.since_zxid)
             if changes.dirty.paths:
                 with task.replica(FlagPhase.COPYING) as replica:
-                    converge(task, context, replica, changes.dirty, pre.since_zxid, enough=_FEW_CHANGES)
+                    converge(task, context, replica, changes, changes.dirty.paths, enough=_FEW_CHANGES)
+                    floor = raise_floor(task, context, replica.highest, floor)
+            # Behind all that was copied, and before any service writes there.
+            settled_target = last_transaction(task.input.target_url, task.runtime.access) or floor
             context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
-            flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled)
+            flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled, settled_target=settled_target)
+            context.blocked_since = None
         # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
-        since = state.claim.settled_zxid if state.claim else pre.since_zxid
+        commit = _commit_point(state, pre, floor)
         # Where the watch was lost with its worker, the source is scanned from the commit's mark on: brokers may write
         # to it still.
         with task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_late_writes(task, context, replica, since, pre.version_floor)
+            late = follow_late_writes(task, context, replica, commit)
             _rebroadcast_flag(task, context)
             # Who learned of the commit only by the second flag wrote to the source until then.
-            later = follow_late_writes(task, context, replica, since, pre.version_floor)
+            later = follow_late_writes(task, context, replica, commit)
     with task.target_claim() as claim:
         claim.release()
-    task.forget_watch()
+    task.repeat_flag()
     contested = sorted({*late.contested, *later.contested})
     return Completion(
         blocked_seconds=state.since_ms / 1000 - _blocked_since(state),
         late_copied=late.copied + later.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in contested),
+        quiet=later.quiet,
     )
+
+
+def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> LateWrites:
+    """In the window: copy what services that have not followed the commit wrote to the source, and tell them again.
+
+    Raises:
+        StoreError: a store failed; the look can be repeated.
+    """
+    with task.flag() as flag:
+        if not flag.stands_at(FlagPhase.COMPLETED):
+            return LateWrites()
+        flag.rebroadcast()
+        commit = _commit_point(flag.state(), pre, pre.version_floor)
+        with task.replica(FlagPhase.COMPLETED) as replica:
+            late = follow_once(task, context, replica, commit)
+    return LateWrites(
+        copied=late.copied, contested=tuple(path.decode(errors="backslashreplace") for path in late.contested)
+    )
+
+
+def _commit_point(state: FlagState, pre: PreCopy, floor: int) -> CommitPoint:
+    if state.claim is None:
+        return CommitPoint(pre.since_zxid, floor)
+    return CommitPoint(state.claim.settled_zxid, state.claim.settled_target or floor)
 
 
 def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Completion:
@@ -218,13 +273,23 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with task.flag() as flag:
         state = flag.unblock()
-    mine = state.owned_by(task.workflow_id)
+    # Of this run: a later one may have been committed, if this one was reset after its end.
+    mine = state.owned_by(task.workflow_id) and state.claim is not None and state.claim.is_of(task.attempt)
     # The flag decides: a commit whose answer was lost has happened, and its late writes are still to be followed.
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         task.forget_watch()
     blocked = state.since_ms / 1000 - _blocked_since(state) if mine else 0.0
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
+
+
+def give_back(task: MetadataStoreTask) -> bool:
+    """Set the flag to FAILED where an earlier run of this migration left writes blocked; returns whether it had."""
+    with task.flag() as flag:
+        blocked = flag.state().blocked_by(task.workflow_id)
+        if blocked:
+            flag.release()
+    return blocked
 
 
 def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
@@ -246,6 +311,8 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
             removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
             claim.release()
     release(task)
+    if task.input.mode is Mode.LIVE:
+        task.repeat_flag()
     return removed
 
 

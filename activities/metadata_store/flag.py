@@ -21,7 +21,7 @@ _FROM = {
 }
 
 # What a new run does not take over from the run before: it has not moved the flag yet.
-_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "settled_zxid": 0}
+_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "settled_zxid": 0, "settled_target": 0}
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class FlagState:
 
 
 def read_state(store: CasReader) -> FlagState:
-    """Read claim and flag, with all that was written before this call."""
+    """Read claim and flag, in this order: the flag is no older than the claim."""
     held = read_claim(store, SourceClaim)
-    # The claim was read behind a sync of this session, so the flag is no older.
     standing = read_flag(store)
     claim = held.claim if held else None
     return FlagState(
@@ -101,7 +100,7 @@ class FlagKeeper:
         """
         return retry(self._take, CLAIM)
 
-    def renew(self) -> FlagState:
+    def renew(self) -> None:
         """Move the claim, which this run must hold, to this attempt; every earlier one stops.
 
         Raises:
@@ -109,7 +108,6 @@ class FlagKeeper:
             Superseded: this run has ended, or a newer attempt or run has begun.
         """
         self._claim.renew()
-        return self.state()
 
     def mark(self) -> int:
         """Move the claim to this attempt; returns the transaction id of that, a point in the source's order of changes.
@@ -119,23 +117,24 @@ class FlagKeeper:
         """
         return retry(self._mark, CLAIM)
 
-    def advance(self, to: FlagPhase, target: str, *, settled_zxid: int = 0) -> FlagState:
+    def advance(self, to: FlagPhase, target: str, *, settled_zxid: int = 0, settled_target: int = 0) -> FlagState:
         """Move the flag, and the claim to this attempt; the flag stays if this run moved it there before.
 
-        `settled_zxid` is remembered: changes with a larger transaction id may not be in the target yet.
+        `settled_zxid` and `settled_target` are remembered; see `SourceClaim`.
 
         Raises:
             StoreConflict: the flag is not where this run left it, or another attempt or run holds the source.
         """
-        return retry(lambda: self._advance(to, target, settled_zxid), FLAG)
+        return retry(lambda: self._advance(to, target, settled_zxid, settled_target), FLAG)
 
-    def rebroadcast(self) -> None:
+    def rebroadcast(self) -> bool:
         """Set the flag to what it is, for services that were cut off from the source when it was moved.
 
         They follow a persistent watch, and a persistent watch is not told what it missed (seen with 5.0.0-M1): they
-        would block writes for ever. Does nothing where this run did not set the flag.
+        would block writes for ever. Does nothing where this run did not set the flag, unless it is FAILED and nobody
+        claims the source any more; returns whether it was set.
         """
-        retry(self._rebroadcast, FLAG)
+        return retry(self._rebroadcast, FLAG)
 
     def stands_at(self, phase: FlagPhase) -> bool:
         """Whether this migration moved the flag to this phase, and nobody moved it since."""
@@ -157,17 +156,26 @@ class FlagKeeper:
         """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes.
 
         The claim moves in any case, so that an attempt which is about to block them finds that it comes too late.
+        Does nothing where a later run holds the claim.
 
         Raises:
-            Superseded: a newer attempt or run has begun.
+            Superseded: a newer attempt has begun.
         """
         return retry(self._unblock, FLAG)
 
+    def expire(self) -> FlagState:
+        """Set the flag to FAILED if this run blocks writes, whichever of its attempts holds the claim.
+
+        For the process that blocked them, which Temporal may not reach any more. Every attempt that stands finds its
+        claim moved, and stops.
+        """
+        return retry(self._expire, FLAG)
+
     def release(self) -> None:
-        """Remove the claim, and with it the right to block writes; harmless where this migration holds none.
+        """Remove the claim, and with it the right to block writes; harmless where this run holds none.
 
         Raises:
-            Superseded: a newer attempt or run has begun.
+            Superseded: a newer attempt has begun.
         """
         retry(self._release, CLAIM)
         self._claim.forget_empty_parents()
@@ -196,11 +204,12 @@ class FlagKeeper:
             raise VersionConflict(f"{CLAIM} in {self._store.url} was set by somebody else meanwhile")
         return node.txid
 
-    def _advance(self, to: FlagPhase, target: str, settled_zxid: int) -> FlagState:
+    def _advance(self, to: FlagPhase, target: str, settled_zxid: int, settled_target: int) -> FlagState:
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))
         assert state.claim is not None
-        return self._move(state, state.claim.model_copy(update={"settled_zxid": settled_zxid}), to, target)
+        settled = {"settled_zxid": settled_zxid, "settled_target": settled_target}
+        return self._move(state, state.claim.model_copy(update=settled), to, target)
 
     def _move(self, state: FlagState, claim: SourceClaim, to: FlagPhase, target: str) -> FlagState:
         mine = state.owned_by(self._me.workflow_id)
@@ -223,20 +232,37 @@ class FlagKeeper:
         self._set_both(state, Flag(phase=to, targetUrl=target), new)
         return self.state()
 
-    def _rebroadcast(self) -> None:
+    def _rebroadcast(self) -> bool:
         state = self.state()
         claim = state.claim
+        if claim is None and state.flag.phase is FlagPhase.FAILED:
+            # Our way back released the claim. With the version, a run that begins now is not disturbed.
+            self._store.set(FLAG, state.flag.encode(), state.version)
+            return True
         if claim is None or not claim.is_of(self._me) or not state.owned_by(self._me.workflow_id):
-            return
-        require_newest(claim, self._me, str(self._store.url))
-        # The set gives the flag a new time; when it was moved is kept in the claim.
+            return False
+        # Any attempt of the run may: only versions change. The set gives the flag a new time; when it was moved is kept
+        # in the claim.
         again = {"flag_version": state.version + 1, "moved_ms": state.since_ms}
         self._set_both(state, state.flag, claim.model_copy(update=again))
+        return True
+
+    def _expire(self) -> FlagState:
+        state = self.state()
+        claim = state.claim
+        if claim is None or not claim.is_of(self._me) or not state.blocked_by(self._me.workflow_id):
+            return state
+        self._set_both(
+            state,
+            state.flag.model_copy(update={"phase": FlagPhase.FAILED}),
+            claim.model_copy(update={"attempt": claim.attempt + 1, "flag_version": state.version + 1, "moved_ms": 0}),
+        )
+        return self.state()
 
     def _unblock(self) -> FlagState:
         state = self.state()
         claim = state.claim
-        if claim is None or claim.workflow_id != self._me.workflow_id:
+        if claim is None or claim.workflow_id != self._me.workflow_id or self._is_of_newer_run(claim):
             return state
         self._claim.admit(claim)
         if state.blocked_by(self._me.workflow_id):
@@ -248,13 +274,17 @@ class FlagKeeper:
     def _release(self) -> None:
         state = self.state()
         claim = state.claim
-        if claim is None or claim.workflow_id != self._me.workflow_id:
+        if claim is None or claim.workflow_id != self._me.workflow_id or self._is_of_newer_run(claim):
             return
         self._claim.admit(claim)
         # Whoever moves the flag sets the claim with it: with this version gone, no move can follow.
         if state.blocked_by(self._me.workflow_id):
             state = self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
         self._store.transaction([Delete(CLAIM, state.claim_version)])
+
+    def _is_of_newer_run(self, claim: SourceClaim) -> bool:
+        # Of a run that was reset after a later one had begun: there is nothing of its own to give back.
+        return not claim.is_of(self._me) and claim.is_newer_than(self._me)
 
     def _set_both(self, state: FlagState, flag: Flag, claim: SourceClaim) -> None:
         # Two writes would leave a moment with the flag moved and nobody who owns it, which the next start takes for a

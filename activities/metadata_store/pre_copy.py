@@ -7,10 +7,9 @@ from functools import partial
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import DirtyPaths
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
-from activities.metadata_store.convergence import all_changes, converge
+from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
@@ -19,9 +18,6 @@ from models.metadata_store.results import PreCopy
 from models.migration_flag import OPEN_PHASES
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Copied
-
-# Changes that a cutover copies in well under a second; fewer need no further round.
-_FEW_CHANGES = 500
 
 # A record that changes until the commit gets a version a little above the highest that the copy saw.
 _VERSION_MARGIN = 10_000
@@ -47,6 +43,7 @@ class _Bulk(NamedTuple):
             repaired=len(self.comparison.different),
             rounds=rounds,
             version_floor=floor,
+            highest_version=self.copied.highest,
             worker_queue=task.runtime.queue,
         )
 
@@ -74,8 +71,10 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     watch.add_ephemerals(bulk.comparison.ephemerals)
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
-    floor = _raise_floor(task, context, bulk.copied.highest)
-    rounds = _catch_up(task, context, since_zxid, set(bulk.comparison.different))
+    floor = raise_floor(task, context, bulk.copied.highest)
+    rounds, highest = _catch_up(task, context, since_zxid, set(bulk.comparison.different))
+    # A record that changes very often has outrun the margin meanwhile.
+    floor = raise_floor(task, context, highest, floor)
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
@@ -91,7 +90,8 @@ def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) 
     bulk = _copy_and_compare(task, context, records)
     with task.replica() as replica:
         replica.apply(bulk.comparison.different)
-    return bulk.result(task, since_zxid=0, rounds=0, floor=0)
+    floor = raise_floor(task, context, bulk.copied.highest)
+    return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 
 
 def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
@@ -143,20 +143,34 @@ def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, records
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def _raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int) -> int:
-    """Keep the version ids of later writes apart from the copied ones; returns the line between them."""
-    if task.input.target_url.scheme != "oxia":
-        return 0
-    floor = min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR)
+def raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int, standing: int = 0) -> int:
+    """Keep the version ids of later writes apart from the copied ones; returns the line between them.
+
+    Args:
+        task: the migration.
+        context: told of the wait.
+        highest: version among the records that were copied.
+        standing: where the line is already.
+    """
+    if task.input.target_url.scheme != "oxia" or (standing and highest <= standing):
+        return standing
+    floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), standing)
+    context.counts_nothing()
     with context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
         raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
     return floor
 
 
-def _catch_up(task: MetadataStoreTask, context: ActivityContext, since_zxid: int, different: set[bytes]) -> int:
-    """Copy what changed, and again what changed meanwhile, until little is left; returns the number of rounds."""
-    changed = all_changes(task, context, since_zxid).dirty
+def _catch_up(
+    task: MetadataStoreTask, context: ActivityContext, since_zxid: int, different: set[bytes]
+) -> tuple[int, int]:
+    """Copy what changed, and again what changed meanwhile, until little is left.
+
+    Returns:
+        The number of rounds, and the highest version that was copied.
+    """
+    changes = all_changes(task, context, since_zxid)
     # Differences count as changes: mostly the record changed between the readings of the two sides.
-    todo = DirtyPaths(changed.paths | different, changed.mark)
+    todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
-        return converge(task, context, replica, todo, since_zxid, enough=_FEW_CHANGES)
+        return converge(task, context, replica, changes, todo, enough=FEW_CHANGES), replica.highest

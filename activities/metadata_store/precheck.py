@@ -20,7 +20,7 @@ from models.lifecycle.claim import CLAIM
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
-from models.migration_flag import FlagPhase
+from models.migration_flag import FLAG, Flag, FlagPhase
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
@@ -134,7 +134,15 @@ class PrecheckRun:
                 self._flag = FlagPhase.FAILED
                 self._findings.warn("an earlier run was ended while writes were blocked; they were given back now")
             else:
-                self._findings.block("FLAG_HELD", foreign_flag(state.flag), "wait until that migration has ended")
+                self._findings.block(
+                    "FLAG_HELD",
+                    foreign_flag(state.flag),
+                    "wait until that migration has ended"
+                    if state.claim
+                    else f"no migration of ours holds this store. If none of Pulsar's own runs either, set {FLAG} to "
+                    f"{Flag(phase=FlagPhase.FAILED, targetUrl=state.flag.targetUrl).encode().decode()} with zkCli.sh: "
+                    "brokers write to this store again, and a migration can start",
+                )
 
     def _check_participants(self, reader: StoreReader) -> None:
         services, sessions = registered(reader), participants(reader)
@@ -190,7 +198,8 @@ class PrecheckRun:
         if survey.unreadable_count:
             self._findings.block(
                 "UNREADABLE",
-                f"{survey.unreadable_count} znodes cannot be read because of their ACL: {_some(survey.unreadable)}",
+                f"{survey.unreadable_count} znodes cannot be read because of their ACL: "
+                f"{_some(survey.unreadable, survey.unreadable_count)}",
                 "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL",
             )
         if found.misplaced:
@@ -269,6 +278,8 @@ def _text(path: bytes) -> str:
     return path.decode(errors="backslashreplace")
 
 
-def _some(paths: Iterable[str]) -> str:
+def _some(paths: Iterable[str], count: int = 0) -> str:
+    """Name a few; `count` is how many there are where the list does not hold all."""
     named = list(paths)
-    return ", ".join(named[:10]) + (f" and {len(named) - 10} more" if len(named) > 10 else "")
+    more = max(count, len(named)) - len(named[:10])
+    return ", ".join(named[:10]) + (f" and {more:,} more" if more > 0 else "")

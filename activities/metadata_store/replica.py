@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
+from clients.closeable import Closeable
 from clients.equivalence import Equivalence, migrates
 from clients.errors import StoreConflict, StoreContention, StoreDenied
 from clients.store import ABSENT, Record, StoreWriter, Unreadable
@@ -35,6 +35,18 @@ class Followed(NamedTuple):
     contested: frozenset[bytes]
 
 
+class CommitPoint(NamedTuple):
+    """Where the commit lies in the order of both stores.
+
+    Attributes:
+        source_zxid: the source's changes up to this transaction id were copied before the commit.
+        target: what services write there comes behind this: a version id on Oxia, a transaction id on ZooKeeper.
+    """
+
+    source_zxid: int
+    target: int
+
+
 class Ephemeral(NamedTuple):
     """An ephemeral of the source.
 
@@ -56,10 +68,14 @@ Fence = Callable[[], object]
 """Raises StoreConflict where this attempt must not write any more."""
 
 
-class Replica:
+class Replica(Closeable):
     """Brings single paths of the target to the state of the source; a context manager."""
 
     def __init__(self, pair: Pair, fence: Fence) -> None:
+        #: The highest version among the records of the source that were read.
+        self.highest = 0
+        # Transaction ids of what was written here after the commit, by path.
+        self._own: dict[bytes, int] = {}
         self._pair = pair
         self._fence = fence
         self._rules = Equivalence(pair.source, pair.target)
@@ -72,14 +88,12 @@ class Replica:
             self._opened = opened.pop_all()
 
     def _open_writer(self) -> StoreWriter:
-        return open_writer(self._pair.target, self._pair.access, keep_versions=self._rules.keeps_versions)
+        return open_writer(
+            self._pair.target, self._pair.access, keep_versions=self._rules.keeps_versions, guard=self._fence
+        )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
         self._writer.close()
         self._opened.close()
 
@@ -112,13 +126,12 @@ class Replica:
             self._writer.flush()
         return Applied(written, len(doomed), frozenset(ephemerals))
 
-    def apply_untouched(self, paths: Iterable[bytes], floor: int) -> Followed:
+    def apply_untouched(self, paths: Iterable[bytes], commit: CommitPoint) -> Followed:
         """After the commit: do what `apply` does, but only where no service wrote to the target meanwhile.
 
         Args:
             paths: what changed in the source.
-            floor: Oxia numbers what services write above this, and copied versions lie below. A ZooKeeper target has no
-                such line; there a record counts as untouched while its version is lower than that of the source.
+            commit: tells what services wrote.
 
         Raises:
             StoreConflict: the fence refuses.
@@ -130,7 +143,7 @@ class Replica:
             if self._as_wanted(mine, theirs):
                 continue
             wanted = mine if mine is not None and migrates(mine) else None
-            if theirs is not None and not self._untouched(wanted, theirs, floor):
+            if not self._untouched(path, wanted, theirs, commit):
                 contested.add(path)
                 continue
             try:
@@ -148,17 +161,28 @@ class Replica:
             else:
                 written += done if wanted is not None else 0
                 deleted += done if wanted is None else 0
-                # A record that must not stand there yet, and does: a service was first.
-                if wanted is not None and not done:
+                # A record that must not stand there yet, or that has children by now: a service was first.
+                if not done:
                     contested.add(path)
+                elif wanted is not None:
+                    self._remember(wanted)
         return Followed(written, deleted, frozenset(contested))
 
-    def _untouched(self, mine: Record | None, theirs: Record, floor: int) -> bool:
+    def _untouched(self, path: bytes, mine: Record | None, theirs: Record | None, commit: CommitPoint) -> bool:
+        """Whether no service wrote, or deleted, a record of the target since the commit."""
+        if theirs is None:
+            # Copied before the commit and the same since, so that somebody deleted the copy. What is newer may be new.
+            return mine is None or mine.changed > commit.source_zxid
+        if not self._rules.target_is_zookeeper:
+            return theirs.version <= commit.target
+        return theirs.changed <= commit.target or theirs.changed == self._own.get(path)
+
+    def _remember(self, written: Record) -> None:
+        """Note what was written after the commit: a later change of the same record is not contested by it."""
         if self._rules.target_is_zookeeper:
-            # A copy has its source's version, so an equal or higher one was written here. Two late writes there hide
-            # one here.
-            return mine is None or theirs.version < mine.version
-        return theirs.version <= floor
+            (found,) = _readable(self._target.read([written.path]))
+            if found is not None and self._rules.equal(written, found):
+                self._own[written.path] = found.changed
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:
         """The paths at which the target is not what it shall be."""
@@ -185,6 +209,7 @@ class Replica:
         for begin in range(0, len(ordered), _AT_ONCE):
             some = ordered[begin : begin + _AT_ONCE]
             source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
+            self.highest = max(self.highest, *(one.version for one in source if one is not None and migrates(one)), 0)
             if fenced:
                 # After the reads: where it still finds the flag before COMPLETED, no service has changed these records.
                 self._fence()

@@ -42,7 +42,7 @@ class Routing(StrEnum):
 
 
 class LedgerScope(StrEnum):
-    """Which ledgers move with routing `restart`: all of the cluster, or those that Pulsar's metadata refers to."""
+    """Which ledgers move with routing `restart`: those that Pulsar's metadata refers to, or all of the cluster."""
 
     ALL = "all"
     REFERENCED = "referenced"
@@ -61,6 +61,13 @@ class Direction(StrEnum):
 
     FORWARD = "forward"
     BACK = "back"
+
+
+class Proof(StrEnum):
+    """What is asked of brokers that stop or start: `full` proof, or what is left where the operator vouches for it."""
+
+    FULL = "full"
+    WAIVED = "waived"
 
 
 class BookieCluster(Frozen):
@@ -102,13 +109,16 @@ class BookieClusterInput(MigrationInput):
         source: the cluster that brokers use now.
         target: the cluster that they shall use.
         routing: `restart` or `attribution`.
-        ledgers: which ledgers move with routing `restart`.
+        ledgers: which ledgers move with routing `restart`; `all` needs `exclusive`.
+        exclusive: nobody but this Pulsar cluster uses the source; else ledgers that its metadata do not refer to are
+            neither fenced nor copied nor deleted.
         rollback_window: how long the way back stays open after PROMOTE.
         migration_concurrency: batches of ledgers that are copied at once.
         old_ledger_read_timeout: longest wait for one answer of a bookie, before the next replica is asked.
         throttle: limit of the copy in megabytes of entries per second; none by default.
         broker_control: who stops and starts brokers with routing `restart`.
-        pause_deadline: longest time between the last broker's end and the commit; then brokers go back to the source.
+        pause_deadline: longest time between the first order to stop, or by hand the first broker's end, and the commit;
+            then brokers go back to the source.
         advance_ids: let the target's id generator jump above all ids in use (a node HOB-n), if it is behind.
         skip_idgen_precheck: go on although new ids may collide with old ones. For a laboratory only: messages are lost.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source's ledgers.
@@ -124,7 +134,8 @@ class BookieClusterInput(MigrationInput):
     source: BookieCluster
     target: BookieCluster
     routing: Routing
-    ledgers: LedgerScope = LedgerScope.ALL
+    ledgers: LedgerScope = LedgerScope.REFERENCED
+    exclusive: bool = False
     rollback_window: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
     migration_concurrency: int = Field(default=16, ge=1, le=1024)
     old_ledger_read_timeout: timedelta = Field(default=timedelta(seconds=5), gt=timedelta(0), le=timedelta(minutes=5))
@@ -153,8 +164,13 @@ class BookieClusterInput(MigrationInput):
                 f"source {self.source.metadataServiceUri} and target {self.target.metadataServiceUri} are, or hold, "
                 "the same root; two clusters need roots of their own"
             )
-        if self.routing is Routing.ATTRIBUTION and self.ledgers is not LedgerScope.ALL:
+        if self.routing is Routing.ATTRIBUTION and self.ledgers is LedgerScope.ALL:
             raise ValueError("ledgers: with routing `attribution` schema and cursor ledgers move; leave this out")
+        if self.ledgers is LedgerScope.ALL and not self.exclusive:
+            raise ValueError(
+                'ledgers: "all" fences and moves ledgers of whoever uses the source; set "exclusive": true if nobody '
+                "but this Pulsar cluster does, or leave this out"
+            )
         return self
 
     @property

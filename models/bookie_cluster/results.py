@@ -106,6 +106,8 @@ class CopySummary(Result):
         deleted: ledgers that were deleted at the source meanwhile.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
+        left_bytes: what a cut-over at this moment would still have to copy: ledgers that closed since, and the
+            confirmed part of open ones.
         failed: ledgers that could not be copied or that differ, and why.
     """
 
@@ -118,12 +120,19 @@ class CopySummary(Result):
     entries: int = 0
     entry_bytes: int = 0
     compared: int = 0
+    left_bytes: int = 0
     failed: FailedItems = FailedItems(what=NOT_COPIED)
     seconds: float = 0.0
 
 
 class BrokersStopped(Result):
-    """No broker is registered any more: when the last one vanished, as far as it was seen, and who was there."""
+    """Nothing of any broker is left.
+
+    Attributes:
+        since: the first moment at which clients may have been without a broker: the order to stop, or by hand the end
+            of the first broker.
+        brokers: who was there.
+    """
 
     since: datetime
     brokers: tuple[str, ...]
@@ -138,6 +147,7 @@ class TailCopy(Result):
         removed: copies of ledgers that the source has deleted since.
         references: references in Pulsar's metadata whose ledger stands in the target.
         missing: references whose ledger does not.
+        mark: tells whether a broker has come since; see `brokers_mark`.
     """
 
     copy_summary: CopySummary
@@ -145,13 +155,21 @@ class TailCopy(Result):
     removed: int
     references: int
     missing: FailedItems = FailedItems(what=MISSING)
+    mark: int | None = None
 
 
 class Directive(Result):
-    """`switch-target` was set: its epoch, and when."""
+    """`switch-target` was set.
+
+    Attributes:
+        epoch: of the directive.
+        at: when it was given.
+        alone: false where a broker came after the tail had been copied: the tail has to follow once more.
+    """
 
     epoch: int
     at: datetime
+    alone: bool = True
 
 
 class BrokersOn(Result):
@@ -159,13 +177,21 @@ class BrokersOn(Result):
 
     Attributes:
         brokers: name and evidence of each.
-        new_ledgers: ledgers created there by brokers since the switch, at least one for each broker.
+        new_ledgers: ledgers that brokers write there, one for each broker.
         since: when the first of them was registered, as far as it was seen.
+        away_since: see `BrokersStopped.since`; None where brokers were not stopped.
     """
 
     brokers: tuple[str, ...]
     new_ledgers: int
     since: datetime
+    away_since: datetime | None = None
+
+
+class WayBack(Result):
+    """Whether the source can take brokers back: what stands in the way, each with its cure; empty if nothing."""
+
+    blockers: tuple[Blocker, ...] = ()
 
 
 class Promotion(Result):
@@ -212,13 +238,15 @@ class SwitchCensus(Result):
 
     Attributes:
         brokers: each registered broker, with the cluster that it uses.
-        strays: ledgers that brokers created in the old cluster since the switch; none is as it should be.
+        misrouted_ledgers: ledgers that brokers created in the old cluster since the switch; none is as it should be.
+        misplaced: with routing `restart`, brokers that are not known to use the new cluster, each with the reason.
         attributions_set_again: attributions that a broker had dropped, and that were set again.
         target_only: ledgers that only the new cluster has: what a rollback would copy back, with `target_only_bytes`.
     """
 
     brokers: tuple[str, ...]
     misrouted_ledgers: tuple[str, ...]
+    misplaced: tuple[str, ...] = ()
     attributions_set_again: int
     target_only: int
     target_only_bytes: int

@@ -35,12 +35,13 @@ class BookieClusterFacts(Figures):
         epoch: of the last directive in the registry.
         ids_checked: false where the input says that new ids are not compared with old ones.
         precheck: the result of PRECHECK.
-        pause_since: when the last broker vanished, while none runs.
+        pause_since: the first moment at which clients may have been without a broker, until brokers run again.
         brokers_stopped: the brokers that were stopped.
         deferred: cursors and schemas that stay where they are, and why.
         read_mode: from which clusters brokers were told to read.
         brokers: each registered broker, with the cluster that it uses.
         misrouted_ledgers: ledgers that brokers created in the old cluster since the switch; none is as it should be.
+        misplaced_brokers: brokers that are not known to use the new cluster; none is as it should be.
         target_only_ledgers: ledgers that only the new cluster has: what a rollback copies back, with
             `target_only_bytes`.
     """
@@ -55,6 +56,7 @@ class BookieClusterFacts(Figures):
     read_mode: ReadMode | None = None
     brokers: list[str] | None = None
     misrouted_ledgers: list[str] | None = None
+    misplaced_brokers: list[str] | None = None
     target_only_ledgers: Ledgers | None = None
     target_only_bytes: Bytes | None = None
 
@@ -100,10 +102,10 @@ class BookieClusterFigures(Figures):
         build: the copy of closed ledgers, while brokers serve.
         tail: the copy of the rest, while no broker runs.
         removed_copies: copies removed from the target because the source had deleted the ledgers meanwhile.
-        pause_seconds: from the last broker's end to the commit.
-        brokers_away_seconds: from the last broker's end to the first broker on the target.
+        pause_seconds: from the first order to stop, or the first broker's end, to the commit.
+        brokers_away_seconds: from there to the first broker on the target.
         rollback_brokers_away_seconds: the same in a rollback, to the first broker on the source.
-        new_ledgers: created in the target by brokers, as proof that they write there.
+        new_ledgers: ledgers that brokers write in the target, as proof: one for each broker.
         promoted_schemas: schemas whose attribution was changed.
         promoted_cursors: cursors whose attribution was changed by their topic's owner.
         promoted_before: carried the attribution already.
@@ -174,6 +176,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         order: what the cleanup shall delete; None for nothing.
         targets: what a cleanup would delete, as listed last.
         rolled_back_from: how far the switch had come when the way back began; None while it goes forward.
+        stays: the operator has given the way back up: brokers stay on the target.
         tidying: a rollback removes copies from the target now, whose delay is over.
     """
 
@@ -188,6 +191,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     order: CleanupOrder | None = None
     targets: CleanupTargets | None = None
     rolled_back_from: CutoverStage | None = None
+    stays: bool = False
     tidying: bool = False
 
 

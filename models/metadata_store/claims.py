@@ -16,6 +16,8 @@ class SourceClaim(Claim):
         blocked_since_ms: when writes were blocked, by the source's clock.
         moved_ms: when the flag was moved to its phase, once it was set to that again; 0 before.
         settled_zxid: what changed later than this transaction id was perhaps not copied before the commit.
+        settled_target: what services write to the target comes behind this: a transaction id on ZooKeeper, a version
+            id on Oxia.
     """
 
     side: str = SOURCE
@@ -23,6 +25,7 @@ class SourceClaim(Claim):
     blocked_since_ms: int = 0
     moved_ms: int = 0
     settled_zxid: int = 0
+    settled_target: int = 0
 
 
 class TargetClaim(PacedClaim):

@@ -69,6 +69,10 @@ class MetadataStoreInput(MigrationInput):
                 "a live migration starts from ZooKeeper: only there brokers and bookies watch the migration flag; "
                 'stop them and use "mode": "offline"'
             )
+        if self.mode is Mode.OFFLINE and (self.hold_before_cutover or self.cutover_at):
+            raise ValueError(
+                "hold_before_cutover and cutover_at need a live migration: offline nobody writes meanwhile"
+            )
         return self
 
     @property

@@ -10,6 +10,7 @@ class Phase(StrEnum):
 
     PRECHECK = "PRECHECK"
     PRE_COPY = "PRE_COPY"
+    CATCH_UP = "CATCH_UP"
     PREPARATION = "PREPARATION"
     COPYING = "COPYING"
     VERIFY = "VERIFY"

@@ -57,6 +57,7 @@ class PreCopy(Result):
         repaired: records that the compare found different, and that were written again.
         rounds: catch-up rounds after the compare.
         version_floor: Oxia numbers what services write from now on above this; 0 for other targets.
+        highest_version: among the records of the source.
         worker_queue: the queue of the worker that watches the source; the next steps are fastest there.
     """
 
@@ -70,13 +71,40 @@ class PreCopy(Result):
     rounds: int
     version_floor: int
     worker_queue: str
+    highest_version: int = 0
+
+
+class CatchUp(Result):
+    """Result of one round of CATCH_UP.
+
+    Attributes:
+        since_zxid: every change of the source that is not in the target yet has a larger zxid.
+        changed: records that had changed and were brought in line.
+        gap: why the source was scanned; empty where the changes were known.
+        version_floor: Oxia numbers what services write from now on above this; 0 for other targets.
+        worker_queue: the queue of the worker that watches the source now.
+    """
+
+    since_zxid: int
+    changed: int
+    gap: str
+    version_floor: int
+    worker_queue: str
 
 
 class Preparation(Result):
-    """Result of PREPARATION: all participants are ready, and `ephemerals` stand in the target with live sessions."""
+    """Result of PREPARATION.
+
+    Attributes:
+        ephemerals: how many stand in the target with live sessions; all participants are ready.
+        seconds: how long that took.
+        gap: why the flag was not set: this worker does not know what changed in the source, and would have to scan it
+            with writes blocked. Empty where the flag was set.
+    """
 
     ephemerals: int
     seconds: float
+    gap: str = ""
 
 
 class ChangeCopy(Result):
@@ -100,13 +128,15 @@ class Verification(Result):
     Attributes:
         compared: records compared while writes were blocked.
         repaired: records that differed once and were written again.
-        whole: whether both stores were read whole while writes were blocked (`full_verify`, offline, or after a scan).
+        whole: whether both stores were read whole while writes were blocked (`full_verify` and offline).
+        version_floor: as in `PreCopy`, raised where a record had outrun it.
     """
 
     compared: int
     repaired: int
     whole: bool
     seconds: float
+    version_floor: int = 0
 
 
 class Completion(Result):
@@ -116,10 +146,19 @@ class Completion(Result):
         blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
         late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
         contested: paths that were written on both sides then; the target's state stands.
+        quiet: whether nobody wrote to the source any more in the end.
     """
 
     blocked_seconds: float
     late_copied: int = 0
+    contested: tuple[str, ...] = ()
+    quiet: bool = True
+
+
+class LateWrites(Result):
+    """What services wrote to the source since the last look, after the commit; see `Completion`."""
+
+    copied: int = 0
     contested: tuple[str, ...] = ()
 
 
@@ -150,7 +189,12 @@ class Census(Result):
 
 
 class CleanupStep(Result):
-    """Result of one bounded step of the cleanup: what was removed, and what remains."""
+    """Result of one bounded step of the cleanup.
+
+    Attributes:
+        removed: records that were removed.
+        remaining: 0 once nothing is left to remove; else a hint, as a step reads only what it needs.
+    """
 
     removed: int
     remaining: int

@@ -36,9 +36,10 @@ class MetadataStoreFigures(Figures):
         copied_records: written by the bulk copy, with `copied_bytes` of values, in `copy_seconds`.
         compare_seconds: the full compare of both stores.
         catch_up_rounds: rounds after that, while brokers write.
+        caught_up_before_cutover: records that changed while the migration held before its cut-over, and were copied.
         preparation_seconds: until every participant stood in the target.
         changes_known_by: `watch` or `scan`.
-        changed_records: changed since PRE_COPY; of these `changes_written` and `changes_deleted`, in
+        changed_records: changed since CATCH_UP; of these `changes_written` and `changes_deleted`, in
             `change_copy_seconds`.
         verify_seconds: the compare while writes were blocked.
         blocked_seconds: how long metadata writes were blocked, by the source's own clock.
@@ -52,6 +53,7 @@ class MetadataStoreFigures(Figures):
     copy_seconds: Seconds | None = None
     compare_seconds: Seconds | None = None
     catch_up_rounds: Count | None = None
+    caught_up_before_cutover: Records | None = None
     preparation_seconds: Seconds | None = None
     changes_known_by: str | None = None
     changed_records: Records | None = None

@@ -12,13 +12,16 @@ AFTER_COMMIT = (
 )
 _BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` gives them back"
 
+_BESIDE_TRAFFIC = PhasePolicy(
+    undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
+)
+
 POLICIES: dict[Phase, PhasePolicy] = {
     Phase.PRECHECK: PhasePolicy(
         undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=TOO_SHORT
     ),
-    Phase.PRE_COPY: PhasePolicy(
-        undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
-    ),
+    Phase.PRE_COPY: _BESIDE_TRAFFIC,
+    Phase.CATCH_UP: _BESIDE_TRAFFIC,
     Phase.PREPARATION: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.metadata_store.activities import MetadataStoreActivities as Activities
-    from models.lifecycle.failures import FailedItem, FailedItems
+    from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
     from models.lifecycle.input import SourceCleanup
     from models.lifecycle.names import BLOCKED_GAUGE
     from models.lifecycle.policy import VerbState
@@ -22,12 +24,19 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
     from models.migration_flag import FlagPhase
     from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.failures import FAILURES, cause_of
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
+
+# How long a source that does not answer is asked what an earlier run left there.
+_GIVING_BACK = timedelta(minutes=1)
+
+# The watch of a worker that is gone needs no end.
+_FORGETTING = timedelta(seconds=10)
 
 # How often a cleanup that was refused is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
@@ -37,6 +46,13 @@ _THROTTLING = timedelta(seconds=30)
 
 # A flag that blocks metadata writes, and that is not ours: somebody else moved it, or removed our claim.
 _BLOCKING = (FlagPhase.PREPARATION, FlagPhase.COPYING)
+
+_CONTESTED = "contested record(s)"
+_LATE = (
+    "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
+    "after the window. Restart those that `still_on_source` names"
+)
+_BLOCKED = "longest time with writes blocked"
 
 _METHOD = "path, value, version and counters of every record: XXH3 sums by path, then record by record"
 
@@ -63,28 +79,34 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:
-        await self.phases.run(Phase.PRECHECK, self._precheck)
+        try:
+            await self.phases.run(Phase.PRECHECK, self._precheck)
+        except FAILURES:
+            await self._give_back()
+            raise
         if self.input.dry_run:
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
         require_ready(self._facts.blockers)
         move = self._move_live if self.input.mode is Mode.LIVE else self._move_offline
         await self.phases.rollback_on_failure(move, undo=self._fail)
         await self.phases.run(Phase.VALIDATION, self._validate)
-        await self._clean_up()
-        return self.report(Outcome.DONE, f"the metadata of {self.input.cluster} is in {self.input.target}")
+        outcome = await self._clean_up()
+        return self.report(outcome, f"the metadata of {self.input.cluster} is in {self.input.target}")
 
     # The phases of PIP-454, in its order ------------------------------------------------------------------------------
 
     async def _move_live(self) -> None:
-        await self.phases.run(Phase.PRE_COPY, self._pre_copy)
+        await self.phases.run(Phase.PRE_COPY, self._pre_copy, holds_inside=True)
+        await self.phases.run(Phase.CATCH_UP, self._catch_up, holds_inside=True)
         # From before the flag is set to the commit: for so long services are refused metadata writes.
-        async with self.timers.deadline("longest time with writes blocked", self.input.blocked_deadline):
+        async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline):
             await self.phases.run(Phase.PREPARATION, self._prepare)
             await self.phases.run(Phase.COPYING, self._copy_changes)
             await self.phases.run(Phase.VERIFY, self._verify)
             await self.phases.run(Phase.COMPLETED, self._complete)
 
     async def _move_offline(self) -> None:
+        self.hold.begin()
         await self.phases.run(Phase.COPYING, self._copy_whole, policy=OFFLINE_COPY)
         await self.phases.run(Phase.VERIFY, self._verify, policy=OFFLINE_COPY)
         await self.phases.run(Phase.COMPLETED, self._complete)
@@ -97,6 +119,15 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
 
+    async def _give_back(self) -> None:
+        """End in PRECHECK only when writes are free that an earlier run, which was terminated, left blocked."""
+        if self.input.dry_run or self.input.mode is Mode.OFFLINE:
+            return
+        otherwise = "whether an earlier run left metadata writes blocked could not be found out; see break-glass"
+        call = Call("Give back what an earlier run left blocked", total=_GIVING_BACK)
+        if await self.activities.try_run(Activities.give_back, call, otherwise):
+            self.board.note("an earlier run was ended while writes were blocked; they were given back now")
+
     async def _pre_copy(self) -> None:
         call = Call("Copy and compare while brokers write")
         self._copied(await self.activities.run(Activities.pre_copy, call, self._records))
@@ -105,9 +136,32 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         call = Call("Copy and compare; all services are stopped")
         self._copied(await self.activities.run(Activities.copy_whole, call, self._records))
 
+    async def _catch_up(self) -> None:
+        """Hold for as long as the operator wants; what changes meanwhile is copied meanwhile, and not at the end."""
+        await self.hold.wait(self._catch_up_for)
+
+    async def _catch_up_for(self, length: timedelta) -> None:
+        pre = self.state.copied
+        call = self._on_watcher("Copy what changes, while brokers write", once=False)
+        done = await self.activities.run(Activities.catch_up, call, pre, length.total_seconds())
+        if done.gap:
+            self.board.note(f"the source was scanned by transaction ids: {done.gap}")
+        self.state.figures.caught_up_before_cutover = (self.state.figures.caught_up_before_cutover or 0) + done.changed
+        # It answers, so it is not lost, whatever was thought of it before.
+        self.state.lost_queues.discard(done.worker_queue)
+        # In the state at once: a round that is cancelled tells nothing, and the next steps go to this worker.
+        news = {"since_zxid": done.since_zxid, "version_floor": done.version_floor, "worker_queue": done.worker_queue}
+        self.state.pre = pre.model_copy(update=news)
+
     async def _prepare(self) -> None:
-        call = self._on_watcher("Brokers and bookies recreate their ephemerals in the target")
-        ready = await self.activities.run(Activities.prepare, call)
+        while True:
+            call = self._on_watcher("Brokers and bookies recreate their ephemerals in the target", once=False)
+            ready = await self.activities.run(Activities.prepare, call)
+            if not ready.gap:
+                break
+            # The worker that watched is gone. Writes are not blocked yet, and are not before another one has caught up.
+            await self._catch_up_for(timedelta(0))
+            self.timers.restart(_BLOCKED, self.input.blocked_deadline)
         self.state.certificate.ephemerals_recreated = ready.ephemerals
         self.state.figures.preparation_seconds = ready.seconds
 
@@ -128,6 +182,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         pre = self.state.copied
         call = self._on_watcher("Compare what was copied while writes were blocked")
         result = await self.activities.run(Activities.verify, call, pre)
+        if result.version_floor > pre.version_floor:
+            self.state.pre = pre.model_copy(update={"version_floor": result.version_floor})
         self.state.certificate.update(
             source=self.input.source,
             target=self.input.target,
@@ -147,9 +203,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.blocked_seconds = done.blocked_seconds
         self.state.certificate.late_writes_followed = done.late_copied
         self.state.certificate.completed_at = workflow.now()
-        why = "written in both stores around the commit; the target's state stands"
-        contested = tuple(FailedItem(path=path, reason=why) for path in done.contested)
-        self.board.report_failures(FailedItems(what="contested record(s)", items=contested, count=len(contested)))
+        self._report_contested(done.contested)
+        if not done.quiet:
+            self.board.alarm(_LATE)
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         gauge.with_additional_attributes(self.board.labels()).set(done.blocked_seconds)
 
@@ -165,6 +221,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             return True
         # After the flag: services wait for their writes, and nobody for an empty target.
         await self._clear_target()
+        await self._forget_watch()
         return False
 
     async def _unblock(self, cause: str) -> None:
@@ -216,13 +273,52 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         census = await self.activities.ask(Activities.take_census, Call("Who still uses the source?"))
         self.state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
         self.board.publish()
+        await self._follow()
         return census
 
-    async def _clean_up(self) -> None:
-        if self._removal_is_due or self.state.running_phase == Phase.CLEANUP:
-            await self.phases.run(Phase.CLEANUP, self._clean_source)
-        else:
+    async def _follow(self) -> None:
+        """What services that have not followed the commit write to the source is copied, and told."""
+        if self.input.mode is Mode.OFFLINE:
+            return
+        try:
+            call = self._on_watcher("Copy what is still written to the source", once=False)
+            late = await self.activities.ask(Activities.follow, call, self.state.copied)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            self.board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
+            return
+        if late.copied:
+            self.board.alarm(_LATE)
+            certificate = self.state.certificate
+            certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
+        self._report_contested(late.contested)
+
+    def _report_contested(self, paths: Sequence[str]) -> None:
+        why = "written in both stores around the commit; the target's state stands"
+        before = self.state.failed.get(_CONTESTED)
+        items = [*(before.items if before else ()), *(FailedItem(path=path, reason=why) for path in paths)]
+        self.board.report_failures(FailedItems.of(_CONTESTED, dict.fromkeys(items)))
+
+    async def _clean_up(self) -> Outcome:
+        await self._forget_watch()
+        if not (self._removal_is_due or self.state.running_phase == Phase.CLEANUP):
             self.note(f"the source {self.input.source} was left as it is")
+            return Outcome.DONE
+        try:
+            await self.phases.run(Phase.CLEANUP, self._clean_source)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            # The cluster uses the target for good; what is left in the source takes nothing from that.
+            self.board.note(f"the source was not cleaned up to its end: {cause_of(error)}")
+            return Outcome.DONE_WITH_FAILURES
+        return Outcome.DONE
+
+    async def _forget_watch(self) -> None:
+        if self.input.mode is Mode.LIVE and self.state.pre:
+            call = self._on_watcher("End the watch of the source", total=_FORGETTING)
+            await self.activities.try_run(Activities.forget_watch, call, "the watch of the source was not ended")
 
     async def _clean_source(self) -> None:
         count = await self.activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
@@ -232,6 +328,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             call = Call("Remove a bounded part of the source", once=False)
             part = await self.activities.run(Activities.clean_source, call)
             self.state.figures.removed_from_source = (self.state.figures.removed_from_source or 0) + part.removed
+            if part.remaining and not part.removed:
+                why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
+                raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
             remaining = part.remaining
 
     # Speed ------------------------------------------------------------------------------------------------------------
@@ -266,13 +365,18 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         """About how many records there are."""
         return self._facts.survey.records if self._facts.survey else 0
 
-    def _on_watcher(self, summary: str) -> Call:
+    def _on_watcher(self, summary: str, *, once: bool = True, total: timedelta | None = None) -> Call:
         """A call of the worker that watches the source, which knows what changed."""
         # Any other worker would have to scan the whole source, with writes blocked.
-        return Call(summary, queue=self.state.copied.worker_queue)
+        return Call(summary, queue=self.state.copied.worker_queue, once=once, total=total)
 
     def _copied(self, pre: PreCopy) -> None:
         self.state.pre = pre
+        if 0 < pre.version_floor < pre.highest_version:
+            self.note(
+                f"warning: records have versions up to {pre.highest_version:,}, and the target numbers what changes "
+                f"from {pre.version_floor:,} on: restart clients that keep versions across the commit"
+            )
         self.state.figures.update(
             copied_records=pre.copied,
             copied_bytes=pre.copied_bytes,
