@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.bookie_cluster import attribution, brokers, build, cleanup, registry, tail
+from activities.bookie_cluster import attribution, brokers, build, cleanup, registry, tail, way_back
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
-from models.bookie_cluster.input import KIND, BookieClusterInput, Direction
+from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof
 from models.bookie_cluster.results import (
     BrokersOn,
     BrokersStopped,
@@ -27,6 +27,7 @@ from models.bookie_cluster.results import (
     SwitchCensus,
     SwitchPrecheck,
     TailCopy,
+    WayBack,
 )
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Pace, ReadModeChange
 from models.lifecycle.execution import Execution
@@ -68,9 +69,11 @@ class BookieClusterActivities:
         return await self._run(execution, direction, build.build)
 
     @activity.defn(name="bookie_cluster_stop_brokers")
-    async def stop_brokers(self, execution: Execution[BookieClusterInput], direction: Direction) -> BrokersStopped:
-        """Have brokers stopped (by command, webhook or hand), and wait until none is registered."""
-        return await self._run(execution, direction, brokers.stop)
+    async def stop_brokers(
+        self, execution: Execution[BookieClusterInput], direction: Direction, proof: Proof = Proof.FULL
+    ) -> BrokersStopped:
+        """Have brokers stopped (by command, webhook or hand), and wait until nothing of them is left."""
+        return await self._run(execution, direction, lambda task, context: brokers.stop(task, context, proof))
 
     @activity.defn(name="bookie_cluster_copy_tail")
     async def copy_tail(self, execution: Execution[BookieClusterInput], direction: Direction) -> TailCopy:
@@ -78,14 +81,23 @@ class BookieClusterActivities:
         return await self._run(execution, direction, tail.copy_tail)
 
     @activity.defn(name="bookie_cluster_set_target")
-    async def set_target(self, execution: Execution[BookieClusterInput], direction: Direction) -> Directive:
+    async def set_target(
+        self, execution: Execution[BookieClusterInput], direction: Direction, mark: int | None = None
+    ) -> Directive:
         """Set `switch-target` to the cluster to which brokers write from now on; done once for a run and direction."""
-        return await self._run(execution, direction, registry.set_target)
+        return await self._run(execution, direction, lambda task, context: registry.set_target(task, context, mark))
 
     @activity.defn(name="bookie_cluster_start_brokers")
-    async def start_brokers(self, execution: Execution[BookieClusterInput], direction: Direction) -> BrokersOn:
-        """Have brokers started on the target, and wait until it is proven that they write there."""
-        return await self._run(execution, direction, brokers.start)
+    async def start_brokers(
+        self, execution: Execution[BookieClusterInput], direction: Direction, proof: Proof = Proof.FULL
+    ) -> BrokersOn:
+        """Have brokers started on the target, and wait until it is proven that each of them writes there."""
+        return await self._run(execution, direction, lambda task, context: brokers.start(task, context, proof))
+
+    @activity.defn(name="bookie_cluster_check_way_back")
+    async def check_way_back(self, execution: Execution[BookieClusterInput]) -> WayBack:
+        """Whether the source can take brokers back, before a rollback stops anybody; reads only."""
+        return await self._run(execution, Direction.BACK, lambda task, _: way_back.check_way_back(task))
 
     @activity.defn(name="bookie_cluster_promote")
     async def promote(self, execution: Execution[BookieClusterInput], direction: Direction) -> Promotion:

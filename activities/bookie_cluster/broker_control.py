@@ -2,101 +2,190 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import logging
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from temporalio.exceptions import ApplicationError
 
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.leashed_command import CommandFailed, run_leashed
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess, token_auth
+from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.http import HttpSession
-from models.bookie_cluster.input import BrokerControl
+from models.bookie_cluster.input import BrokerControl, Direction
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.settings import Settings
 
-# Characters of a command's output that a failure quotes: it becomes part of the history.
-_TAIL = 500
+_POLL = 0.05
+_LOG = logging.getLogger(__name__)
+
+
+class BrokerOrder(NamedTuple):
+    """What brokers of a cluster shall do; whoever carries it out can refuse one that is older than the last.
+
+    Attributes:
+        action: `stop` or `start`.
+        cluster: name of the Pulsar cluster.
+        bookkeeper_uri: metadataServiceUri of the cluster that brokers use until the stop, or from the start on.
+        workflow_id: the migration that orders it, with its `run_id`.
+        direction: `forward`, or `back` in a rollback.
+        epoch: grows with each step of the migration, also from run to run; a repeated order has the same.
+    """
+
+    action: str
+    cluster: str
+    bookkeeper_uri: str
+    workflow_id: str
+    run_id: str
+    direction: Direction
+    epoch: int
+
+    @property
+    def key(self) -> str:
+        """Of all attempts at this order."""
+        return f"{self.run_id}/{self.epoch}/{self.action}"
 
 
 class BrokerController:
-    """Carries out `stop` and `start` for one cluster.
+    """Carries out `stop` and `start` for one step of a switch.
 
     Args:
-        settings: command and webhook.
-        how: which of them; by hand nothing is done here.
-        cluster: name of the Pulsar cluster.
+        task: the step.
+        context: tells what is waited for, and of a cancellation.
     """
 
-    def __init__(self, settings: Settings, how: BrokerControl, cluster: str) -> None:
-        self._settings = settings
-        self._how = how
-        self._cluster = cluster
+    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+        self._task = task
+        self._settings = task.runtime.settings
+        self._how = task.input.broker_control
+        self._context = context
 
-    def missing(self) -> str:
-        """What the settings lack for this control; empty if nothing."""
-        settings = self._settings
-        if self._how is BrokerControl.COMMAND and not (settings.broker_stop_command and settings.broker_start_command):
-            return "PULSAR_MIGRATE_BROKER_STOP_COMMAND and PULSAR_MIGRATE_BROKER_START_COMMAND"
-        if self._how is BrokerControl.WEBHOOK and not settings.broker_webhook:
-            return "PULSAR_MIGRATE_BROKER_WEBHOOK"
-        return ""
+    @property
+    def by_hand(self) -> bool:
+        """Whether people have to do it."""
+        return self._how is BrokerControl.MANUAL
 
-    def ask(self, action: str, bookkeeper_uri: str, control: ActivityContext) -> None:
+    def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
         """Have brokers stopped, or started on a bookie cluster; returns when the command or webhook has answered.
 
         Args:
             action: `stop` or `start`.
-            bookkeeper_uri: metadataServiceUri of the cluster that brokers use after that.
-            control: tells what is waited for.
+            bookkeeper_uri: metadataServiceUri of the cluster that brokers use until the stop, or from the start on.
+            require: raises where the step has lost its claim; asked right before the order is given.
 
         Raises:
             ApplicationError: the command failed or took too long, or the webhook refused; Temporal tries again.
+            StoreConflict: the claim is lost; nothing was ordered.
+            Cancelled: the step was cancelled; the command has ended.
         """
+        if self.by_hand:
+            return
+        task = self._task
+        order = BrokerOrder(
+            action,
+            task.input.cluster,
+            bookkeeper_uri,
+            task.workflow_id,
+            task.run_id,
+            task.direction,
+            task.attempt.epoch,
+        )
         kind = WaitKind.BROKERS_STOP if action == "stop" else WaitKind.BROKERS_START
+        self._context.waiting_for(kind, f"the {self._how} that {action}s brokers")
         if self._how is BrokerControl.COMMAND:
-            control.waiting_for(kind, f"the command that {action}s brokers")
-            self._run(action, bookkeeper_uri)
-        elif self._how is BrokerControl.WEBHOOK:
-            control.waiting_for(kind, f"the webhook that {action}s brokers")
-            self._post(action, bookkeeper_uri)
-        control.waits_no_more()
+            self._run(order, require)
+        else:
+            self._post(order, require)
+        self._context.waits_no_more()
 
-    def _run(self, action: str, bookkeeper_uri: str) -> None:
+    def _run(self, order: BrokerOrder, require: Callable[[], object]) -> None:
         settings = self._settings
-        command = settings.broker_stop_command if action == "stop" else settings.broker_start_command
-        wanted = {"PULSAR_CLUSTER": self._cluster, "BOOKKEEPER_METADATA_SERVICE_URI": bookkeeper_uri}
+        command = settings.broker_stop_command if order.action == "stop" else settings.broker_start_command
+        wanted = {
+            "PULSAR_CLUSTER": order.cluster,
+            "BOOKKEEPER_METADATA_SERVICE_URI": order.bookkeeper_uri,
+            "SWITCH_WORKFLOW_ID": order.workflow_id,
+            "SWITCH_RUN_ID": order.run_id,
+            "SWITCH_DIRECTION": order.direction.value,
+            "SWITCH_EPOCH": str(order.epoch),
+        }
         limit = settings.broker_command_timeout.total_seconds()
         try:
-            done = subprocess.run(
-                command,
-                env={**os.environ, **wanted},
-                # A program that asks back would hang until its limit.
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=limit,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _failed(f"the command that {action}s brokers did not run: {error}") from error
-        if done.returncode:
-            said = done.stdout.decode(errors="replace").strip()[-_TAIL:]
-            raise _failed(f"the command that {action}s brokers ended with {done.returncode}: {said}")
+            run_leashed(command, wanted, limit, self._context, require)
+        except CommandFailed as error:
+            raise _failed(f"the command that {order.action}s brokers {error}") from None
 
-    def _post(self, action: str, bookkeeper_uri: str) -> None:
-        settings = self._settings
+    def _post(self, order: BrokerOrder, require: Callable[[], object]) -> None:
+        require()
+        # A request cannot be taken back. Its thread is left behind where the step is cancelled, and the epoch tells the
+        # other side which order is the last.
+        request = _Request(self._settings, order)
+        request.start()
+        while request.is_alive():
+            self._context.pause(_POLL)
+        if request.error is not None:
+            raise _failed(f"the webhook that {order.action}s brokers {_refusal(request.error)}")
+
+
+class _Request(threading.Thread):
+    """Sends one order to the webhook.
+
+    Attributes:
+        error: why it failed; None where it did not.
+    """
+
+    def __init__(self, settings: Settings, order: BrokerOrder) -> None:
+        super().__init__(name="broker-webhook", daemon=True)
+        self._settings = settings
+        self._order = order
+        self.error: StoreError | None = None
+
+    def run(self) -> None:
+        """Send it, and wait for the answer."""
+        settings, order = self._settings, self._order
         access = AdminAccess(
             timeout=settings.broker_command_timeout.total_seconds(),
             auth=token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file),
         )
-        body = {"action": action, "cluster": self._cluster, "bookkeeperMetadataServiceUri": bookkeeper_uri}
+        body = {
+            "action": order.action,
+            "cluster": order.cluster,
+            "bookkeeperMetadataServiceUri": order.bookkeeper_uri,
+            "workflowId": order.workflow_id,
+            "runId": order.run_id,
+            "direction": order.direction.value,
+            "epoch": order.epoch,
+        }
         try:
             with HttpSession(access) as session:
-                session.request("POST", settings.broker_webhook, json=body)
+                headers = {"Idempotency-Key": order.key}
+                session.request("POST", settings.broker_webhook, json=body, headers=headers)
         except StoreError as error:
-            raise _failed(f"the webhook that {action}s brokers failed: {error}") from error
+            self.error = error
+
+
+def missing_settings(settings: Settings, how: BrokerControl) -> str:
+    """What the settings lack for this control; empty if nothing."""
+    if how is BrokerControl.COMMAND and not (settings.broker_stop_command and settings.broker_start_command):
+        return "PULSAR_MIGRATE_BROKER_STOP_COMMAND and PULSAR_MIGRATE_BROKER_START_COMMAND"
+    if how is BrokerControl.WEBHOOK and not settings.broker_webhook:
+        return "PULSAR_MIGRATE_BROKER_WEBHOOK"
+    return ""
+
+
+def _refusal(error: StoreError) -> str:
+    """Why a request failed, without address and answer: both may hold secrets, and failures stay in the history."""
+    _LOG.warning("the webhook for brokers failed: %s", error)
+    if not isinstance(error, AdminError) or error.status is None:
+        host = urlsplit(error.url).hostname if isinstance(error, AdminError) else None
+        return f"did not answer{f' at {host}' if host else ''}; the worker's log says why"
+    return f"answered {error.status}; the worker's log has the answer"
 
 
 def _failed(what: str) -> ApplicationError:

@@ -2,70 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from temporalio.exceptions import ApplicationError
+
+from activities.bookie_cluster.absence import Absence, AbsenceKeeper, read_absences
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import scan
+from activities.bookie_cluster.strays import strays
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import Service, brokers
-from models.bookie_cluster.input import BookieCluster, BrokerControl
+from clients.pulsar.managed_ledgers import decode_ledger_info
+from clients.store import Record, StoreReader
+from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped
+from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
-# Each of these looks reads the metadata of all ledgers on both sides.
-_LEDGER_POLL = 1.0
+# Each of these looks asks every broker, or reads all that brokers' sessions can hold.
+_CLOSE_LOOK = 1.0
+# Where a broker's health check of version 2 writes; each broker has a namespace of its own.
+_OWN_TOPIC = "/managed-ledgers/pulsar/{}/persistent/healthcheck"
 
 
-def stop(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
-    """Have brokers stopped, and wait until none is registered.
+def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof.FULL) -> BrokersStopped:
+    """Have brokers stopped, and wait until nothing of them is left: no registration, no session, no open port.
 
-    A broker that was killed counts as registered until its session has expired: it may be frozen, and come back.
+    The order is given where no broker is registered too: one that keeps crashing may come back at any time. A broker
+    that was killed counts as registered until its session has expired: it may be frozen, and come back.
+
+    Args:
+        task: the step.
+        context: told of what is waited for.
+        asked: `waived` where the operator vouches for what answers at brokers' ports; registrations alone count then.
+
+    Raises:
+        ApplicationError: the order failed; or clients are without a broker for longer than the input allows, and the
+            way back begins.
     """
-    controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
-    # A late attempt stops here, before it orders anything.
-    task.renew()
-    with task.broker_store() as store:
-        running = brokers(store)
-        seen = {broker.name for broker in running}
-        if running:
-            controller.ask("stop", task.ends.source.metadataServiceUri, context)
-        # Whoever was told may answer before brokers are gone; only the registrations count.
-        while running := brokers(store):
-            seen |= {broker.name for broker in running}
-            action = _by_hand(task, "stop all brokers")
-            context.waiting_for(WaitKind.BROKERS_STOP, f"{_names(running)} to stop", action=action)
-            context.pause(_POLL)
+    controller = BrokerController(task, context)
+    with task.registry() as registry, task.broker_store() as store:
+        # A late attempt stops here, before it orders anything.
+        registry.claim.renew()
+        absence = AbsenceKeeper(task, registry)
+        absence.look(brokers(store), ordered=not controller.by_hand)
+        if not controller.by_hand:
+            absence.order()
+            _require_time(task, absence.seen.since)
+            controller.ask("stop", task.ends.source.metadataServiceUri, registry.claim.require)
+        while True:
+            running = brokers(store)
+            absence.look(running, ordered=not controller.by_hand)
+            if running:
+                left = [f"{broker.name} is registered" for broker in running]
+            else:
+                left = [] if asked is Proof.WAIVED else absence.lingering(store)
+            if not left:
+                break
+            _require_time(task, absence.seen.since)
+            action = "stop all brokers" if controller.by_hand else ""
+            context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(left)}", action=action)
+            context.pause(_POLL if running else _CLOSE_LOOK)
     context.waits_no_more()
-    return BrokersStopped(since=datetime.now(UTC), brokers=tuple(sorted(seen)))
+    return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
 
 
-def start(task: BookieClusterTask, context: ActivityContext) -> BrokersOn:
-    """Have brokers started on the target, and wait until each of them is proven to use it, and to write there."""
+def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof.FULL) -> BrokersOn:
+    """Have brokers started on the target, and wait until as many as before are proven to use it, and to write there.
+
+    Args:
+        task: the step.
+        context: told of what is waited for.
+        asked: `waived` where the brokers that run are enough for the operator, and in a rollback without proof.
+
+    Raises:
+        ApplicationError: the order failed; Temporal tries again.
+        StoreConflict: a broker has written to the cluster that was left, after everything had been copied.
+    """
     target = task.ends.target
-    controller = BrokerController(task.runtime.settings, task.input.broker_control, task.input.cluster)
-    task.renew()
-    controller.ask("start", target.metadataServiceUri, context)
-    since: datetime | None = None
-    with task.broker_store() as store, BrokerView(task.runtime.admin) as view:
+    controller = BrokerController(task, context)
+    with task.registry() as registry, task.broker_store() as store, BrokerView(task.runtime.admin) as view:
+        registry.claim.renew()
+        absences = read_absences(task, registry)
+        _refuse_strays(task)
+        controller.ask("start", target.metadataServiceUri, registry.claim.require)
+        since: datetime | None = None
         while True:
             running = brokers(store)
             # The pause of the clients ends with the first broker, whatever is proven later.
             since = since or (datetime.now(UTC) if running else None)
-            proof = _prove(view, running, target)
-            if running and since and not proof.doubts:
-                # A healthy broker may still write elsewhere; new ledgers in this cluster are the last part of the
-                # proof.
-                created = _created_since(task)
-                if created:
-                    context.waits_no_more()
-                    return BrokersOn(brokers=tuple(sorted(proof.evidence)), new_ledgers=created, since=since)
-                proof = proof._replace(doubts=["no ledger was created in it since the switch"])
-            _tell_what_is_missing(task, context, running, proof)
-            context.pause(_LEDGER_POLL if running else _POLL)
+            proof = _prove(task, store, view, running)
+            if asked is Proof.FULL:
+                proof.doubts.extend(_missing(running, absences.values()))
+            if _is_proven(task, asked, running, proof):
+                _refuse_strays(task)
+                context.waits_no_more()
+                own = absences.get(task.direction) or absences.get(Direction.FORWARD)
+                return BrokersOn(
+                    brokers=tuple(sorted(proof.evidence)),
+                    new_ledgers=len(proof.evidence),
+                    since=since or datetime.now(UTC),
+                    away_since=own.since if own else None,
+                )
+            _tell_what_is_missing(task, context, running, proof, by_hand=controller.by_hand)
+            context.pause(_CLOSE_LOOK if running else _POLL)
 
 
 class _Proof(NamedTuple):
@@ -76,7 +120,14 @@ class _Proof(NamedTuple):
     misplaced: list[str]
 
 
-def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _Proof:
+def _is_proven(task: BookieClusterTask, asked: Proof, running: list[Service], proof: _Proof) -> bool:
+    if asked is Proof.WAIVED and task.direction is Direction.BACK:
+        return not proof.misplaced
+    return bool(running) and not proof.doubts
+
+
+def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, running: list[Service]) -> _Proof:
+    target = task.ends.target
     proof = _Proof([], [], [])
     for broker in running:
         seen = view.bookie_cluster(broker)
@@ -87,40 +138,68 @@ def _prove(view: BrokerView, running: list[Service], target: BookieCluster) -> _
             proof.misplaced.append(broker.name)
         elif unhealthy := view.health(broker):
             proof.doubts.append(f"{broker.name}: {unhealthy}")
+        elif (ledger := _written_ledger(task, store, broker)) is None:
+            # What it says of itself is no proof: it wrote a message, and not to a ledger of this cluster.
+            proof.doubts.append(f"{broker.name}: the last ledger of its health check is not being written there")
         else:
-            proof.evidence.append(f"{broker.name}: uses {seen.text}, and its health check wrote and read a message")
+            proof.evidence.append(f"{broker.name}: uses {seen.text}, and its health check wrote to ledger {ledger:,}")
     return proof
 
 
-def _created_since(task: BookieClusterTask) -> int:
-    """How many ledgers brokers created in the target since the switch: only new ones have ids above all old ones."""
-    with task.ledgers(task.ends.source) as old, task.ledgers(task.ends.target) as new:
-        left, ids = scan(old), scan(new)
-    if task.input.skip_idgen_precheck:
-        # Without the check ids need not grow, so a ledger is new if the other side lacks it.
-        return len(ids.keys() - left.keys())
-    highest = max(left, default=-1)
-    return sum(ledger_id > highest for ledger_id in ids)
+def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service) -> int | None:
+    """The ledger to which a broker's own health check writes, if it is one of the target that is being written."""
+    path = _OWN_TOPIC.format(broker.name.partition(" ")[2])
+    (node,) = store.read([path.encode()])
+    ids = [one.ledgerId for one in decode_ledger_info(node.value).ledgerInfo] if isinstance(node, Record) else []
+    if not ids:
+        return None
+    last = ids[-1]
+    with task.ledgers(task.ends.target) as directory:
+        (record,) = directory.read([last])
+    # What was copied there is closed: only a broker that uses this cluster has a ledger open in it.
+    return last if record is not None and not record.metadata.closed else None
+
+
+def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
+    """What keeps brokers from being as many as before; their addresses may be others than before."""
+    most = max((one.most for one in before), default=0)
+    if len(running) >= most:
+        return []
+    absent = sorted(frozenset[str]().union(*(one.names for one in before)) - {broker.name for broker in running})
+    return [f"{len(running)} of {most} brokers run ({', '.join(absent)} did before)"]
+
+
+def _refuse_strays(task: BookieClusterTask) -> None:
+    if task.direction is Direction.FORWARD and (found := strays(task)):
+        raise ApplicationError(
+            f"after everything had been copied, a broker created {found} in {task.ends.source.name}; the target lacks "
+            "what is in there, so brokers go back",
+            type=FailureKind.CONFLICT,
+            non_retryable=True,
+        )
+
+
+def _require_time(task: BookieClusterTask, since: datetime | None) -> None:
+    """Begin the way back where clients have been without a broker for too long already."""
+    limit = task.input.pause_deadline
+    if task.direction is Direction.FORWARD and since and datetime.now(UTC) - since > limit:
+        raise ApplicationError(
+            f"longest pause: not all brokers have stopped {limit} after the first",
+            type=FailureKind.DEADLINE,
+            non_retryable=True,
+        )
 
 
 def _tell_what_is_missing(
-    task: BookieClusterTask, context: ActivityContext, running: list[Service], proof: _Proof
+    task: BookieClusterTask, context: ActivityContext, running: list[Service], proof: _Proof, *, by_hand: bool
 ) -> None:
     target = task.ends.target
     setting = f"bookkeeperMetadataServiceUri={target.metadataServiceUri}"
     if not running:
-        action = _by_hand(task, f"start the brokers with {setting}")
+        action = f"start the brokers with {setting}" if by_hand else ""
         context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
         return
     # Whoever started them, nobody but the operator can put this right.
     action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}" if proof.misplaced else ""
     why = f"proof that brokers write to {target.name}: {'; '.join(proof.doubts)}"
     context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)
-
-
-def _by_hand(task: BookieClusterTask, action: str) -> str:
-    return action if task.input.broker_control is BrokerControl.MANUAL else ""
-
-
-def _names(running: list[Service]) -> str:
-    return ", ".join(broker.name for broker in running)

@@ -14,6 +14,7 @@ from activities.bookie_cluster.cleanup_targets import (
     target_only,
 )
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.deleted_ids import note_deleted
 from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
@@ -53,6 +54,7 @@ def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCens
         misrouted_ledgers=tuple(
             f"{name(number)}: {usage(astray[number].metadata)}" for number in sorted(astray)[:NAMED]
         ),
+        misplaced=facts.users if task.input.routing is Routing.RESTART else (),
         attributions_set_again=attributions_set_again,
         target_only=len(new),
         target_only_bytes=sum(record.metadata.length for record in new.values()),
@@ -121,10 +123,11 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         # Read again: what became referred to while the ledgers were read must count too.
         named += all_references(store)
     users = tuple(
-        f"{broker} {'uses it' if cluster.url else cluster.why}"
+        f"{broker} {f'uses {cluster.text}' if cluster.url else cluster.why}"
         for broker, cluster in seen
-        # A broker that does not tell counts as one that uses it.
-        if cluster.url is None or cluster.url.overlaps(input.source.root)
+        # One that does not tell counts as one that uses it, and so does one whose cluster has a name that is not known:
+        # servers have many.
+        if cluster.url is None or not cluster.url.overlaps(input.target.root)
     )
     return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys())
 
@@ -143,16 +146,17 @@ def _require_active(task: BookieClusterTask, cluster: BookieCluster) -> None:
 
 
 def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> None:
-    target = task.input.target
+    source, target = task.input.source, task.input.target
     with task.registry() as registry:
         directive = registry.switch_target()
     if directive is not None and directive[0].target == target.name:
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
     if task.input.routing is Routing.ATTRIBUTION:
         return
-    # With `restart` a broker has one cluster: on the target it may read any of these copies.
-    if using := [broker for broker, cluster in seen if cluster.url and cluster.url.overlaps(target.root)]:
-        raise StoreConflict(f"{', '.join(using)} use {target.name}; its ledgers stay")
+    # With `restart` a broker has one cluster: on the target it may read any of these copies. Whoever does not name the
+    # source as the plan does may be there, by another name of the same servers.
+    if using := [broker for broker, cluster in seen if cluster.url and not cluster.url.overlaps(source.root)]:
+        raise StoreConflict(f"{', '.join(using)} use {target.name}, or may do so; its ledgers stay")
     if unknown := [f"{broker} ({cluster.why})" for broker, cluster in seen if cluster.url is None]:
         raise StoreUnreachable(f"whether these brokers use {target.name} is not known: {', '.join(unknown)}")
 
@@ -181,8 +185,9 @@ class _Deleting:
             for start in range(0, len(chosen), _CHUNK):
                 self._control.check()
                 chunk = chosen[start : start + _CHUNK]
-                # First the note, which is one transaction with the claim: a superseded attempt ends here and deletes
+                # First the notes, which are transactions with the claim: a superseded attempt ends here and deletes
                 # nothing.
+                note_deleted(task, registry, self._cluster, [record.ledger_id for record in chunk])
                 progress.note_deleted(before + deleted + len(chunk))
                 deleted += _delete_some(directory, chunk)
                 self._control.progress(

@@ -110,7 +110,9 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
     # Ids grow (I11): a larger one came later.
     highest = facts.cutover_ledger_id
     return {
-        number: record for number, record in facts.source.items() if number > highest and number not in facts.copies
+        number: record
+        for number, record in _ours(facts, facts.source).items()
+        if number > highest and number not in facts.copies
     }
 
 
@@ -118,9 +120,17 @@ def target_only(facts: Facts) -> Ledgers:
     """Ledgers that the target alone has, copies left out."""
     return {
         number: record
-        for number, record in facts.target.items()
+        for number, record in _ours(facts, facts.target).items()
         if number not in facts.source and number not in facts.copies
     }
+
+
+def _ours(facts: Facts, ledgers: Mapping[int, LedgerRecord]) -> Mapping[int, LedgerRecord]:
+    """Without those that others may have created meanwhile."""
+    if facts.input.exclusive:
+        return ledgers
+    named = {one.ledger_id for one in facts.named}
+    return {number: record for number, record in ledgers.items() if number in named}
 
 
 def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
@@ -148,6 +158,8 @@ def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
     # Even with `force`: an open ledger may have a writer that this store does not know.
     if not record.metadata.closed:
         return "are open: somebody may write to them"
+    if not facts.input.exclusive:
+        return f"are not known to be this cluster's: others may use {source} too"
     if force:
         return ""
     if facts.cutover_ledger_id is not None and record.ledger_id > facts.cutover_ledger_id:

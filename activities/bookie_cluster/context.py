@@ -81,9 +81,7 @@ class BookieClusterTask:
 
     def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""
-        tag = self.engine.new_tag(self.run_id)
-        context.on_cancel(lambda: self.engine.cancel(tag))
-        return tag
+        return self.runtime.tag(self.run_id, context)
 
     def zookeeper(self) -> Coordination:
         """A session with the brokers' metadata store; opens as a context manager, as all of these do."""

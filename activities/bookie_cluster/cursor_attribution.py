@@ -132,7 +132,6 @@ class _Nodes(NamedTuple):
 
     def read_newest(self, path: str) -> bytes | None:
         """The same for one, over a session of its own."""
-        self.zookeeper.sync()
         found = self.zookeeper.get(path)
         return found[0] if found else None
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Verified
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import NOT_COPIED, CopySummary
@@ -20,6 +21,8 @@ from spark.bookie_cluster.spec import batches
 
 #: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
 _PATIENCE, _AGAIN = 60.0, 2.0
+# Each try reads them at the source until a bookie refuses.
+_RESTARTED = 10.0
 
 #: What Pulsar writes into a ledger's metadata about the one that uses it.
 _OWNERS = ("pulsar/managed-ledger", "pulsar/compactedTopic", "pulsar/schemaId")
@@ -35,6 +38,8 @@ class LedgerCopier:
         progress: where verified and failed ledgers are remembered.
         verified: what is known at the begin; grows.
         guard: called after each wave; what it raises ends the copy.
+        urgent: whether brokers are stopped until it is done. If not, the restart of bookies that refuse ids which they
+            have deleted is waited for without end; else those ledgers count as failed after a minute.
     """
 
     def __init__(
@@ -45,14 +50,16 @@ class LedgerCopier:
         verified: Verified,
         *,
         guard: Callable[[], None] = lambda: None,
+        urgent: bool = False,
     ) -> None:
         self._engine = task.engine
         self._source, self._target = task.ends.source.name, task.ends.target.name
         self._control = context
-        self._pair = task.pair
+        self._pair = replace(task.pair, urgent=urgent)
         self._progress = progress
         self._verified = verified
         self._guard = guard
+        self._patient = not urgent
         self._tag = task.tag(context)
         self._begun = time.monotonic()
         self._records: Mapping[int, LedgerRecord] = {}
@@ -61,6 +68,7 @@ class LedgerCopier:
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
         self._task = ProgressTask.COPY
         self._transient: set[int] = set()
+        self._refused: set[int] = set()
         self.failed: dict[int, str] = {}
 
     def copy(self, records: Iterable[LedgerRecord]) -> None:
@@ -75,19 +83,59 @@ class LedgerCopier:
         self._expect(records, ProgressTask.COPY)
         self._copy(self._records.values())
         end = time.monotonic() + _PATIENCE
-        while self._transient and time.monotonic() < end:
-            self._control.waiting_for(
-                WaitKind.BOOKIES,
-                f"bookies of {self._source} that do not answer: {len(self._transient):,} ledgers are tried again, "
-                f"{name(first := min(self._transient))}: {self.failed[first]}",
-            )
-            self._control.pause(_AGAIN)
+        while self._transient and (time.monotonic() < end or (self._refused and self._patient)):
+            self._tell_what_is_tried_again()
+            self._control.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
             again = [self._records[number] for number in self._transient]
             self._forget_transient()
             self._copy(again)
         self._control.waits_no_more()
         self._progress.add_failed({number: self.failed[number] for number in self._transient})
         self._transient.clear()
+        self._refused.clear()
+
+    def copy_open(self, records: Iterable[LedgerRecord]) -> None:
+        """Copy what is confirmed of open ledgers, whose writers go on; what fails is left until they are closed.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+            StoreError: a store failed; the step can be repeated, and goes on.
+        """
+        parts = batches(records, recover=False, begun=self._verified.begun)
+        if not parts:
+            return
+        found: dict[int, Begun] = {}
+
+        def take(outcomes: list[CopyOutcome]) -> int:
+            self._control.check()
+            found.update({one.ledger_id: one.begun for one in outcomes if one.begun})
+            self._entries += sum(one.entries for one in outcomes)
+            self._entry_bytes += sum(one.bytes for one in outcomes)
+            self._compared += sum(one.entries for one in outcomes)
+            return self._progress.require().concurrency
+
+        ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take)
+        # Ledgers that have closed since, and are not copied yet, are gone on with too.
+        self._verified.begun.update(found)
+        self._progress.set_begun(
+            {number: begun for number, begun in self._verified.begun.items() if number not in self._verified.copies}
+        )
+
+    def _tell_what_is_tried_again(self) -> None:
+        if self._refused:
+            self._control.waiting_for(
+                WaitKind.BOOKIES,
+                f"the restart of bookies of {self._target}: they have deleted {len(self._refused):,} ledgers of these "
+                f"ids, and refuse them while they remember that; {name(first := min(self._refused))}: "
+                f"{self.failed[first]}",
+                action=f"restart the bookies of {self._target} one after the other; the copy goes on by itself",
+            )
+            return
+        self._control.waiting_for(
+            WaitKind.BOOKIES,
+            f"bookies of {self._source} to answer, and to take entries: {len(self._transient):,} ledgers are tried "
+            f"again, {name(first := min(self._transient))}: {self.failed[first]}",
+        )
 
     def compare(self, records: Iterable[LedgerRecord]) -> None:
         """Compare ledgers in full once more; those that differ count as failed.
@@ -99,7 +147,7 @@ class LedgerCopier:
         parts = batches(self._records.values(), recover=False)
         ledger_jobs.compare(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared)
 
-    def summary(self, *, known: int = 0, left_open: int = 0) -> CopySummary:
+    def summary(self, *, known: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
         """What was done until now."""
         return CopySummary(
             copied=self._copied,
@@ -107,6 +155,7 @@ class LedgerCopier:
             known=known,
             recovered=self._recovered,
             left_open=left_open,
+            left_bytes=left_bytes,
             deleted=self._deleted,
             entries=self._entries,
             entry_bytes=self._entry_bytes,
@@ -124,7 +173,8 @@ class LedgerCopier:
         sealed: list[LedgerRecord] = []
         for record in records:
             (sealed if record.metadata.closed else unsealed).append(record)
-        parts = [*batches(unsealed, recover=True), *batches(sealed, recover=False)]
+        begun = self._verified.begun
+        parts = [*batches(unsealed, recover=True, begun=begun), *batches(sealed, recover=False, begun=begun)]
         ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
 
     def _forget_transient(self) -> None:
@@ -134,6 +184,7 @@ class LedgerCopier:
         self._ledgers -= len(self._transient)
         self._bytes -= sum(self._records[number].metadata.length for number in self._transient)
         self._transient.clear()
+        self._refused.clear()
 
     def _expect(self, records: Iterable[LedgerRecord], task: ProgressTask) -> None:
         if task is not self._task:
@@ -146,6 +197,7 @@ class LedgerCopier:
 
     def _take_copied(self, outcomes: list[CopyOutcome]) -> int:
         self._transient.update(outcome.ledger_id for outcome in outcomes if outcome.transient)
+        self._refused.update(outcome.ledger_id for outcome in outcomes if outcome.verdict is Verdict.REFUSED)
         concurrency = self._remember(outcomes)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]

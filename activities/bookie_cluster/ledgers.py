@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.progress import read_verified
+from activities.bookie_cluster.progress import read_begun, read_verified
+from clients.bookkeeper.cluster import Cluster, open_cluster
+from clients.bookkeeper.copy_result import Begun
+from clients.bookkeeper.digests import read_data
+from clients.bookkeeper.last_entries import last_entries
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
-from clients.pulsar.references import LedgerReference, ReferenceKind, references
+from clients.errors import LedgerUnreadable, StoreError
+from clients.pulsar.references import COMPACTION_CURSOR, LedgerReference, ReferenceKind, named_in_entry, references
 from clients.store import StoreReader
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
 from models.bookie_registry import progress_node
@@ -21,13 +27,17 @@ HIDDEN = frozenset(("compacted-ledger",))
 _PROMOTED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 
 
-def scan(directory: LedgerDirectory) -> Ledgers:
+def scan(directory: LedgerDirectory, known: Mapping[int, LedgerRecord] = MappingProxyType({})) -> Ledgers:
     """All ledgers of a cluster by id.
+
+    Args:
+        directory: of the cluster.
+        known: what an earlier scan found there; what has not changed since is not decoded again.
 
     Raises:
         StoreError: they cannot be read.
     """
-    return {record.ledger_id: record for batch in directory.scan() for record in batch}
+    return {record.ledger_id: record for batch in directory.scan(known) for record in batch}
 
 
 def all_references(store: StoreReader) -> list[LedgerReference]:
@@ -48,15 +58,12 @@ def moving(
         input: says which.
         source_name: name of the cluster that they are moved from.
         ledgers: all that the cluster has.
-        named: what Pulsar's metadata refer to.
+        named: what Pulsar's metadata refer to, `compacted` included.
     """
     if input.routing is Routing.RESTART and input.ledgers is LedgerScope.ALL:
         return dict(ledgers)
     if input.routing is Routing.RESTART:
-        ids = {reference.ledger_id for reference in named}
-        # Which of these are in use stands in cursors' ledgers alone, so all of them move.
-        hidden = (number for number, record in ledgers.items() if record.metadata.component in HIDDEN)
-        return _chosen(ledgers, ids.union(hidden))
+        return _chosen(ledgers, {reference.ledger_id for reference in named})
     # Without an attribution a ledger is still where brokers wrote before the switch.
     here = (None, source_name)
     return _chosen(
@@ -65,9 +72,45 @@ def moving(
     )
 
 
-def needs_references(input: BookieClusterInput) -> bool:
-    """Whether `moving` asks what Pulsar's metadata refer to."""
-    return input.routing is Routing.ATTRIBUTION or input.ledgers is LedgerScope.REFERENCED
+def compacted(
+    task: BookieClusterTask, ledgers: Mapping[int, LedgerRecord], named: Iterable[LedgerReference], *, strict: bool
+) -> list[LedgerReference]:
+    """The ledgers of compacted topics that only cursors' ledgers name.
+
+    A cursor's ledger that no bookie can give is left out: its own copy fails, and is reported.
+
+    Args:
+        task: entries are read from its source.
+        ledgers: all of the source.
+        named: what Pulsar's metadata refer to.
+        strict: fail where a bookie does not answer; else its cursors are left out.
+
+    Raises:
+        StoreUnreachable: a bookie does not answer.
+        StoreError: a cursor's ledger holds something else.
+    """
+    cursors = [
+        (one, ledgers[one.ledger_id])
+        for one in named
+        if one.kind is ReferenceKind.CURSOR and one.path.endswith(COMPACTION_CURSOR) and one.ledger_id in ledgers
+    ]
+    if task.input.routing is Routing.ATTRIBUTION or not cursors:
+        return []
+    with open_cluster(task.ends.source.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as source:
+        return [found for one, record in cursors for found in _compacted_by(source, one, record, strict=strict)]
+
+
+def _compacted_by(
+    source: Cluster, cursor: LedgerReference, record: LedgerRecord, *, strict: bool
+) -> list[LedgerReference]:
+    try:
+        entries = last_entries(source.bookies, record.ledger_id, record.metadata)
+    except StoreError as error:
+        if strict and not isinstance(error, LedgerUnreadable):
+            raise
+        return []
+    digest = record.metadata.digest
+    return list({found for body in entries for found in named_in_entry(cursor, read_data(body, digest))})
 
 
 def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list[LedgerReference]:
@@ -83,10 +126,12 @@ class Verified:
         copies: of this direction, with the zxid of the target's znode then.
         originals: of the other direction, with the zxid that the source's znode of this one had: a ledger that came
             from where it would go to need not be copied back.
+        begun: how far open copies of this direction have come.
     """
 
     copies: dict[int, int] = field(default_factory=dict[int, int])
     originals: dict[int, int] = field(default_factory=dict[int, int])
+    begun: dict[int, Begun] = field(default_factory=dict[int, Begun])
 
     def holds(self, record: LedgerRecord, standing: LedgerRecord | None) -> bool:
         """Whether a ledger of the source is known to be equal in the target: neither has changed since, and they agree.
@@ -109,6 +154,7 @@ def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
     return Verified(
         copies=read_verified(store, progress_path(task, task.direction)),
         originals=read_verified(store, progress_path(task, back)),
+        begun=read_begun(store, progress_path(task, task.direction)),
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from functools import partial
 
 from activities.bookie_cluster.build import check_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import Ledgers, all_references, dangling, moving
+from activities.bookie_cluster.deleted_ids import refused_ids
+from activities.bookie_cluster.ledgers import Ledgers, all_references, compacted, dangling, moving
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
@@ -20,7 +22,7 @@ from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
 from clients.pulsar.references import LedgerReference, ReferenceKind
-from models.bookie_cluster.input import KIND, Routing
+from models.bookie_cluster.input import KIND, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
 from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import NAMED
@@ -55,7 +57,11 @@ class SwitchPrecheckRun:
             check_pair(source, target, findings)
             if named:
                 findings.attempt("the id generators", self._check_ids)
+        if source and named:
+            self._named += compacted(task, source.ledgers, self._named, strict=False)
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
+        if target and chosen is not None:
+            findings.attempt("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
         survey = self._survey(source, chosen) if source and chosen is not None else None
         return self._result(target, chosen, survey, seconds)
 
@@ -158,7 +164,7 @@ class SwitchPrecheckRun:
 
     def _survey(self, source: ClusterInspection, chosen: Ledgers) -> LedgerSurvey:
         lost = dangling(source.ledgers, self._named)
-        self._warn_of_ledgers(source, chosen, lost)
+        self._warn_of_ledgers(source, lost)
         records = chosen.values()
         return LedgerSurvey(
             ledgers=len(chosen),
@@ -171,17 +177,42 @@ class SwitchPrecheckRun:
             largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
         )
 
-    def _warn_of_ledgers(self, source: ClusterInspection, chosen: Ledgers, lost: list[LedgerReference]) -> None:
+    def _warn_of_deleted(self, target: ClusterInspection, chosen: Ledgers) -> None:
+        task, name = self._task, target.cluster.name
+        with task.broker_store() as store:
+            refused = refused_ids(task, store, target.cluster, chosen.keys() - target.ledgers.keys())
+        if refused:
+            self._findings.warn(
+                f"{len(refused):,} ledgers that move were deleted from {name} days ago, and its bookies may refuse "
+                f"their ids until a restart: BUILD says when it is time to restart the bookies of {name} one after the "
+                "other, not before it has begun"
+            )
+
+    def _warn_of_unreferenced(self, source: ClusterInspection) -> None:
+        """A blocker would fire on every live cluster: brokers create a ledger first, and refer to it then."""
+        ids = {one.ledger_id for one in self._named}
+        others = [record.metadata for number, record in source.ledgers.items() if number not in ids]
+        pulsars = [metadata for metadata in others if metadata.custom_map.get("application") == _PULSAR]
+        still_open = sum(not metadata.closed for metadata in pulsars)
+        input = self._task.input
+        told = (
+            f"{len(others):,} ledgers of {source.cluster.name} are not referred to by {input.metadata_url} "
+            f"({len(pulsars):,} are Pulsar's, {still_open:,} of these open)"
+        )
+        if not input.exclusive and others:
+            self._findings.warn(f"{told}: another Pulsar cluster, or programs, may use them, and they are left alone")
+        elif input.ledgers is LedgerScope.ALL and others:
+            self._findings.warn(
+                f"{told}: with `exclusive` they are fenced and moved, and can be deleted in the end; if another "
+                "cluster or program uses them, leave `ledgers` and `exclusive` out"
+            )
+
+    def _warn_of_ledgers(self, source: ClusterInspection, lost: list[LedgerReference]) -> None:
         input, findings = self._task.input, self._findings
         if lost:
             findings.warn(f"{len(lost):,} references name ledgers that {source.cluster.name} does not have either")
-        ids = {one.ledger_id for one in self._named}
-        alien = sum(
-            number not in ids and record.metadata.custom_map.get("application") != _PULSAR
-            for number, record in chosen.items()
-        )
-        if alien:
-            findings.warn(f"{alien:,} ledgers are not Pulsar's; they are moved, and their users are not checked")
+        if input.routing is Routing.RESTART:
+            self._warn_of_unreferenced(source)
         unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
         if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.broker_control import missing_settings
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import no_brokers
@@ -32,7 +32,7 @@ def check_brokers(
         StoreError: the brokers' metadata store cannot be read.
     """
     input = task.input
-    missing = BrokerController(task.runtime.settings, input.broker_control, input.cluster).missing()
+    missing = missing_settings(task.runtime.settings, input.broker_control)
     if missing and input.routing is Routing.RESTART:
         findings.block(
             "BROKER_CONTROL_UNSET",

@@ -8,16 +8,15 @@ up before another one is begun, so that they stay few.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from activities.bookie_cluster.context import BookieClusterTask
-from clients.cas.store import Create, Delete, Set, retry
-from clients.errors import VersionConflict
+from clients.bookkeeper.copy_result import Begun
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
+from models.bookie_cluster.input import LedgerScope
 from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import NAMED, FailedItem, FailedItems
 
@@ -29,7 +28,12 @@ MOST_FAILURES = 20_000
 REPORTED = NOT_COPIED_LEDGERS, MISSING_LEDGERS, ATTRIBUTIONS = "not-copied", "missing", "attributions"
 """Lists of failures that a report refers to. They outlive the switch, until somebody deletes them or it runs again."""
 
-_VERIFIED, _FAILED, _CUTOVER, _DELETED = "verified", "failed", "cutover-ledger-id", "deleted"
+VERIFIED = "verified"
+"""The list of what was compared, and of which ledgers: they outlive a switch that was rolled back, as its copies do."""
+SCOPE = "scope"
+_BEGUN = "begun"
+
+_FAILED, _CUTOVER, _DELETED = "failed", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
 
 
@@ -42,8 +46,8 @@ class SwitchProgress:
     """
 
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
+        self._registry = registry
         self._store = registry.store
-        self._claim = registry.claim
         # Of all attempts at one activity: a retry goes on with the count, the next activity begins anew.
         self._step = f"{task.run_id}/{task.attempt.epoch}"
         self._top = registry.progress(task.ends.switch_id)
@@ -55,7 +59,7 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt, or another migration, has taken it.
         """
-        return self._claim.require()
+        return self._registry.claim.require()
 
     def add_verified(self, ledgers: Mapping[int, int]) -> None:
         """Remember ledgers that were compared in full, with the zxid of the target's znode.
@@ -63,7 +67,16 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
-        self._append(_VERIFIED, [[ledger, mzxid] for ledger, mzxid in ledgers.items()])
+        self._append(VERIFIED, [[ledger, mzxid] for ledger, mzxid in ledgers.items()])
+
+    def set_begun(self, ledgers: Mapping[int, Begun]) -> None:
+        """Remember how far open copies have come, in place of what was known.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+        """
+        self._clear(_BEGUN)
+        self._append(_BEGUN, [[ledger, *begun] for ledger, begun in ledgers.items()])
 
     def add_failed(self, ledgers: Mapping[int, str]) -> None:
         """Remember ledgers that could not be copied, or that differ.
@@ -99,9 +112,17 @@ class SwitchProgress:
         self._failures = 0
         self._clear(_FAILED)
 
+    def keep_scope(self, scope: LedgerScope) -> None:
+        """Forget what an earlier start compared that took other ledgers: a cleanup deletes what this one moved only."""
+        path = f"{self._top}/{SCOPE}"
+        node = self._store.get(path)
+        if node is not None and node.value != scope.encode():
+            self._clear(VERIFIED)
+        self._registry.put(path, scope.encode())
+
     def set_cutover_ledger_id(self, highest: int) -> None:
         """Remember the highest id of the source at the moment when its brokers were directed away."""
-        self._write(f"{self._top}/{_CUTOVER}", json.dumps({"highest": highest}).encode())
+        self._registry.put(f"{self._top}/{_CUTOVER}", json.dumps({"highest": highest}).encode())
 
     def deleted(self) -> int:
         """How many ledgers earlier attempts at this step may have deleted."""
@@ -117,12 +138,12 @@ class SwitchProgress:
         Raises:
             StoreConflict: a newer attempt has taken over.
         """
-        self._write(f"{self._top}/{_DELETED}", json.dumps({"step": self._step, "ledgers": ledgers}).encode())
+        self._registry.put(f"{self._top}/{_DELETED}", json.dumps({"step": self._step, "ledgers": ledgers}).encode())
 
     def _clear(self, name: str) -> None:
         top = f"{self._top}/{name}"
         for child in self._store.children(top):
-            retry(lambda path=f"{top}/{child}": self._delete(path), top)
+            self._registry.remove(f"{top}/{child}")
 
     def _append(self, name: str, items: Sequence[list[int] | list[Any]]) -> None:
         if not items:
@@ -133,33 +154,7 @@ class SwitchProgress:
         standing = self._store.get(_node(top, last))
         found = _decode(standing.value) if standing else []
         for number, chunk in enumerate(pack([*found, *items]), last):
-            self._write(_node(top, number), chunk)
-
-    def _write(self, path: str, value: bytes) -> None:
-        """Write a node as long as the claim is ours; a change of the pace in between changes the claim too."""
-        retry(lambda: self._put(path, value), path)
-
-    def _put(self, path: str, value: bytes) -> None:
-        # Taken before the node is read: whoever takes the claim over after this makes the transaction fail.
-        guard = self._claim.guard()
-        standing = self._store.get(path)
-        # A repeated write whose answer was lost.
-        if standing is not None and standing.value == value:
-            return
-        self._make_parent(path)
-        change = Create(path, value) if standing is None else Set(path, value, standing.version)
-        self._store.transaction([guard, change])
-
-    def _delete(self, path: str) -> None:
-        standing = self._store.get(path)
-        if standing is not None:
-            self._store.transaction([self._claim.guard(), Delete(path, standing.version)])
-
-    def _make_parent(self, path: str) -> None:
-        parent = path.rpartition("/")[0]
-        if self._store.get(parent) is None:
-            with contextlib.suppress(VersionConflict):  # somebody else was first
-                self._store.create(parent, b"")
+            self._registry.put(_node(top, number), chunk)
 
 
 def read_verified(store: StoreReader, progress: str) -> dict[int, int]:
@@ -172,12 +167,17 @@ def read_verified(store: StoreReader, progress: str) -> dict[int, int]:
     Raises:
         StoreError: it cannot be read.
     """
-    return {int(ledger): int(mzxid) for ledger, mzxid in _read(store, progress, _VERIFIED)}
+    return {int(ledger): int(mzxid) for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}")}
+
+
+def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:
+    """How far open copies have come, by ledger."""
+    return {int(ledger): Begun(*numbers) for ledger, *numbers in read_lists(store, f"{progress}/{_BEGUN}")}
 
 
 def read_failed(store: StoreReader, progress: str) -> dict[int, str]:
     """Ledgers that could not be copied, or that differ, and why."""
-    return {int(ledger): str(why) for ledger, why in _read(store, progress, _FAILED)}
+    return {int(ledger): str(why) for ledger, why in read_lists(store, f"{progress}/{_FAILED}")}
 
 
 def read_cutover_ledger_id(store: StoreReader, progress: str) -> int | None:
@@ -200,8 +200,13 @@ def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     yield b"[" + b",".join(chunk) + b"]"
 
 
-def _read(store: StoreReader, progress: str, name: str) -> list[list[Any]]:
-    nodes = store.read(sorted(store.children(f"{progress}/{name}".encode())))
+def read_lists(store: StoreReader, path: str) -> list[list[Any]]:
+    """The items of a list that is spread over the children of a node; none where there is no such node.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    nodes = store.read(sorted(store.children(path.encode())))
     return [item for node in nodes if isinstance(node, Record) for item in _decode(node.value)]
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.progress import REPORTED
+from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.exclusion import bookies_on_the_move, metadata_on_the_move
+from activities.lifecycle.registrations import none_since
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistry, origin_of
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Directive, Registration
 from models.bookie_cluster.updates import Pace
-from models.bookie_registry import ClusterStatus
+from models.bookie_registry import ClusterStatus, RegisteredCluster
 
 
 def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
@@ -34,17 +35,15 @@ def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
         _refuse_wrong_clusters(task, registry)
         claim = registry.claim.take(throttle=input.throttle, concurrency=input.migration_concurrency)
         ends = (input.source, ClusterStatus.ACTIVE), (input.target, ClusterStatus.STANDBY)
-        missing = {cluster.name for cluster, _ in ends} - registry.clusters().keys()
-        # Noted before they are added: an attempt that dies in between leaves nothing that `release` does not know.
-        registry.claim.renew(registered=tuple(sorted(missing.union(claim.registered))))
-        added = [
-            cluster.name
-            for cluster, status in ends
-            if registry.register(cluster.name, cluster.metadataServiceUri, status)
-        ]
+        added = registry.register(
+            *(
+                RegisteredCluster(name=cluster.name, metadataServiceUri=cluster.metadataServiceUri, status=status)
+                for cluster, status in ends
+            )
+        )
         last = registry.switch_target()
     committed = claim.directed == input.target.name
-    return Registration(added=tuple(added), epoch=last[0].epoch if last else 0, committed=committed)
+    return Registration(added=added, epoch=last[0].epoch if last else 0, committed=committed)
 
 
 def _refuse_other_migrations(task: BookieClusterTask, registry: BookieRegistry) -> None:
@@ -71,8 +70,14 @@ def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) ->
         registry.refuse_other_address(cluster.name, cluster.metadataServiceUri)
 
 
-def set_target(task: BookieClusterTask, context: ActivityContext) -> Directive:
+def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | None = None) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
+
+    Args:
+        task: the step.
+        context: not needed.
+        mark: of the moment since which no broker may have come; None where brokers run. Before the directive and after
+            it: decisions take their time, and a broker that starts now has read its configuration before.
 
     Raises:
         StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
@@ -82,13 +87,15 @@ def set_target(task: BookieClusterTask, context: ActivityContext) -> Directive:
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
     # Names run and direction: a repeated attempt finds its own directive and gives no second one.
     origin = f"{run}/{task.direction}"
-    with task.registry() as registry:
+    with task.registry() as registry, task.broker_store() as store:
         registry.claim.renew()
         last = registry.switch_target()
-        if last and task.direction is Direction.FORWARD and last[0].origin == f"{run}/{Direction.BACK}":
-            raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
-        directive = registry.set_target(task.ends.target.name, origin)
-    return Directive(epoch=directive.epoch, at=datetime.fromtimestamp(directive.ts / 1000, UTC))
+        if mark is not None and not none_since(store, mark):
+            return Directive(epoch=last[0].epoch if last else 0, at=datetime.now(UTC), alone=False)
+        turned_back = f"{run}/{Direction.BACK}" if task.direction is Direction.FORWARD else ""
+        given = registry.set_target(task.ends.target.name, origin, unless=turned_back)
+        alone = mark is None or none_since(store, mark)
+    return Directive(epoch=given.epoch, at=datetime.fromtimestamp(given.ts / 1000, UTC), alone=alone)
 
 
 def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:
@@ -102,7 +109,8 @@ def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:
 def release(task: BookieClusterTask, context: ActivityContext) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
-    Lists of failures that the report refers to stay.
+    Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
+    the next start goes on with them.
     Registrations stay, save for those that were added for nothing: before BUILD begins they are taken back. Does
     nothing where this run does not hold the claim.
 
@@ -115,11 +123,13 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
         if held is None or not held.claim.is_of(task.attempt):
             return
         claim = registry.claim.renew()
+        active = registry.active()
+        moved = active is not None and active.cluster.name == task.input.target.name
         for direction in Direction:
+            keep = REPORTED if moved or direction is Direction.BACK else (*REPORTED, VERIFIED, SCOPE)
             # Each removal is one transaction with the claim, so the claim goes last.
-            registry.forget_progress(task.input.ends(direction).switch_id, keep=REPORTED)
-        if claim.registered:
-            registry.unregister(claim.registered)
+            registry.forget_progress(task.input.ends(direction).switch_id, keep=keep)
+        registry.unregister(claim.registered)
         registry.claim.release()
 
 

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopier
-from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, moving, read_known, scan
+from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, compacted, moving, read_known, scan
 from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import BROKERS, Service, brokers
+from activities.lifecycle.registrations import Service, brokers, brokers_mark, none_since
 from clients.errors import StoreConflict
 from clients.pulsar.references import LedgerReference
-from clients.store import Record, StoreReader
+from clients.store import StoreReader
 from models.bookie_cluster.results import MISSING, TailCopy
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
@@ -27,11 +27,19 @@ class _BrokersCame(Exception):
 
 
 class _Sides(NamedTuple):
-    """Both clusters as they were read at one time; `chosen` are the ledgers of the source that move."""
+    """Both clusters as they were read at one time.
+
+    Attributes:
+        source: the ledgers of the one.
+        target: those of the other.
+        chosen: those of the source that move.
+        named: what refers to ledgers, what stands in cursors' ledgers included.
+    """
 
     source: Ledgers
     target: Ledgers
     chosen: Ledgers
+    named: list[LedgerReference]
 
 
 def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
@@ -68,19 +76,21 @@ class _Tail:
         """Copy until the target holds everything, without a broker from begin to end."""
         progress, verified = self.progress, self._verified
         progress.forget_failed()
-        # Read once: without brokers references do not change, and `alone` notices if there were some.
         named = all_references(self._store)
-        copying = LedgerCopier(self._task, self._control, progress, verified, guard=alone.require)
+        copying = LedgerCopier(self._task, self._control, progress, verified, guard=alone.require, urgent=True)
         sides, known = self._converge(copying, verified, named)
         # A broker that came would have created ledgers that `sides` does not hold.
         alone.require()
         progress.set_cutover_ledger_id(max(sides.source, default=-1))
         if self._task.input.full_verify:
             copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
+        # A broker that is not registered any more may still write, while it unloads its topics for example.
+        if set(all_references(self._store)) != set(named):
+            raise _BrokersCame
         progress.require()
         # Behind a look at the claim: these deletes carry versions, and no fence of their own.
-        removed = self._remove_orphans(sides, verified, named)
-        missing, stand = _missing(self._task.ends.target.name, sides, copying.failed, named)
+        removed = self._remove_orphans(sides, verified)
+        missing, stand = _missing(self._task.ends.target.name, sides, copying.failed)
         reported = progress.report(MISSING_LEDGERS, MISSING, missing)
         # The last look: on this answer the workflow directs brokers to the target.
         alone.require()
@@ -90,16 +100,18 @@ class _Tail:
             removed=removed,
             references=stand,
             missing=reported,
+            mark=alone.mark,
         )
 
     def _converge(self, copying: LedgerCopier, verified: Verified, named: list[LedgerReference]) -> tuple[_Sides, int]:
         """Copy until nothing is found that is neither verified nor failed; returns what was read then."""
         known: int | None = None
+        sides = _Sides({}, {}, {}, named)
         for _ in range(_ROUNDS):
             self._control.check()
             # Read anew in each round: recovery has closed ledgers, and only a reading that finds nothing to do proves
             # it.
-            sides = self._look(named)
+            sides = self._look(named, sides)
             todo = [
                 record
                 for number, record in sides.chosen.items()
@@ -115,18 +127,21 @@ class _Tail:
             "else writes there"
         )
 
-    def _look(self, named: list[LedgerReference]) -> _Sides:
+    def _look(self, named: list[LedgerReference], before: _Sides) -> _Sides:
         task = self._task
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
-            everything, standing = scan(source), scan(target)
-        return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named))
+            everything, standing = scan(source, before.source), scan(target, before.target)
+        # In the second round cursors' ledgers are closed, so that it is their very last entry that is read.
+        named = [*named, *compacted(task, everything, named, strict=True)]
+        return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named), named)
 
-    def _remove_orphans(self, sides: _Sides, verified: Verified, named: list[LedgerReference]) -> int:
+    def _remove_orphans(self, sides: _Sides, verified: Verified) -> int:
         """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
-        referred = {reference.ledger_id for reference in named}
+        referred = {reference.ledger_id for reference in sides.named}
+        begun = {number: one.mzxid for number, one in verified.begun.items()}
         orphans = [
             (number, standing.version)
-            for number, mzxid in verified.copies.items()
+            for number, mzxid in (begun | verified.copies).items()
             if number not in sides.source
             and number not in referred
             and (standing := sides.target.get(number)) is not None
@@ -145,13 +160,16 @@ class _Alone:
     Args:
         store: the brokers' metadata store.
         control: told of what is waited for, until none is.
+
+    Attributes:
+        mark: see `brokers_mark`.
     """
 
     def __init__(self, store: StoreReader, context: ActivityContext) -> None:
         self._store = store
         while True:
             # Each broker that registers or goes changes the parent, also when both happen between two looks.
-            self._mark = self._parent()
+            self.mark = brokers_mark(store)
             running = brokers(store)
             if not running:
                 break
@@ -166,21 +184,15 @@ class _Alone:
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""
         # The parent's zxid too: a broker that came and went between two looks has left ledgers all the same.
-        if brokers(self._store) or self._parent() != self._mark:
+        if not none_since(self._store, self.mark):
             raise _BrokersCame
 
-    def _parent(self) -> int:
-        (found,) = self._store.read([BROKERS])
-        return found.children_changed if isinstance(found, Record) else 0
 
-
-def _missing(
-    target: str, sides: _Sides, failed: dict[int, str], named: list[LedgerReference]
-) -> tuple[list[FailedItem], int]:
+def _missing(target: str, sides: _Sides, failed: dict[int, str]) -> tuple[list[FailedItem], int]:
     """References whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
     missing: list[FailedItem] = []
     stand = 0
-    for one in named:
+    for one in sides.named:
         standing = sides.target.get(one.ledger_id)
         if standing is not None and standing.metadata.closed and one.ledger_id not in failed:
             stand += 1

@@ -84,6 +84,9 @@ def _switch(stack: Stack, folder: Path) -> Report:
             "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
             "target": {"name": "b", "metadataServiceUri": stack.second_bookkeeper_uri},
             "routing": "restart",
+            # The ledgers that are made for it belong to no topic.
+            "ledgers": "all",
+            "exclusive": True,
             "advance_ids": True,
             "broker_control": "command",
             "rollback_window": 0,

@@ -77,11 +77,11 @@ class Cutover(ABC):
         )
         return built
 
-    async def set_target(self, direction: Direction) -> Directive:
-        """Write the directive."""
+    async def set_target(self, direction: Direction, mark: int | None = None) -> Directive:
+        """Write the directive, unless a broker has come since this mark."""
         name = self.input.ends(direction).target.name
         call = Call(f"switch-target becomes {name}")
-        directive = await self.activities.run(Activities.set_target, call, direction)
+        directive = await self.activities.run(Activities.set_target, call, direction, mark)
         self.state.facts.epoch = directive.epoch
         return directive
 

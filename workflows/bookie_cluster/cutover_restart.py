@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import Direction
-    from models.bookie_cluster.results import BrokersOn, BrokersStopped, TailCopy
+    from models.bookie_cluster.input import Direction, Proof
+    from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive, TailCopy
     from models.bookie_cluster.state import CopyFigures, CutoverStage
     from models.lifecycle.names import BROKERS_AWAY_GAUGE
-    from workflows.bookie_cluster.cutover import BACK, FORWARD, Cutover, require_safe
+    from models.lifecycle.status import WaitKind
+    from models.lifecycle.verbs import Verb
+    from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
     from workflows.lifecycle.activities import Call
+
+ResultT = TypeVar("ResultT")
+
+# Between looks at a cluster that cannot take brokers back; grows, since each look stays in the history.
+_LOOK_AGAIN = timedelta(seconds=15)
+_PROCEED = (Verb.PROCEED,)
 
 
 class RestartCutover(Cutover):
@@ -36,13 +50,8 @@ class RestartCutover(Cutover):
         async with self.migration.timers.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
             # PRECHECK asked while brokers created ledgers; with all of them stopped the answer stays true (I11).
             await self.require_ids()
-            tail = await self._copy_tail(FORWARD)
+            tail, directive = await self._copy_and_direct(FORWARD)
             self._certify(tail)
-            effect = "brokers start on the target without these"
-            await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
-            # Before the call: where its answer is lost, the way back has to take the directive for given.
-            self.state.stage = CutoverStage.DIRECTED
-            directive = await self.set_target(FORWARD)
         pause = self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
         gauge = workflow.metric_meter().create_gauge_float(BROKERS_AWAY_GAUGE, "Time without any broker", "s")
         gauge.with_additional_attributes(self.migration.board.labels()).set(pause)
@@ -50,36 +59,76 @@ class RestartCutover(Cutover):
     async def promote(self) -> None:
         """Start brokers on the target, and see that they write there."""
         on = await self._start_brokers(FORWARD)
+        self.state.stage = CutoverStage.PROMOTED
         self.state.certificate.brokers_on_the_target = list(on.brokers)
         self.state.figures.new_ledgers = on.new_ledgers
-        if self.state.stopped:
-            self.state.figures.brokers_away_seconds = (on.since - self.state.stopped.since).total_seconds()
+        if on.away_since:
+            self.state.figures.brokers_away_seconds = (on.since - on.away_since).total_seconds()
 
     # Backward ---------------------------------------------------------------------------------------------------------
 
     async def roll_back(self) -> None:
         """Start brokers on the source again; what the target gained is copied back first."""
         if self.state.stage >= CutoverStage.DIRECTED:
+            if not await self._may_go_back():
+                await self._start_brokers(FORWARD)
+                self.state.stays = True
+                return
             await self._bring_back()
             # Whatever fails from here on, brokers must not be stopped again.
             self.state.stage = CutoverStage.BROKERS_STOPPED
+        elif self.state.stopped is not None:
+            # A broker may have started on the target by mistake.
+            await self._lift_source_ids()
+        # Never again: brokers may run from here on, and some of them would go on with ids that they remember.
+        self.state.stopped = None
         if self.state.stage >= CutoverStage.BROKERS_STOPPED:
             on = await self._start_brokers(BACK)
             self.state.certificate.brokers_on_the_source = list(on.brokers)
             self.state.stage = CutoverStage.COPIES
-            if self.state.stopped:
-                away = (on.since - self.state.stopped.since).total_seconds()
+            if on.away_since:
+                away = (on.since - on.away_since).total_seconds()
                 self.state.figures.rollback_brokers_away_seconds = away
 
+    async def _may_go_back(self) -> bool:
+        """Wait until the source can take brokers back; false where the operator gives the way back up."""
+        source, target = self.input.source.name, self.input.target.name
+        verbs, board = self.migration.verbs, self.migration.board
+        patience = _LOOK_AGAIN
+        while True:
+            call = Call(f"Can {source} take brokers back?", once=False)
+            found = await self.activities.run(Activities.check_way_back, call)
+            if not found.blockers:
+                return True
+            effect = f"the way back is given up: brokers stay on {target}, and the ledgers of {source} are left"
+            why = f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}"
+            verbs.close_gate(effect)
+            until = workflow.now() + patience
+            board.wait_for(
+                WaitKind.BOOKIES, why, action=f"cure that, or proceed: {effect}", until=until, ends_on=_PROCEED
+            )
+            try:
+                with suppress(TimeoutError):
+                    await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience)
+                given_up = verbs.proceed_wanted
+            finally:
+                verbs.open_gate()
+                board.stop_waiting()
+            if given_up:
+                self.migration.note(effect)
+                return False
+            patience = min(2 * patience, CLEARING)
+
     async def _bring_back(self) -> None:
+        if self.state.stage >= CutoverStage.PROMOTED:
+            # While brokers serve, so that they are away for what came last only.
+            call = Call(f"Copy back what {self.input.target.name} gained; brokers serve", once=False)
+            await self.activities.run(Activities.build, call, BACK)
         await self._stop_brokers(BACK)
         # Before brokers write to the source again: ids below the target's would be read out of order, and messages lost
         # (I11).
         await self._lift_source_ids()
-        tail = await self._copy_tail(BACK)
-        effect = "brokers start on the source without these"
-        await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
-        await self.set_target(BACK)
+        tail, _ = await self._copy_and_direct(BACK)
         self.state.certificate.copied_back = tail.copy_summary.copied
         self.state.certificate.compared_entries_in_rollback = tail.copy_summary.compared
 
@@ -91,35 +140,69 @@ class RestartCutover(Cutover):
         require_safe(check, self.input.source)
 
     async def tidy_target(self, stage: CutoverStage) -> None:
-        """Remove copies; ledgers that brokers may have written to are left as they are."""
-        if stage >= CutoverStage.DIRECTED:
+        """Leave all as it is: bookies refuse an id for days that was deleted, and a new start needs these ids."""
+        if stage >= CutoverStage.COPIES:
             self.migration.note(
                 f"the ledgers in {self.input.target.name} were left as they are; a new start of this switch uses them, "
                 "and `bookkeeper shell nukeexistingcluster` removes them with that cluster"
             )
-        elif stage >= CutoverStage.COPIES:
-            await self.remove_copies()
 
     # Both directions --------------------------------------------------------------------------------------------------
 
     async def _stop_brokers(self, direction: Direction) -> BrokersStopped:
-        """Wait until no broker is registered."""
-        call = Call("Stop brokers, wait until none is registered")
-        stopped = self.state.stopped = await self.activities.run(Activities.stop_brokers, call, direction)
+        """Wait until nothing is left of any broker."""
+
+        async def stop(proof: Proof) -> BrokersStopped:
+            call = Call("Stop brokers, wait until nothing is left of them")
+            return await self.activities.run(Activities.stop_brokers, call, direction, proof)
+
+        effect = "you vouch that no broker runs any more, whatever answers at their ports"
+        stopped = self.state.stopped = await self._proven_or_waived(stop, effect)
         self.state.facts.update(pause_since=stopped.since, brokers_stopped=list(stopped.brokers))
         return stopped
 
-    async def _copy_tail(self, direction: Direction) -> TailCopy:
-        """Bring the other side up to date while no broker runs."""
+    async def _proven_or_waived(self, step: Callable[[Proof], Awaitable[ResultT]], effect: str) -> ResultT:
+        """Run a step that waits for proof, until it comes or `proceed` waives it."""
+        verbs = self.migration.verbs
+        verbs.close_gate(effect)
+        proving = asyncio.ensure_future(step(Proof.FULL))
+        try:
+            await workflow.wait_condition(lambda: proving.done() or verbs.proceed_wanted)
+            if proving.done():
+                return proving.result()
+        finally:
+            if not proving.done():
+                proving.cancel()
+                await asyncio.wait([proving])
+            verbs.open_gate()
+        self.migration.note(f"without proof: {effect}")
+        return await step(Proof.WAIVED)
+
+    async def _copy_and_direct(self, direction: Direction) -> tuple[TailCopy, Directive]:
+        """Bring the other side up to date while no broker runs, and set the directive; again if a broker came then."""
         name = self.input.ends(direction).target.name
-        call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
-        return await self.activities.run(Activities.copy_tail, call, direction)
+        while True:
+            call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
+            tail = await self.activities.run(Activities.copy_tail, call, direction)
+            effect = f"brokers start on the {'source' if direction is BACK else 'target'} without these"
+            await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
+            # Before the call: where its answer is lost, the way back has to take the directive for given.
+            self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
+            directive = await self.set_target(direction, tail.mark)
+            if directive.alone:
+                return tail, directive
+            self.migration.note(f"a broker came after everything had been copied to {name}: the copy follows once more")
 
     async def _start_brokers(self, direction: Direction) -> BrokersOn:
         """Wait until brokers are proven to write to the direction's target."""
         name = self.input.ends(direction).target.name
-        call = Call(f"Start brokers on {name}, see that they write there")
-        on = await self.activities.run(Activities.start_brokers, call, direction)
+
+        async def start(proof: Proof) -> BrokersOn:
+            call = Call(f"Start brokers on {name}, see that each writes there")
+            return await self.activities.run(Activities.start_brokers, call, direction, proof)
+
+        effect = "the brokers that run are enough" + (", also without proof" if direction is BACK else "")
+        on = await self._proven_or_waived(start, effect)
         self.state.facts.pause_since = None
         return on
 

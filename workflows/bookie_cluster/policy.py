@@ -43,6 +43,9 @@ _COMMON: dict[Phase, PhasePolicy] = {
 
 _RESTART: dict[Phase, PhasePolicy] = {
     **_COMMON,
+    Phase.BUILD: PhasePolicy(
+        undo=Undo.FREE, undo_cost="brokers are not affected; the copies stay in the target for the next start"
+    ),
     Phase.SWITCH: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback starts brokers on the source again; nothing is copied back",

@@ -37,6 +37,8 @@ _CUTOVERS: dict[Routing, type[Cutover]] = {Routing.RESTART: RestartCutover, Rout
 
 # A look at how things stand must not hold up the end of the window.
 _CENSUS = timedelta(minutes=5)
+# A store that has never answered has most likely another address; nothing was written, and a start can be repeated.
+_FIRST_WORD = timedelta(minutes=1)
 
 
 @workflow.defn
@@ -80,9 +82,11 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         await self.phases.run(Phase.PRECHECK, self._precheck)
         require_ready(self._facts.blockers)
         if self.state.resumed:
+            self.hold.begin()
             self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
         else:
             await self.phases.run(Phase.BUILD, self.cutover.build)
+            await self.timers.unless_interrupted(self.hold.wait())
             await self.phases.run(Phase.SWITCH, self.cutover.switch)
         await self.phases.run(Phase.PROMOTE, self.cutover.promote)
         await self.phases.run(Phase.ROLLBACK_WINDOW, self._watch)
@@ -97,7 +101,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     # Registration and precheck (PIP-477, phases 1 and 2) --------------------------------------------------------------
 
     async def _register(self) -> None:
-        call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry")
+        call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry", total=_FIRST_WORD)
         registration = await self.activities.run(Activities.register, call)
         self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.state.resumed = registration.committed
@@ -116,7 +120,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     # The way back (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
     async def _roll_back(self, cause: str) -> bool:
-        """Put brokers back on the source; never finds the switch committed."""
+        """Put brokers back on the source; true where the operator lets them stay on the target after all."""
         state = self.state
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
@@ -133,6 +137,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             self.board.note(f"the way back begins: {cause}")
             self.decisions.forget()
         await self.phases.undo(Phase.ROLLED_BACK, self.cutover.roll_back)
+        if state.stays:
+            return True
         try:
             await self.cutover.tidy_target(state.rolled_back_from)
         except FAILURES:
@@ -157,9 +163,14 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             self.board.note(f"it could not be seen who uses which cluster: {cause_of(error)}")
             return
         self.state.targets = census.targets
+        if census.misplaced and list(census.misplaced) != self.state.facts.misplaced_brokers:
+            # One that starts late, with the configuration of before, drops what it does not find from topics' lists.
+            name, who = self.input.target.name, "; ".join(census.misplaced)
+            self.board.note(f"🔴 stop these brokers at once, and start them on {name}: {who}")
         self.state.facts.update(
             brokers=list(census.brokers),
             misrouted_ledgers=list(census.misrouted_ledgers),
+            misplaced_brokers=list(census.misplaced),
             target_only_ledgers=census.target_only,
             target_only_bytes=census.target_only_bytes,
         )
@@ -170,7 +181,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     def _cleanup_order(self) -> CleanupOrder | None:
         """What the end of the window asks to delete; None to delete nothing."""
-        if self.verbs.proceed_wanted:
+        if self.verbs.proceed_wanted or self.state.stays:
             return None
         if self.verbs.cleanup_wanted and self.state.order:
             return self.state.order
@@ -213,9 +224,10 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _release(self) -> None:
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
+        untouched = self.state.stage is CutoverStage.NOTHING
         await self.activities.try_run(
             Activities.release,
-            Call("Remove the switch's own nodes", total=CLEARING, handover=False),
+            Call("Remove the switch's own nodes", total=_FIRST_WORD if untouched else CLEARING, handover=False),
             "the switch's own nodes could not be removed; the next start of this switch takes them over",
         )
 

@@ -1,0 +1,74 @@
+"""Which ids were deleted from a bookie cluster, kept in the registry for as long as its bookies may refuse them.
+
+BookKeeper 4.18 remembers in memory which ledgers a garbage collection took, until seven days after the last request for
+one of them, and refuses entries for these ids. A bookie that starts forgets that; but what its journal replays then is
+collected and refused again, unless a ledger of that id stands in the metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from itertools import accumulate, pairwise
+
+from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.progress import pack, read_lists
+from clients.pulsar.bookie_registry import BookieRegistry
+from clients.store import StoreReader
+from models.bookie_cluster.input import BookieCluster
+from models.bookie_registry import progress_node
+
+_DAY = 24 * 3600
+# A day more than bookies do, whose clock begins with the last request.
+_REMEMBERED = 8 * _DAY
+
+
+def note_deleted(
+    task: BookieClusterTask, registry: BookieRegistry, cluster: BookieCluster, ids: Collection[int]
+) -> None:
+    """Add ids that are going to be deleted from a cluster.
+
+    Raises:
+        StoreConflict: a newer attempt has taken over.
+    """
+    top = _node(task, cluster)
+    last = max((int(child) for child in registry.store.children(top)), default=0)
+    standing = registry.store.get(f"{top}/{last:010d}")
+    known: list[list[int]] = json.loads(standing.value) if standing and standing.value else []
+    now = int(time.time())
+    for first, end in id_ranges(ids):
+        # Chunks of one cleanup follow each other, so that a whole cluster takes a few numbers only.
+        if known and known[-1][1] == first - 1 and now - known[-1][2] < _DAY:
+            known[-1][1] = end
+        else:
+            known.append([first, end, now])
+    for number, chunk in enumerate(pack(known), last):
+        registry.put(f"{top}/{number:010d}", chunk)
+
+
+def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieCluster, ids: Iterable[int]) -> list[int]:
+    """Those of these ids that bookies of a cluster may refuse, because they were deleted there a few days ago.
+
+    Raises:
+        StoreError: the registry cannot be read.
+    """
+    since = time.time() - _REMEMBERED
+    ranges = sorted((first, last) for first, last, at in read_lists(store, _node(task, cluster)) if at > since)
+    # Where ranges overlap, after a second cleanup, the one that begins next may end before an earlier one.
+    ends = list(accumulate((last for _, last in ranges), max))
+    starts = [first for first, _ in ranges]
+    return [one for one in ids if (number := bisect_right(starts, one)) and one <= ends[number - 1]]
+
+
+def id_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and last of each row of consecutive ids."""
+    ordered = sorted(ids)
+    ends = [one for one, following in pairwise([*ordered, -1]) if following != one + 1]
+    starts = [one for before, one in pairwise([-1, *ordered]) if before != one - 1 or before < 0]
+    yield from zip(starts, ends, strict=True)
+
+
+def _node(task: BookieClusterTask, cluster: BookieCluster) -> str:
+    return progress_node(task.input.registry_path, f"deleted-from-{cluster.name}")
