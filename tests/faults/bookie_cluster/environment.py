@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, Self
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
+from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import StoreError
 from clients.stores import Access
 from deploy.devstack.admin import StackAdmin
 from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput
 from models.bookie_registry import (
@@ -29,6 +30,8 @@ from models.bookie_registry import (
     SwitchTarget,
 )
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.claim import CLAIM
+from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed
 from tests.support.metadata_store import stores
@@ -67,7 +70,7 @@ class SwitchedCluster:
     """A cluster that is switched there and back, round after round; a context manager.
 
     Args:
-        stack: two bookie clusters, a broker.
+        cluster: two bookie clusters, a broker.
         tools: what the dataset's Java client runs on.
         folder: for that client's log.
 
@@ -77,8 +80,9 @@ class SwitchedCluster:
         rounds: how many rounds it has had.
     """
 
-    def __init__(self, stack: Stack, tools: Toolchain, folder: Path) -> None:
-        self.stack = stack
+    def __init__(self, cluster: Cluster, tools: Toolchain, folder: Path) -> None:
+        self.stack, self.ensemble = cluster
+        stack = self.stack
         self.source = Side(_cluster("a", stack.bookkeeper_uri), ("bookie-1", "bookie-2"))
         self.target = Side(_cluster("b", stack.second_bookkeeper_uri), ("second-bookie-1", "second-bookie-2"))
         self.identities: dict[int, _Identity] = {}
@@ -94,6 +98,8 @@ class SwitchedCluster:
     ) -> None:
         self._dataset.__exit__(kind, error, trace)
         self.stack.down(graceful=False)
+        if self.ensemble:
+            self.ensemble.__exit__()
 
     def input(self, **more: object) -> BookieClusterInput:
         """From the side that brokers use to the other one; the old ledgers are deleted at the end."""
@@ -188,13 +194,15 @@ class Registry(NamedTuple):
     Attributes:
         statuses: of each cluster.
         directed: the cluster of the last directive; None before the first.
-        claims: switches that somebody holds.
+        claimed: whether a migration holds the brokers' metadata store.
+        unfinished: progress that only a switch under way has; lists that outlive it are left out.
         versions: of the clusters' nodes.
     """
 
     statuses: dict[str, ClusterStatus]
     directed: str | None
-    claims: list[str]
+    claimed: bool
+    unfinished: list[str]
     versions: list[int]
 
 
@@ -211,9 +219,17 @@ def read_registry(client: Any) -> Registry:
     return Registry(
         {cluster.name: cluster.status for cluster in clusters},
         directed,
-        _children(client, f"{REGISTRY}/{ORCHESTRATOR}"),
+        client.exists_async(CLAIM).get(timeout=2) is not None,
+        _unfinished(client, f"{REGISTRY}/{ORCHESTRATOR}"),
         [stat.version for _, stat in nodes],
     )
+
+
+def _unfinished(client: Any, top: str) -> list[str]:
+    lists = [f"{switch}/{name}" for switch in _children(client, top) for name in _children(client, f"{top}/{switch}")]
+    # What was deleted is kept by cluster, each list under a number.
+    kept = (*REPORTED, VERIFIED, SCOPE)
+    return [one for one in lists if not (one.rpartition("/")[2] in kept or one.startswith("deleted-from-"))]
 
 
 def _children(client: Any, path: str) -> list[str]:

@@ -12,12 +12,12 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
-from tests.faults.bookie_cluster.rounds import EARLY_BACK, SwitchRound, Victim
+from tests.faults.bookie_cluster.rounds import SwitchRound, Victim
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
-from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
@@ -34,7 +34,6 @@ _SHORT_WINDOW, _LONG_WINDOW = "PT4S", "PT1H"
 _INTERVAL = 0.1
 _FULL = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
 _SPACIOUS = dict.fromkeys(_FULL, "0.99")
-_EARLY = Gate("stop_brokers", Edge.BEFORE)
 
 
 class FaultRound(fault_round.FaultRound[SwitchRound]):
@@ -48,6 +47,8 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     def __init__(self, environment: FaultEnvironment, cluster: SwitchedCluster) -> None:
         super().__init__(environment, cluster.stack)
         self._cluster = cluster
+        self._stays = False
+        """Whether brokers use the same side afterwards as before."""
 
     def begin(self, opened: ExitStack) -> Traffic:
         """Begin to watch registry and ledgers."""
@@ -66,6 +67,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         Raises:
             AssertionError: something did not come in time; what the switch did until then is in the message.
         """
+        self._stays = fault.rolled_back
         run = self.environment.operator.start(self._cluster.input(**self._changes(fault)))
         with BrokerOperator(self.stack, run, kill=fault.victim.after_crash):
             try:
@@ -98,8 +100,6 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             changes["rollback_window"] = _SHORT_WINDOW
         if not fault.rollback_on_failure:
             self.environment.gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
-        if fault.step == EARLY_BACK:
-            self.environment.gates.hold(_EARLY)
         return changes
 
     def _lead_up(self, fault: SwitchRound, run: Run) -> None:
@@ -111,21 +111,31 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             self._cluster.add_more()
             gates.hold(fault.gate, heartbeats=fault.victim != Victim.LOST_ATTEMPT)
             run.signal(Verb.ROLLBACK)
-        elif fault.step == EARLY_BACK:
-            gates.wait_reached(_EARLY)
-            run.signal(Verb.ROLLBACK)
 
-    def hit(self, fault: SwitchRound) -> None:
-        """Hit a server, or start a broker where none may run."""
-        match fault.victim:
+    def server(self, victim: str, fault: SwitchRound) -> Server | None:
+        """A server by its name among the victims."""
+        match victim:
             case Victim.ZOOKEEPER:
-                self.hits.kill(self.stack["zookeeper-1"], fault.seconds_down)
+                return self.stack["zookeeper-1"]
+            case Victim.LEADER:
+                assert self._cluster.ensemble
+                return self._cluster.ensemble.leader()
             case Victim.SOURCE_BOOKIE | Victim.TARGET_BOOKIE:
-                self.hits.kill(self._bookie(fault), fault.seconds_down)
+                return self._bookie(victim, fault)
+            case _:
+                return None
+
+    def link(self, victim: str) -> Proxy:
+        """None: the worker has to name the store as brokers do."""
+        raise NotImplementedError(victim)
+
+    def hit(self, victim: str, fault: SwitchRound) -> None:
+        """Take a bookie away until the status tells of it, or start a broker where none may run."""
+        match victim:
             case Victim.GONE_SOURCE | Victim.GONE_TARGET:
-                self._bookie(fault).kill()
+                self._bookie(victim, fault).kill()
             case Victim.FULL_TARGET | Victim.FULL_ROLLBACK:
-                self.stack.reconfigure(self._bookie(fault).name, **_FULL)
+                self.stack.reconfigure(self._bookie(victim, fault).name, **_FULL)
             case Victim.RUDE_BROKER:
                 broker = self.stack["broker-1"]
                 # Its registration goes before its process does.
@@ -135,9 +145,9 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
                 # The operator kills brokers that crash.
                 pass
 
-    def _bookie(self, fault: SwitchRound) -> Server:
+    def _bookie(self, victim: str, fault: SwitchRound) -> Server:
         """The victim: a bookie of the side from which, or to which, entries go at that moment."""
-        source = "source" in fault.victim
+        source = "source" in victim
         side = self._cluster.source if source != fault.rollback_on_failure else self._cluster.target
         return self.stack[side.bookies[fault.seed % len(side.bookies)]]
 
@@ -150,7 +160,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         if not fault.victim.until_told:
             return
         run.wait_until("a reason to wait that tells of bookies", _tells_of_bookies, _TOLD_LIMIT)
-        bookie = self._bookie(fault)
+        bookie = self._bookie(fault.victim, fault)
         if fault.victim == Victim.FULL_ROLLBACK:
             run.signal(Verb.ROLLBACK)
             self.end = self.environment.end_of(run, _END_LIMIT)
@@ -162,7 +172,9 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: SwitchRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on, when brokers have used the other side for a while."""
+        """Let the attempt that was given up go on, when brokers have used the side of the last run for a while."""
+        if self._stays:
+            self._switch_again()
         self.traffic.wait_for_more(5, _SERVICE_LIMIT)
         before = self._watch.ledgers()
         registry = self._registry()
@@ -173,7 +185,14 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             changed = [number for number, mzxid in closed.items() if number in now and now[number].mzxid != mzxid]
             assert changed == [], "a late attempt changed ledgers that were closed"
         old, new = (set(now) - set(was) for was, now in zip(before, self._watch.ledgers(), strict=True))
-        assert (new if fault.rolled_back else old) == set(), "a late attempt made ledgers where no broker writes"
+        assert (new if self._stays else old) == set(), "a late attempt made ledgers where no broker writes"
+
+    def _switch_again(self) -> None:
+        """Switch once more after a rollback, without a fault."""
+        run = self.environment.operator.start(self._cluster.input())
+        with BrokerOperator(self.stack, run):
+            self.end = self.environment.end_of(run, _END_LIMIT)
+        self._stays = False
 
     # What has to hold -----------------------------------------------------------------------------------------------
 
@@ -184,16 +203,17 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             AssertionError: a promise is broken.
         """
         cluster = self._cluster
-        wanted = Outcome.ROLLED_BACK if fault.rolled_back else Outcome.DONE
+        wanted = Outcome.ROLLED_BACK if self._stays else Outcome.DONE
         assert isinstance(self.end, Report), self.end
         assert (self.end.outcome, self.end.failed_items) == (wanted, []), self.end.summary
         self._check_certificate(self.end, fault)
-        if not fault.rolled_back:
+        if not self._stays:
             cluster.swap()
         registry = self._registry()
         assert registry.statuses[cluster.source.cluster.name] == "ACTIVE"
         assert registry.directed in (cluster.source.cluster.name, None)
-        assert registry.claims == [], "somebody still holds the switch"
+        assert not registry.claimed, "somebody still holds the switch"
+        assert registry.unfinished == []
         self.traffic.wait_for_more(3, _SERVICE_LIMIT)
         wait_for("a broker on the side that is ACTIVE", lambda: cluster.brokers_use(cluster.source), 10)
         cluster.verify()

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from tests.faults.lifecycle.rounds import DURING, INSTANTS, Choice, Round, Span, every
+from tests.faults.lifecycle.rounds import (
+    AND,
+    DURING,
+    FROZEN,
+    FULL_DISK,
+    INSTANTS,
+    ZOMBIE,
+    Choice,
+    Round,
+    Span,
+    every,
+)
 from tests.support.lifecycle.gates import Edge, Gate
 
 BACK = "back_"
@@ -36,6 +47,24 @@ class Victim(StrEnum):
     FULL_ROLLBACK = "full-target-rollback"
     CRASHED_BROKERS = "crashed-brokers"
     RUDE_BROKER = "rude-broker"
+    LEADER = "leader"
+    FROZEN_ZOOKEEPER = "frozen-zookeeper"
+    FROZEN_LEADER = "frozen-leader"
+    FROZEN_SOURCE = "frozen-source-bookie"
+    FROZEN_TARGET = "frozen-target-bookie"
+    FROZEN_TEMPORAL = "frozen-temporal"
+    NO_DISK_ZOOKEEPER = "full-disk-zookeeper"
+    NO_DISK_SOURCE = "full-disk-source-bookie"
+    NO_DISK_TARGET = "full-disk-target-bookie"
+    NO_DISK_TEMPORAL = "full-disk-temporal"
+    TEMPORAL_CUT = "temporal-cut"
+    TEMPORAL_SILENT = "temporal-silent"
+    TEMPORAL_SLOW = "temporal-slow"
+    TARGET_AND_WORKER = "target-bookie+worker"
+    SOURCE_AND_TARGET = "source-bookie+target-bookie"
+    ZOOKEEPER_AND_WORKER = "zookeeper+worker"
+    LEADER_AND_WORKER = "leader+worker"
+    TEMPORAL_AND_WORKER = "temporal+worker"
 
     @property
     def after_crash(self) -> bool:
@@ -49,6 +78,7 @@ class Victim(StrEnum):
 
 
 _COPYING = ("build", "copy_tail")
+_COPYING_BACK = tuple(f"{BACK}{step}" for step in _COPYING)
 _FORWARD = (
     "register",
     "precheck",
@@ -65,12 +95,29 @@ _FORWARD = (
     "release",
 )
 _BACK = tuple(
-    f"{BACK}{step}" for step in ("stop_brokers", "advance_ids", "check_ids", "copy_tail", "set_target", "start_brokers")
+    f"{BACK}{step}"
+    for step in (
+        "check_way_back",
+        "build",
+        "stop_brokers",
+        "advance_ids",
+        "check_ids",
+        "copy_tail",
+        "set_target",
+        "start_brokers",
+    )
 )
-_AT_RANDOM = (Victim.WORKER, Victim.TEMPORAL, Victim.ZOOKEEPER, Victim.SOURCE_BOOKIE, Victim.TARGET_BOOKIE)
-
-EARLY_BACK = "remove_copies"
-"""A step of the rollback of a switch that did not come to its end."""
+READING = ("precheck", "check_ids", "census", f"{BACK}check_way_back", f"{BACK}check_ids")
+"""Steps that change nothing: a late attempt can do no harm there."""
+_OF_COPIES = (
+    Victim.ZOOKEEPER,
+    Victim.LEADER,
+    Victim.SOURCE_BOOKIE,
+    Victim.TARGET_BOOKIE,
+    *(victim for victim in Victim if victim.startswith((FROZEN, FULL_DISK)) or AND in victim),
+)
+"""Victims that are hit where entries go from one side to the other, and brokers are directed."""
+_AT_RANDOM = (Victim.WORKER, Victim.TEMPORAL, Victim.ZOMBIE, *_OF_COPIES)
 
 
 @dataclass(frozen=True)
@@ -80,10 +127,18 @@ class SwitchRound(Round):
     victim: Victim
 
     victims: ClassVar[type[StrEnum]] = Victim
-    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *_BACK, EARLY_BACK)
+    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *_BACK)
     # A bookie's session ends after ten seconds: it comes back before, or when it has been missed.
-    down: ClassVar[dict[str, Span]] = {Victim.SOURCE_BOOKIE: (1.0, 14.0), Victim.TARGET_BOOKIE: (1.0, 14.0)}
+    down: ClassVar[dict[str, Span]] = {
+        Victim.SOURCE_BOOKIE: (1.0, 14.0),
+        Victim.TARGET_BOOKIE: (1.0, 14.0),
+        **{victim: (2.0, 12.0) for victim in Victim if victim.startswith((FROZEN, FULL_DISK))},
+        **dict.fromkeys((Victim.TEMPORAL_CUT, Victim.TEMPORAL_SILENT, Victim.TEMPORAL_SLOW), (3.0, 3.0)),
+    }
     into: ClassVar[dict[str, float]] = {"build": 4.0, "copy_tail": 1.5}
+    ensemble_only: ClassVar[frozenset[str]] = frozenset(
+        part for victim in Victim for part in victim.split(AND) if "leader" in part
+    )
 
     @property
     def gate(self) -> Gate:
@@ -98,23 +153,22 @@ class SwitchRound(Round):
     @property
     def rolled_back(self) -> bool:
         """Whether the switch ends on its source."""
-        return self.rollback_on_failure or self.step == EARLY_BACK or self.victim == Victim.FULL_ROLLBACK
+        return self.rollback_on_failure or self.victim == Victim.FULL_ROLLBACK
 
 
 def matrix(seed: int) -> list[SwitchRound]:
     """Every victim at every step that makes a difference for it, and in the middle of the copies."""
     during = [(step, DURING) for step in _COPYING]
     both = [(step, edge) for step in SwitchRound.steps for edge in Edge] + during
-    late = [(step, Edge.BEFORE) for step in (*_COPYING, "set_target", "delete_ledgers")] + during
-    bookie = [(step, Edge.BEFORE) for step in (*_COPYING, "set_target", f"{BACK}copy_tail")] + during
+    late = [(step, Edge.BEFORE) for step in SwitchRound.steps if step not in READING]
+    bookie = [(step, Edge.BEFORE) for step in (*_COPYING, "set_target", *_COPYING_BACK)] + during
     moments: dict[str, Sequence[tuple[str, str]]] = {
         Victim.WORKER: both,
         Victim.TEMPORAL: both,
-        Victim.ZOMBIE: late,
+        Victim.ZOMBIE: late + during + [("delete_ledgers", DURING)],
         Victim.LOST_ATTEMPT: late,
-        Victim.ZOOKEEPER: bookie,
-        Victim.SOURCE_BOOKIE: bookie,
-        Victim.TARGET_BOOKIE: bookie,
+        **dict.fromkeys(_OF_COPIES, bookie),
+        **dict.fromkeys((Victim.TEMPORAL_CUT, Victim.TEMPORAL_SILENT, Victim.TEMPORAL_SLOW), during),
         Victim.GONE_SOURCE: [("copy_tail", Edge.BEFORE)],
         Victim.GONE_TARGET: [("build", Edge.BEFORE), ("copy_tail", Edge.BEFORE)],
         Victim.FULL_TARGET: [("build", Edge.BEFORE), ("copy_tail", Edge.BEFORE)],
@@ -126,12 +180,12 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Five rounds: worker, Temporal in a rollback, a bookie, a worker that comes back too late, a broker too early."""
+    """Five rounds: a worker with a bookie, Temporal in a rollback, a broker too early, and two late workers."""
     return [
-        SwitchRound(Victim.WORKER, "copy_tail", Edge.AFTER, seed),
-        SwitchRound(Victim.TARGET_BOOKIE, "build", DURING, seed),
+        SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
         SwitchRound(Victim.TEMPORAL, f"{BACK}copy_tail", Edge.BEFORE, seed),
-        SwitchRound(Victim.ZOMBIE, "copy_tail", Edge.BEFORE, seed),
+        SwitchRound(Victim.ZOMBIE, "copy_tail", DURING, seed),
+        SwitchRound(Victim.ZOMBIE, "set_target", Edge.BEFORE, seed),
         SwitchRound(Victim.RUDE_BROKER, "copy_tail", Edge.BEFORE, seed),
     ]
 
@@ -139,11 +193,11 @@ def sample(seed: int) -> list[SwitchRound]:
 def at_random(seed: int) -> SwitchRound:
     """A round that the seed decides."""
     choice = random.Random(seed)
-    victim = choice.choice(
-        [Victim.WORKER, Victim.TEMPORAL, Victim.ZOOKEEPER, Victim.SOURCE_BOOKIE, Victim.TARGET_BOOKIE]
-    )
-    servers = victim in (Victim.WORKER, Victim.TEMPORAL)
-    step = choice.choice(SwitchRound.steps if servers else (*_COPYING, f"{BACK}copy_tail"))
+    victim = choice.choice(_AT_RANDOM)
+    steps = SwitchRound.steps if victim in (Victim.WORKER, Victim.TEMPORAL) else (*_COPYING, *_COPYING_BACK)
+    if victim == ZOMBIE:
+        steps = [step for step in SwitchRound.steps if step not in READING]
+    step = choice.choice(steps)
     return SwitchRound(victim, step, choice.choice(INSTANTS), seed)
 
 
