@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -27,6 +29,8 @@ End = Report | ApplicationError
 """How a migration ends: with a report, or with a typed failure."""
 
 _RESTARTS = 6
+_RECOVERY_LIMIT = 5.0
+"""A server whose disk has room again is given so many seconds to go on by itself."""
 
 
 class FaultEnvironment:
@@ -125,12 +129,33 @@ class Hits:
     def kill(self, server: Server, seconds: float) -> None:
         """Kill a server, and bring it back after a while."""
         server.kill()
-        self._returns.append(Return(server, seconds))
+        self._returns.append(Return(server, seconds, lambda: None))
 
     def freeze(self, server: Server, seconds: float) -> None:
         """Freeze a server for a while."""
         server.pause()
         self.later(seconds, server.resume)
+
+    def fill_disk(self, server: Server, seconds: float) -> None:
+        """Let a server write no byte to any file for a while, as if its disk was full.
+
+        One that has ended of it, or serves nobody when there is room again, is started anew.
+        """
+        pid = server.pid
+        assert pid, f"{server.name} does not run"
+        # Needs no rights and no file system of its own, other than a small disk.
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+
+        def make_room() -> None:
+            with suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+            with suppress(AssertionError):
+                wait_for(f"{server.name}", lambda: server.ready or not server.alive, _RECOVERY_LIMIT)
+            if not server.ready:
+                server.kill()
+
+        self._returns.append(Return(server, seconds, make_room))
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Do something after a while."""
@@ -151,9 +176,9 @@ class Hits:
 class Return:
     """Brings a killed server back after a while, in the background: a broker's start fails while writes are blocked."""
 
-    def __init__(self, server: Server, after: float) -> None:
+    def __init__(self, server: Server, after: float, first: Callable[[], None]) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="return")
-        self._done: Future[None] = self._thread.submit(self._bring_back, server, after)
+        self._done: Future[None] = self._thread.submit(self._bring_back, server, after, first)
 
     def wait(self, limit: float = 120) -> None:
         """Wait until it is back.
@@ -164,8 +189,9 @@ class Return:
         self._done.result(limit)
         self._thread.shutdown()
 
-    def _bring_back(self, server: Server, after: float) -> None:
+    def _bring_back(self, server: Server, after: float, first: Callable[[], None]) -> None:
         threading.Event().wait(after)
+        first()
         for attempt in range(1, _RESTARTS + 1):
             try:
                 server.start()

@@ -10,11 +10,27 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Generic, Self
 
+from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import Traffic
 from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
-from tests.faults.lifecycle.rounds import LOST_ATTEMPT, TEMPORAL, WORKER, ZOMBIE, RoundT
+from tests.faults.lifecycle.rounds import (
+    CUT,
+    FROZEN,
+    FULL_DISK,
+    LOST_ATTEMPT,
+    SILENT,
+    SLOW,
+    TEMPORAL,
+    WORKER,
+    ZOMBIE,
+    RoundT,
+)
+from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
+
+_DELAY = 0.2
+"""Seconds by which a slow link holds back each chunk."""
 
 
 class FaultRound(ABC, Generic[RoundT]):
@@ -75,8 +91,15 @@ class FaultRound(ABC, Generic[RoundT]):
         """Migrate, hit the victim at its moment, and wait until the migration has ended and all servers are back."""
 
     @abstractmethod
-    def hit(self, fault: RoundT) -> None:
-        """Hit a victim that only this migration has."""
+    def server(self, victim: str, fault: RoundT) -> Server | None:
+        """The server of this migration that has this name among the victims; None if it is hit in a way of its own."""
+
+    @abstractmethod
+    def link(self, victim: str) -> Proxy:
+        """The link to a server of this migration."""
+
+    def hit(self, victim: str, fault: RoundT) -> None:
+        """Hit a victim in a way that only this migration has; without one, nothing is done here."""
 
     @abstractmethod
     def check_round(self, fault: RoundT) -> None:
@@ -129,14 +152,40 @@ class FaultRound(ABC, Generic[RoundT]):
     def _hit(self, fault: RoundT) -> FaultyWorkerProcess | None:
         if fault.victim == ZOMBIE:
             return self.hits.zombie()
-        if fault.victim == WORKER:
-            self.hits.worker()
-        elif fault.victim == TEMPORAL:
-            self.hits.kill(self.environment.stack["temporal"], fault.seconds_down)
-        # A lost attempt falls silent at its gate.
-        elif fault.victim != LOST_ATTEMPT:
-            self.hit(fault)
+        for victim in fault.victims_at_once:
+            if victim == WORKER:
+                self.hits.worker()
+            # A lost attempt falls silent at its gate.
+            elif victim != LOST_ATTEMPT:
+                self._hit_server(victim, fault)
         return None
+
+    def _hit_server(self, victim: str, fault: RoundT) -> None:
+        seconds = fault.seconds_down
+        if victim.endswith((CUT, SILENT, SLOW)):
+            self._hit_link(victim, seconds)
+            return
+        name = victim.removeprefix(FROZEN).removeprefix(FULL_DISK)
+        server = self.environment.stack[TEMPORAL] if name == TEMPORAL else self.server(name, fault)
+        if server is None:
+            self.hit(victim, fault)
+        elif victim.startswith(FROZEN):
+            self.hits.freeze(server, seconds)
+        elif victim.startswith(FULL_DISK):
+            self.hits.fill_disk(server, seconds)
+        else:
+            self.hits.kill(server, seconds)
+
+    def _hit_link(self, victim: str, seconds: float) -> None:
+        place, _, _ = victim.rpartition("-")
+        link = self.environment.link if place == TEMPORAL else self.link(place)
+        if victim.endswith(CUT):
+            link.cut()
+        elif victim.endswith(SILENT):
+            link.silence()
+        else:
+            link.slow_down(_DELAY)
+        self.hits.later(seconds, link.heal)
 
     def _line(self, fault: RoundT) -> str:
         what, seconds = self.interruption()

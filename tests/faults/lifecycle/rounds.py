@@ -21,6 +21,13 @@ A zombie is a worker that is frozen with its executors, while another one takes 
 migration has ended. A lost attempt is the same within one worker: Temporal hears nothing of an activity for too long.
 """
 
+FROZEN, FULL_DISK = "frozen-", "full-disk-"
+"""How a server is hit if it is not killed: its name follows. One whose disk is full can write no byte to a file."""
+CUT, SILENT, SLOW = "-cut", "-silent", "-slow"
+"""How the network between the worker and a server is hit, whose name precedes."""
+AND = "+"
+"""Joins two victims that are hit at the same moment."""
+
 Span = tuple[float, float]
 
 
@@ -37,6 +44,7 @@ class Round:
         steps: at which steps; no two kinds share a name.
         down: how many seconds a victim stays away, by victim; `down_else` for others.
         into: the latest hit after a step's begin in seconds, by step; `into_else` for others.
+        ensemble_only: victims that only an ensemble of ZooKeepers has.
     """
 
     victim: str
@@ -50,6 +58,8 @@ class Round:
     down_else: ClassVar[Span] = (0.2, 4.0)
     into: ClassVar[dict[str, float]] = {}
     into_else: ClassVar[float] = 0.4
+
+    ensemble_only: ClassVar[frozenset[str]] = frozenset()
 
     def __str__(self) -> str:
         return f"{self.victim}/{self.step}.{self.instant}/{self.seed}"
@@ -71,6 +81,17 @@ class Round:
     def knows(cls, text: str) -> bool:
         """Whether the text names a step of this kind."""
         return any(f"/{step}." in text for step in cls.steps)
+
+    @property
+    def victims_at_once(self) -> list[str]:
+        """Who is hit; servers first, since a worker's return takes longer."""
+        return sorted(str(self.victim).split(AND), key=lambda one: one == WORKER)
+
+    @property
+    def ensemble(self) -> bool:
+        """Whether the cluster's metadata are on three ZooKeepers: a third of all rounds, and those that need it."""
+        needed = not self.ensemble_only.isdisjoint(self.victims_at_once)
+        return needed or self._random("place").randrange(3) == 0
 
     @property
     def gate(self) -> Gate:

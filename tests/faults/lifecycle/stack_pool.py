@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
-from deploy.devstack.stack import Stack
+from deploy.devstack.stack import Stack, StackSpec
+from tests.support.clients.ensemble import Ensemble
+from tests.support.stacks import MakeStack
+
+
+class Cluster(NamedTuple):
+    """A cluster, and the hold on its ZooKeepers where there are three."""
+
+    stack: Stack
+    ensemble: Ensemble | None = None
+
+
+def make_cluster(make: MakeStack, spec: StackSpec, *, ensemble: bool) -> Cluster:
+    """A cluster of this spec, on three ZooKeepers if asked for."""
+    if not ensemble:
+        return Cluster(make(spec))
+    held: list[Ensemble] = []
+    # Followers give up a frozen leader after four seconds.
+    more = {"zookeepers": 3, "zookeeper_settings": {**spec.zookeeper_settings, "syncLimit": "4"}}
+    stack = make(spec.model_copy(update=more), lambda stack: held.append(Ensemble(stack)))
+    return Cluster(stack, held[0])
 
 
 class StackPool:
     """Fresh clusters.
 
     Args:
-        make: starts one.
-        wanted: how many tests take one.
+        make: starts one, on an ensemble of ZooKeepers or on one of them.
+        wanted: of each test to come, whether its cluster is on an ensemble.
     """
 
-    def __init__(self, make: Callable[[], Stack], wanted: int) -> None:
-        self._make, self._wanted = make, wanted
+    def __init__(self, make: Callable[[bool], Cluster], wanted: Iterable[bool]) -> None:
+        self._make, self._wanted = make, list(wanted)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stacks")
-        self._next: Future[Stack] | None = None
-        self._used: Stack | None = None
+        self._next: tuple[bool, Future[Cluster]] | None = None
+        self._used: Cluster | None = None
 
     @property
-    def current(self) -> Stack:
+    def current(self) -> Cluster:
         """The one that was taken last.
 
         Raises:
@@ -35,22 +56,38 @@ class StackPool:
     def prepare(self) -> None:
         """Begin to start the next one, if any more are wanted."""
         if self._wanted and not self._next:
-            self._next = self._thread.submit(self._make)
+            self._begin(self._wanted.pop(0))
 
-    def take(self) -> Stack:
+    def take(self, *, ensemble: bool = False) -> Stack:
         """A fresh one; the one before ends."""
-        # One test may be run more often than was counted.
-        self._wanted = max(1, self._wanted)
         self.prepare()
-        if self._used:
-            self._used.down(graceful=False)
+        # One test may be run more often than was counted.
+        if self._next is None or self._next[0] is not ensemble:
+            self._drop_next()
+            self._begin(ensemble)
+        self._drop(self._used)
         assert self._next
-        self._wanted -= 1
-        self._used, self._next = self._next.result(), None
-        return self._used
+        self._used, self._next = self._next[1].result(), None
+        return self._used.stack
 
     def close(self) -> None:
-        """Wait for what is being started; whoever made the stacks ends them."""
-        if self._next:
-            self._next.exception()
+        """End all."""
+        self._drop_next()
+        self._drop(self._used)
         self._thread.shutdown()
+
+    def _begin(self, ensemble: bool) -> None:
+        self._next = ensemble, self._thread.submit(self._make, ensemble)
+
+    def _drop_next(self) -> None:
+        if self._next and not self._next[1].exception():
+            self._drop(self._next[1].result())
+        self._next = None
+
+    @staticmethod
+    def _drop(cluster: Cluster | None) -> None:
+        if cluster is None:
+            return
+        cluster.stack.down(graceful=False)
+        if cluster.ensemble:
+            cluster.ensemble.__exit__()

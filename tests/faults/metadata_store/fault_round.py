@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
 from deploy.devstack.admin import StackAdmin, accepts
+from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.report import Report
@@ -29,22 +32,16 @@ _NODES, _NODE_BYTES = 2000, 400
 _SLOW = 0.2
 """Megabytes per second: the copy of the ballast takes four seconds."""
 
-_DELAY = 0.2
-
 _END_LIMIT = 200.0
 _WRITABLE_LIMIT = 30.0
 BLOCKED_LIMIT = 60.0 + 45.0
 """The plan's `blocked_deadline`; and what it may take to notice that a worker is gone and to start another one."""
 
 _DOOMED = [f"doomed-{number}" for number in range(3)]
-_FRESH = [f"fresh-{number}" for number in range(5)]
+_FRESH_TOPICS = 5
 _ROLLBACK_AT = Gate("copy_changes", Edge.BEFORE)
-_SERVERS = {
-    Victim.BROKER: "broker-2",
-    Victim.ZOOKEEPER: "zookeeper-1",
-    Victim.OXIA: "oxia-1",
-    Victim.FROZEN_OXIA: "oxia-1",
-}
+_SERVERS = {"broker": "broker-2", "bookie": "bookie-1", "zookeeper": "zookeeper-1", "oxia": "oxia-1"}
+"""Servers by their names among the victims."""
 
 
 class FaultRound(fault_round.FaultRound[MetadataRound]):
@@ -56,9 +53,11 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
     """
 
     def __init__(self, environment: FaultEnvironment, stacks: StackPool) -> None:
-        super().__init__(environment, stacks.current)
+        super().__init__(environment, stacks.current.stack)
         self._stacks = stacks
+        self._ensemble = stacks.current.ensemble
         self._admins = [StackAdmin(url) for url in self.stack.admin_urls]
+        self._fresh = itertools.count()
 
     def begin(self, opened: ExitStack) -> Traffic:
         """Put records into the source that the copy has to read, and begin to watch the flag."""
@@ -81,13 +80,21 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             environment.gates.hold(_ROLLBACK_AT)
         environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
         changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
-        if fault.victim.of_link:
+        if fault.victim == Victim.FOLLOWER_SLOW:
+            assert self._ensemble
+            changes["source"] = str(self._ensemble.url(self._ensemble.follower()))
+        elif fault.victim.of_link:
             self._link = self.opened.enter_context(Proxy(self.stack["zookeeper-1"].address))
             changes["source"] = f"zk:{self._link.address}"
         run = environment.operator.start(input(self.stack, **changes))
         if fault.step in BACK:
             environment.gates.wait_reached(_ROLLBACK_AT)
             run.signal(Verb.ROLLBACK)
+        if fault.step == "set_speed":
+            run.wait_for_phase("PRE_COPY")
+            thread = self.opened.enter_context(ThreadPoolExecutor(1, thread_name_prefix="speed"))
+            # It is answered when the step is, of which another attempt may be the one that ends.
+            thread.submit(run.set_throttle, _SLOW)
         frozen = self.hit_at_gate(fault)
         self.wait_end(run)
         self.hits.wait_all_back()
@@ -103,34 +110,27 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         self.end = self.environment.end_of(run, _END_LIMIT)
         self._stacks.prepare()
 
-    def hit(self, fault: MetadataRound) -> None:
-        """Hit a server, or a link."""
-        victim = fault.victim
-        if victim is Victim.FROZEN_OXIA:
-            self.hits.freeze(self.stack[_SERVERS[victim]], fault.seconds_down)
-        elif victim in _SERVERS:
-            self.hits.kill(self.stack[_SERVERS[victim]], fault.seconds_down)
-        else:
-            self._hit_link(victim, fault.seconds_down)
+    def server(self, victim: str, fault: MetadataRound) -> Server:
+        """A server by its name among the victims."""
+        if victim == Victim.LEADER:
+            assert self._ensemble
+            return self._ensemble.leader()
+        return self.stack[_SERVERS[victim]]
 
-    def _hit_link(self, victim: Victim, seconds: float) -> None:
-        place, _, manner = victim.partition("-")
-        link = self.environment.link if place == "temporal" else self._link
-        match manner:
-            case "cut":
-                link.cut()
-            case "silent":
-                link.silence()
-            case _:
-                link.slow_down(_DELAY)
-        self.hits.later(seconds, link.heal)
+    def link(self, victim: str) -> Proxy:
+        """The worker's link to ZooKeeper, or that of a follower to its leader."""
+        if victim == "follower":
+            assert self._ensemble
+            return self._ensemble.link(self._ensemble.follower())
+        return self._link
 
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on, after brokers have changed the target."""
-        if self.completed:
-            self._use_target()
+        """Let the attempt that was given up go on, after a run has committed and brokers have changed the target."""
+        if not self.completed:
+            self.migrate_again()
+        self._use_target()
         before = stores.read_oxia(self.stack.oxia_url)
         self.let_go_on(fault, frozen)
         after = stores.read_oxia(self.stack.oxia_url)
@@ -194,7 +194,6 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         Raises:
             AssertionError: it did not.
         """
-        self.environment.gates.clear()
         failed = self.end
         self.wait_end(self.environment.operator.start(input(self.stack)))
         assert self.completed, f"after {failed!r}: {self.end!r}"
@@ -209,11 +208,13 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         assert (ours := self._ours_in_target()) == set(), f"a claim is still in the target: {ours}"
         known = stores.ledger_ids(set(source) | set(self._before))
         admin = self._admins[0]
-        for name in _FRESH:
+        # A round with a late attempt is checked before and after that one: names of an earlier check are taken.
+        fresh = [f"fresh-{next(self._fresh)}" for _ in range(_FRESH_TOPICS)]
+        for name in fresh:
             wait_for(f"the creation of {name}", lambda name=name: accepts(admin.create_topic, name), _WRITABLE_LIMIT)
-        send_to(self.stack.broker_url, _FRESH)
-        made = [ledger for name in _FRESH for ledger in admin.ledgers(name)]
-        assert len(made) >= len(_FRESH)
+        send_to(self.stack.broker_url, fresh)
+        made = [ledger for name in fresh for ledger in admin.ledgers(name)]
+        assert len(made) >= len(fresh)
         assert len(set(made)) == len(made)
         assert min(made) > max(known), "a ledger id was given twice"
 

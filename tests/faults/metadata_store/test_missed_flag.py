@@ -55,7 +55,7 @@ def test_a_broker_that_missed_the_flag_hears_of_it(
         environment.gates.hold(gate)
         if rollback:
             environment.gates.hold(_BLOCKED)
-        run = environment.operator.start(input(stacks.current))
+        run = environment.operator.start(input(stacks.current.stack))
         if rollback:
             environment.gates.wait_reached(_BLOCKED)
             run.signal(Verb.ROLLBACK)

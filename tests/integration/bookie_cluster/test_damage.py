@@ -79,6 +79,9 @@ class Place:
             "target": {"name": target, "metadataServiceUri": addresses[target]},
             "routing": "restart",
             "advance_ids": True,
+            # No topic refers to some of the ledgers that these tests damage.
+            "ledgers": "all",
+            "exclusive": True,
             "broker_control": control,
         }
         return BookieClusterInput.model_validate({**input, **more})
@@ -269,11 +272,11 @@ def test_rollback_at_the_decision(place: Place) -> None:
         report = run.result(LIMIT)
 
         assert report.outcome is Outcome.ROLLED_BACK, report.summary
-        assert report.figures["copies_removed"] > 0
         assert standing(a, lost.ledger_id) is None
         assert standing(a, taken.ledger_id) == before
         assert a.read(other) == other.bodies
-        assert [standing(a, one.ledger_id) for one in full_ledgers(b, "whole")] == [None, None]
+        # Bookies would refuse these ids at the next start if they were deleted.
+        assert all(standing(a, one.ledger_id) for one in full_ledgers(b, "whole"))
     assert place.stack["broker-1"].pid == broker
     assert place.webhook.asked == []
 
@@ -319,10 +322,12 @@ def test_proceed_at_the_decision(place: Place) -> None:
         status = wait_for_window(run)
 
         assert_named(place, failed_lines(status.failed_items))
-        assert place.webhook.asked == [
-            {"action": action, "cluster": "damage", "bookkeeperMetadataServiceUri": uri}
-            for action, uri in (("stop", place.stack.second_bookkeeper_uri), ("start", place.stack.bookkeeper_uri))
-        ]
+        stop, start = place.webhook.asked
+        assert (stop["action"], stop["bookkeeperMetadataServiceUri"]) == ("stop", place.stack.second_bookkeeper_uri)
+        assert (start["action"], start["bookkeeperMetadataServiceUri"]) == ("start", place.stack.bookkeeper_uri)
+        assert {(one["cluster"], one["direction"]) for one in (stop, start)} == {("damage", "forward")}
+        assert stop["runId"] == start["runId"]
+        assert stop["epoch"] < start["epoch"], "who carries orders out can refuse one that comes late"
         assert standing(a, place.lost) is None
         assert standing(a, place.taken) == other
         assert [a.read(one) for one in full_ledgers(b, "whole")] == [one.bodies for one in full_ledgers(b, "whole")]

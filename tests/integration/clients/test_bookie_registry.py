@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clients.errors import ClaimHeld, StoreConflict, Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.bookie_registry import BookieRegistry, Entry
 from clients.zookeeper.coordination import Coordination
-from models.bookie_registry import REGISTRY, ClusterStatus, ReadMode
+from models.bookie_registry import REGISTRY, ClusterStatus, ReadMode, RegisteredCluster
 from models.store_url import StoreUrl
 from tests.support.clients.claims import attempt_of, open_registry
 
@@ -33,8 +33,13 @@ def registry(url: StoreUrl) -> Iterator[BookieRegistry]:
     with open_registry(url, attempt_of()) as found:
         found.claim.take()
         for name, uri in URIS.items():
-            found.register(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY)
+            found.register(registration(name, uri, ClusterStatus.ACTIVE if name == "a" else ClusterStatus.STANDBY))
         yield found
+
+
+def registration(name: str, uri: str, status: ClusterStatus = ClusterStatus.STANDBY) -> RegisteredCluster:
+    """A cluster, as it is registered."""
+    return RegisteredCluster(name=name, metadataServiceUri=uri, status=status)
 
 
 def statuses(registry: BookieRegistry) -> dict[str, ClusterStatus]:
@@ -63,8 +68,8 @@ def test_nodes_are_those_of_the_proposal(registry: BookieRegistry, zookeeper: Co
 
 
 def test_addresses_in_use_are_refused(registry: BookieRegistry) -> None:
-    """A registered address, a root inside it, another address for a name, and a second ACTIVE cluster are refused."""
-    assert not registry.register("a", URIS["a"], ClusterStatus.STANDBY)
+    """Used addresses, roots inside them, another address for a name, a second ACTIVE cluster: nothing is registered."""
+    assert not registry.register(registration("a", URIS["a"]))
     for name, uri, status in (
         ("d", URIS["b"], ClusterStatus.STANDBY),
         ("d", f"{URIS['b']}/inside", ClusterStatus.STANDBY),
@@ -72,7 +77,7 @@ def test_addresses_in_use_are_refused(registry: BookieRegistry) -> None:
         ("d", "zk+hierarchical://zk-1:2181/ledgers-d", ClusterStatus.ACTIVE),
     ):
         with pytest.raises(StoreConflict):
-            registry.register(name, uri, status)
+            registry.register(registration("e", "zk+hierarchical://zk-1:2181/e"), registration(name, uri, status))
     assert statuses(registry) == {"a": "ACTIVE", "b": "STANDBY", "c": "STANDBY"}
 
 
@@ -133,7 +138,7 @@ def test_changes_need_the_claim(registry: BookieRegistry, url: StoreUrl) -> None
     with open_registry(url, attempt_of(epoch=2)) as newer:
         newer.claim.renew()
         for change in (
-            lambda: registry.register("d", "zk+hierarchical://zk-1:2181/ledgers-d", ClusterStatus.STANDBY),
+            lambda: registry.register(registration("d", "zk+hierarchical://zk-1:2181/ledgers-d")),
             lambda: registry.set_target("b", "run-1"),
             lambda: registry.flip(new="b", old="a"),
             lambda: registry.set_read_mode(ReadMode.OLD_CLUSTER_ONLY),
@@ -151,11 +156,35 @@ def test_changes_need_the_claim(registry: BookieRegistry, url: StoreUrl) -> None
 
 
 def test_a_third_active_cluster_stands_in_the_way(registry: BookieRegistry, zookeeper: Coordination) -> None:
-    """A flip between two clusters is refused while another one is ACTIVE, so that there are never two (I12)."""
+    """A flip between two clusters is refused while another one is ACTIVE, or none: there is always one (I12)."""
     registry.flip(new="c", old="a")
     with pytest.raises(StoreConflict, match="c is ACTIVE"):
         registry.flip(new="b", old="a")
     assert statuses(registry) == {"a": "DEPRECATED", "b": "STANDBY", "c": "ACTIVE"}
+    zookeeper.set(f"{REGISTRY}/c", registration("c", URIS["c"]).encode(), -1)
+    with pytest.raises(StoreConflict, match="no cluster is ACTIVE"):
+        registry.flip(new="b", old="a")
+
+
+def test_what_is_registered_meanwhile_is_not_overlooked(
+    registry: BookieRegistry, url: StoreUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster that another writer registers between a flip's reads and its transaction makes the flip read again."""
+    read, reads = registry.clusters, 0
+
+    def slowly() -> dict[str, Entry]:
+        nonlocal reads
+        found = read()
+        reads += 1
+        if reads == 1:
+            # As an attempt of the same run does, whose claim passes.
+            with open_registry(url, attempt_of()) as other:
+                other.register(registration("d", "zk+hierarchical://zk-1:2181/ledgers-d"))
+        return found
+
+    monkeypatch.setattr(registry, "clusters", slowly)
+    registry.flip(new="b", old="a")
+    assert reads > 1
 
 
 def test_registrations_are_taken_back(registry: BookieRegistry, zookeeper: Coordination) -> None:

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from clients.bookkeeper.bulk_recovery import recover_batch, recover_ledger
+from clients.bookkeeper.cluster import Cluster as AnyCluster
+from clients.bookkeeper.copy_result import Verdict
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.metadata import DigestType
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.bookkeeper.recovery import recover_ledger
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, StoreUnreachable
 from clients.stores import Access
@@ -20,6 +22,7 @@ from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
 from tests.support.clients.bookies import Cluster, pack
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
+from tests.support.waiting import wait_for
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT = 2.0
@@ -113,7 +116,7 @@ def test_missing_copies_are_read_elsewhere(cluster: Cluster) -> None:
 
 def test_no_valid_copy(cluster: Cluster) -> None:
     """An entry that is bad on one replica and gone from the other ends the reading, and what each said is told."""
-    ledger = cluster.open([(0, (ONE, TWO))])
+    ledger = cluster.open([(0, (ONE, TWO))], asked_first=TWO)
     bodies = pack(ledger, MIXED[:10])
     LedgerWriter(cluster.bookies).add(ledger.ledger_id, ledger.metadata, 0, bodies[:5])
     cluster.put(ledger, 5, bodies[5][:-1] + b"?", TWO)
@@ -145,7 +148,7 @@ def test_many_ledgers_at_once(cluster: Cluster) -> None:
 @pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])
 def test_a_killed_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ...]) -> None:
     """A bookie that dies while it is read from costs nothing but its share, and is asked again when it is back."""
-    ledger = cluster.close(cluster.open([(0, ensemble)]), [b"x" * 20_000] * 1500)
+    ledger = cluster.close(cluster.open([(0, ensemble)], asked_first=TWO), [b"x" * 20_000] * 1500)
     found = LedgerReader(cluster.bookies).entries(ledger.ledger_id, ledger.metadata)
     bodies = next(found)
     stack[TWO].kill()
@@ -174,7 +177,7 @@ def test_a_restarted_bookie(stack: Stack, cluster: Cluster) -> None:
 
 def test_a_replica_that_is_down_may_have_the_entry(stack: Stack, cluster: Cluster) -> None:
     """An entry whose other copy is bad is not unreadable while a bookie that may have it is down."""
-    ledger = cluster.fill(cluster.open([(0, (ONE, TWO))]), [b"x"])
+    ledger = cluster.fill(cluster.open([(0, (ONE, TWO))], asked_first=ONE), [b"x"])
     cluster.put(ledger, 0, ledger.bodies[0] + b"?", ONE)
     stack[TWO].kill()
     try:
@@ -187,7 +190,7 @@ def test_a_replica_that_is_down_may_have_the_entry(stack: Stack, cluster: Cluste
 @pytest.mark.parametrize("ensemble", [(ONE, TWO), (ONE, TWO, THREE)])
 def test_a_frozen_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ...]) -> None:
     """A bookie that is frozen costs one read timeout, and nothing at all for some seconds after that."""
-    ledger = cluster.close(cluster.open([(0, ensemble)]), [b"x" * 20_000] * 1500)
+    ledger = cluster.close(cluster.open([(0, ensemble)], asked_first=ONE), [b"x" * 20_000] * 1500)
     stack[ONE].pause()
     try:
         begun = time.monotonic()
@@ -200,6 +203,17 @@ def test_a_frozen_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ..
             cluster.fill(cluster.open([(0, (ONE, TWO))]), [b"x"])
     finally:
         stack[ONE].resume()
+
+
+def test_a_ledger_is_read_from_one_replica(stack: Stack, cluster: Cluster) -> None:
+    """All of it is asked of the same bookie, so that a frozen one costs nothing where another one is asked first."""
+    ledger = cluster.close(cluster.open([(0, (ONE, TWO))], asked_first=ONE), [b"x" * 20_000] * 1500)
+    stack[TWO].pause()
+    try:
+        assert cluster.read(ledger) == ledger.bodies
+        assert not cluster.bookies.quarantined(TWO)
+    finally:
+        stack[TWO].resume()
 
 
 def test_writes_to_a_frozen_bookie_end(stack: Stack, cluster: Cluster) -> None:
@@ -232,23 +246,43 @@ def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
     assert [body for batch in found for body in batch] == again.bodies
 
 
+def refuses_recovery(cluster: Cluster) -> bool:
+    """Whether bookie 2 does not take what recovery writes either."""
+    ledger = cluster.open([(0, (TWO,))], (1, 1))
+    writer = LedgerWriter(cluster.bookies, recovering=True)
+    try:
+        writer.add(ledger.ledger_id, ledger.metadata, 0, pack(ledger, [b"x"]))
+        writer.flush()
+    except BookieNotWritable:
+        return True
+    return False
+
+
 def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
-    """A bookie with a full disk is not among the writable ones, and an entry for it is refused for now."""
+    """A bookie without any space takes no entry; what recovery would write again is refused for now, not unreadable."""
     limits = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
-    cluster.fill(cluster.open([(0, (TWO,))], (1, 1)), [b"x"])
-    stack.reconfigure(TWO, **limits, minUsableSizeForHighPriorityWrites=str(1 << 60))
+    # It has no spare bookie, and each replica is needed to close it.
+    left_open = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 3)), MIXED[:9])
+    stack.reconfigure(TWO, **limits, diskCheckInterval="500", minUsableSizeForHighPriorityWrites=str(1 << 60))
     try:
         with Bookies(cluster.directory.bookies) as bookies:
             assert bookies.writable() == [ONE, THREE]
             full = Cluster(cluster.directory, bookies)
             with pytest.raises(BookieNotWritable, match=r"bookie-2 did not take entry 0 .* read-only"):
                 full.fill(full.open([(0, (TWO,))], (1, 1)), [b"x"])
+            # It takes such entries until it has first looked at its disks.
+            wait_for("nothing to be taken at all", lambda: refuses_recovery(full), 30)
+            (outcome,) = recover_batch(AnyCluster(full.directory, full.bookies), [left_open.ledger_id])
+            assert (outcome.verdict, outcome.transient) == (Verdict.NOT_RECOVERED, True)
+            assert "bookie-2 did not take entry 8" in outcome.detail
+            assert "read-only" in outcome.detail
     finally:
         stack.reconfigure(
             TWO,
             diskUsageThreshold="0.99",
             diskUsageWarnThreshold="0.99",
             diskUsageLwmThreshold="0.99",
+            diskCheckInterval="10000",
             minUsableSizeForHighPriorityWrites="1",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -359,6 +360,26 @@ def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, cluster
     finally:
         environment.stack["second-bookie-2"].start()
     assert clusters[1].directory.read([pair_id]) == [None]
+
+
+def test_an_entry_that_is_too_large_for_the_target(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
+    """It fails its own ledger, which is named with the cure, and holds up no other."""
+    ids = environment.create(PAIR, count=5)
+    poison = environment.create(Ledger(ensemble=2, write=2, ack=2, entries=3, sizes=(10, 2_000_000)), count=2)
+    try:
+        for name in ("second-bookie-1", "second-bookie-2"):
+            environment.stack.reconfigure(name, nettyMaxFrameSizeBytes=str(1 << 20))
+        outcomes = {one.ledger_id: one for one in copy_batch(*clusters, [*ids[:2], *poison, *ids[2:]])}
+    finally:
+        for name in ("second-bookie-1", "second-bookie-2"):
+            environment.stack.reconfigure(name, nettyMaxFrameSizeBytes=str(5 << 20))
+    assert verdicts([*outcomes.values()]) == {
+        **dict.fromkeys(ids, Verdict.COPIED),
+        **dict.fromkeys(poison, Verdict.TOO_LARGE),
+    }
+    assert re.match(r"entry 1 has 2,000,036 bytes, and bookie second-bookie-", outcomes[poison[0]].detail)
+    assert clusters[1].directory.read(poison) == [None, None]
+    environment.assert_copied(ids, PAIR)
 
 
 def test_the_throttle_is_kept(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
 
 import pytest
 
+from clients.bookkeeper.bulk_recovery import recover_ledger, recover_ledgers
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
-from clients.bookkeeper.metadata import LedgerState, Segment
+from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
-from clients.bookkeeper.recovery import recover_ledger
-from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
+from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
@@ -228,3 +228,56 @@ def test_a_frozen_bookie(stack: Stack, cluster: Cluster) -> None:
         assert metadata.segments == (Segment(0, (ONE, TWO)), Segment(199, (ONE, THREE)))
     finally:
         stack[TWO].resume()
+
+
+class CountedDirectory(LedgerDirectoryWriter):
+    """Counts how often metadata are changed."""
+
+    updates = 0
+
+    def update(self, items: Sequence[tuple[int, LedgerMetadata, int]]) -> list[int]:
+        """That of the base."""
+        self.updates += 1
+        return super().update(items)
+
+
+def test_many_are_recovered_together(stack: Stack, cluster: Cluster) -> None:
+    """Ledgers are fenced, read, written and closed together; one that cannot be closed holds up no other."""
+    ledgers = [cluster.fill(cluster.open([(0, (ONE, TWO, THREE))]), DATAS[: number + 1]) for number in range(20)]
+    closed = cluster.close(cluster.open([(0, (ONE, TWO))]), DATAS)
+    torn = cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 1)), DATAS)
+    for bookie_id in (ONE, TWO, THREE):
+        cluster.put(torn, 199, torn.bodies[-1] + b"?", bookie_id)
+    ids = [one.ledger_id for one in (*ledgers, closed, torn)]
+    directory = CountedDirectory(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
+    with directory, Bookies(directory.bookies) as bookies:
+        found = recover_ledgers(directory, bookies, [*ids, 999_999])
+
+    assert directory.updates == 2, "all IN_RECOVERY at once, and all CLOSED at once"
+    for ledger in (*ledgers, closed):
+        record = found[ledger.ledger_id]
+        assert isinstance(record, LedgerRecord)
+        assert (record.metadata.state, record.metadata.last_entry) == (LedgerState.CLOSED, len(ledger.bodies) - 1)
+        assert cluster.read(ledger) == ledger.bodies
+    assert isinstance(found[torn.ledger_id], LedgerUnreadable)
+    assert isinstance(found[999_999], StoreConflict)
+
+
+FULL = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
+EMPTY = dict.fromkeys(FULL, "0.99")
+
+
+def test_read_only_bookies(stack: Stack, cluster: Cluster) -> None:
+    """A bookie that is read-only for want of space takes what recovery writes, and what is new no more."""
+    ledger, other = (cluster.fill(cluster.open([(0, (ONE, TWO, THREE))], (3, 3)), DATAS) for _ in range(2))
+    try:
+        stack.reconfigure(TWO, **FULL, minUsableSizeForHighPriorityWrites="1")
+        directory, bookies = connected(stack)
+        with directory, bookies:
+            assert bookies.writable() == [ONE, THREE]
+            record = recover_ledger(directory, bookies, ledger.ledger_id)
+            with pytest.raises(BookieNotWritable, match=r"bookie-2 did not take entry .* read-only"):
+                Cluster(directory, bookies).fill(other, DATAS)
+        assert (record.metadata.last_entry, record.metadata.segments) == (199, ledger.metadata.segments)
+    finally:
+        stack.reconfigure(TWO, **EMPTY, minUsableSizeForHighPriorityWrites="1")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from clients.bookkeeper.bulk_recovery import recover_ledger
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
-from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import StoreUnreachable, StoreUnsupported
 from clients.stores import Access
 from clients.tls import Tls

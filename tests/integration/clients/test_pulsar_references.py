@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from clients.bookkeeper.bulk_recovery import recover_ledger
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.bookkeeper.recovery import recover_ledger
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import set_cursor_attribution, set_schema_attribution
 from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack

@@ -140,7 +140,6 @@ def test_coordination_round_trip(url: StoreUrl) -> None:
         session.delete("/x/flag", 1)
         assert session.exists("/x/flag") is None
     with CoordinationReader(url) as reader:
-        reader.sync()
         assert reader.children("/x") == []
 
 
@@ -175,7 +174,7 @@ def test_commit_is_all_or_nothing(url: StoreUrl) -> None:
 def test_reader_cannot_write(url: StoreUrl) -> None:
     """The reading session has no method that writes."""
     public = {name for name in dir(CoordinationReader(url)) if not name.startswith("_")}
-    assert public == {"children", "close", "exists", "get", "session_id", "sync", "url"}
+    assert public == {"children", "close", "exists", "get", "session_id", "url"}
 
 
 def test_coordination_without_a_server(victim: Server) -> None:

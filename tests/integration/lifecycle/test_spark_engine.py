@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,6 +48,13 @@ def _divide(number: int) -> float:
 def _take_long(marker: str) -> None:
     Path(marker).touch()
     time.sleep(60)
+
+
+def _meet(marker: str) -> int:
+    """Wait for the other task of a run of two."""
+    Path(marker).touch()
+    wait_for("the other task", lambda: len(list(Path(marker).parent.iterdir())) == 2, 30)
+    return 2
 
 
 def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
@@ -102,6 +110,37 @@ def test_a_run_is_cancelled_by_its_tag(engine: SparkEngine, tmp_path: Path) -> N
     thread.join(20)
     assert not thread.is_alive()
     assert "cancelled" in str(ends[0])
+
+
+def test_runs_of_others_do_not_wait(engine: SparkEngine, tmp_path: Path) -> None:
+    """While the tasks of several runs hold all cores for long, another run has its own at once, as many as ever."""
+    runs = {f"long-{run}": [tmp_path / f"{run}-{task}" for task in range(2)] for run in range(3)}
+    with ThreadPoolExecutor(3) as pool:
+        long = [pool.submit(engine.run, list(map(str, ones)), _take_long, tag=tag) for tag, ones in runs.items()]
+        try:
+            wait_for("all tasks", lambda: all(one.exists() for ones in runs.values() for one in ones), 60)
+            folder = tmp_path / "pair"
+            folder.mkdir()
+            assert engine.run([str(folder / "a"), str(folder / "b")], _meet, tag="short") == [2, 2]
+            assert not any(one.done() for one in long)
+        finally:
+            for tag in runs:
+                engine.cancel(tag)
+        assert all("cancelled" in str(one.exception()) for one in long)
+
+
+def test_runs_wait_for_the_session(tmp_path: Path) -> None:
+    """A run that is asked for too early waits for the session, says so, and can be stopped meanwhile."""
+    early = SparkEngine("local[2]")
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(early.run, [-1], abs, tag="early")
+        wait_for("the wait", lambda: early.waits_for("early") == "Spark, which is starting", 10)
+        assert early.waits_for("other") == ""
+        early.cancel("early")
+        assert "cancelled" in str(waiting.exception(10))
+        early.stop()
+        with pytest.raises(RuntimeError, match="there is no Spark session"):
+            early.run([-1], abs, tag="late")
 
 
 def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:

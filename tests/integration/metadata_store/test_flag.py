@@ -158,3 +158,47 @@ def test_unknown_fields_survive(store: CasStore, keeper: FlagKeeper) -> None:
         node = store.get(path)
         assert node is not None
         assert json.loads(node.value)["new"] == [1]
+
+
+def test_a_deadline_expires_without_temporal(store: CasStore, keeper: FlagKeeper) -> None:
+    """Whoever blocked writes gives them back, whichever attempt holds the claim; never after a commit or for others."""
+    keeper.advance(FlagPhase.PREPARATION, TARGET)
+    later = FlagKeeper(store, attempt_of(WORKFLOW, epoch=7))
+    later.advance(FlagPhase.COPYING, TARGET)
+    assert keeper.expire().flag.phase is FlagPhase.FAILED
+    with pytest.raises(StoreConflict):
+        later.advance(FlagPhase.COMPLETED, TARGET)
+    second = _second_run(store)
+    second.take()
+    second.advance(FlagPhase.PREPARATION, TARGET)
+    assert keeper.expire().flag.phase is FlagPhase.PREPARATION, "of a later run"
+    second.advance(FlagPhase.COPYING, TARGET)
+    second.advance(FlagPhase.COMPLETED, TARGET)
+    assert second.expire().flag.phase is FlagPhase.COMPLETED
+
+
+def test_a_run_that_was_reset_leaves_a_later_one_alone(store: CasStore, keeper: FlagKeeper) -> None:
+    """What a later run holds is neither given back nor released, and the way back does not wait for it."""
+    second = _second_run(store)
+    second.take()
+    second.advance(FlagPhase.PREPARATION, TARGET)
+    before = read_state(store)
+    late = FlagKeeper(store, attempt_of(WORKFLOW, epoch=9))
+    assert late.unblock() == before
+    late.release()
+    assert read_state(store) == before
+
+
+def test_failed_is_set_again_when_the_claim_is_gone(store: CasStore, keeper: FlagKeeper) -> None:
+    """A broker that was cut off hears of FAILED also after the rollback has released the source; a new run is safe."""
+    keeper.advance(FlagPhase.PREPARATION, TARGET)
+    keeper.release()
+    assert (store.get(CLAIM), read_state(store).flag.phase) == (None, FlagPhase.FAILED)
+    version = read_state(store).version
+    assert keeper.rebroadcast()
+    assert read_state(store).version == version + 1
+    second = _second_run(store)
+    second.take()
+    second.advance(FlagPhase.PREPARATION, TARGET)
+    assert not keeper.rebroadcast()
+    assert read_state(store).owned_by(WORKFLOW)

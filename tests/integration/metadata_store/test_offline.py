@@ -50,6 +50,9 @@ def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None
     tree, records = stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url)
     assert stores.assert_equal(tree, records) > 30
     assert report.certificate["compared_while_blocked"] == len(stores.persistent(tree))
+    # A version that a client still holds must not come again.
+    assert stores.put_oxia(stack.oxia_url, "/scratch", b"") > max(record.version for record in records.values())
+    stores.delete_oxia(stack.oxia_url, "/scratch")
     given = tree["/ledgers/idgen"].created
     _start(stack, stack.oxia_url)
     send_to(stack.broker_url, [TOPIC], b"second")

@@ -220,7 +220,7 @@ def test_an_old_oxia_is_refused(stack: Stack, environment: Environment, dry_run:
     assert stores.read_oxia(stack.oxia_url, without_coordinator=False) == {}
 
 
-@pytest.mark.parametrize(("source", "target"), [("/a", ""), ("/a", "/a/b"), ("", "/a")])
+@pytest.mark.parametrize(("source", "target"), [("/a", ""), ("/a", "/a/b"), ("", "/a"), ("/a", "/a")])
 def test_one_store_under_two_names(stack: Stack, environment: Environment, source: str, target: str) -> None:
     """A target that holds the source, or lies in it, under another name of its server is refused, and not emptied."""
     own, other = stack.zk_url, stack.zk_url.replace("127.0.0.1", "localhost")

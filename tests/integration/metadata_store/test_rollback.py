@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -202,6 +203,26 @@ def test_rollback_while_verifying(cluster: Cluster, environment: Environment) ->
     report = run.result()
     assert report.outcome is Outcome.ROLLED_BACK
     assert report.history[-2].phase == Phase.VERIFY
+    cluster.must_be_as_before(FlagPhase.FAILED)
+
+
+def test_the_deadline_is_kept_without_temporal(cluster: Cluster, environment: Environment) -> None:
+    """The worker that blocked writes gives them back when Temporal is frozen; the migration fails when it is back."""
+    temporal = environment.stack["temporal"]
+    with held(cluster, FlagPhase.PREPARATION) as reached:
+        run = environment.operator.start(cluster.input(blocked_deadline="PT15S", preparation_timeout="PT15S"))
+        assert reached()
+        cluster.remember()
+        begun = time.monotonic()
+        temporal.pause()
+        try:
+            _wait_for_flag(cluster, FlagPhase.FAILED)
+            print(f"given back without Temporal after {time.monotonic() - begun:.1f} s; the deadline was 15 s")
+            wait_for("a write of metadata", lambda: cluster.admin.can_write(CLUSTER), 30)
+            cluster.remember()
+        finally:
+            temporal.resume()
+    run.failure()
     cluster.must_be_as_before(FlagPhase.FAILED)
 
 

@@ -197,6 +197,9 @@ class _Meddled(Closeable):
     def children(self, path: bytes) -> list[bytes]:
         return self._reader.children(path)
 
+    def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
+        return self._reader.children_of(paths)
+
     def close(self) -> None:
         self._reader.close()
 

@@ -67,6 +67,9 @@ class SwitchEnvironment:
                 "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
                 "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},
                 "routing": "restart",
+                # These tests add ledgers of their own, to which no topic refers.
+                "ledgers": "all",
+                "exclusive": True,
                 **more,
             }
         )

@@ -50,8 +50,18 @@ class Cluster:
         quorums: tuple[int, int] = (2, 2),
         digest: DigestType = DigestType.CRC32C,
         password: bytes = b"",
+        *,
+        asked_first: str | None = None,
     ) -> Written:
-        """Create an open, empty ledger; `quorums` are those of writes and of acknowledgements."""
+        """Create an open, empty ledger.
+
+        Args:
+            segments: first entries and bookies.
+            quorums: those of writes and of acknowledgements.
+            digest: of its entries.
+            password: of the ledger.
+            asked_first: the bookie that readers ask first, which follows from the ledger's id.
+        """
         metadata = LedgerMetadata(
             ensemble_size=len(segments[0][1]),
             write_quorum=quorums[0],
@@ -63,7 +73,8 @@ class Cluster:
             digest=digest,
             password=password,
         )
-        ledger_id = next(_IDS)
+        replicas = sorted(segments[0][1])
+        ledger_id = next(one for one in _IDS if asked_first in (None, replicas[one % len(replicas)]))
         assert self.directory.create([(ledger_id, metadata)]) == [True]
         return Written(ledger_id, metadata, [])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
 
 from clients.cas.store import Create, Delete, Node, Part, Set
+from clients.closeable import Closeable
 from clients.errors import VersionConflict
 from models.store_url import parse_store_url
 
 
-class MemoryStore:
+class MemoryStore(Closeable):
     """A `CasStore` in memory; `before_write` acts between a read and the write that follows it."""
 
     url = parse_store_url("zk:memory:2181")
@@ -19,11 +19,8 @@ class MemoryStore:
         self.nodes: dict[str, Node] = {}
         self.before_write: Callable[[], None] = lambda: None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    def close(self) -> None:
+        """Nothing to free."""
 
     def get(self, path: str) -> Node | None:
         """The record."""
@@ -32,9 +29,6 @@ class MemoryStore:
     def children(self, path: str) -> list[str]:
         """Names of the direct children."""
         return sorted(key.rpartition("/")[2] for key in self.nodes if key.rpartition("/")[0] == path)
-
-    def sync(self) -> None:
-        """Nothing to do."""
 
     def create(self, path: str, value: bytes) -> None:
         """Create a record."""

@@ -33,11 +33,12 @@ def facts(
     verified: Iterable[int] = (),
     line: int | None = 100,
     users: tuple[str, ...] = (),
+    exclusive: bool = True,
 ) -> Facts:
     """Facts in which the verified ledgers were verified with the target's znode as it stands."""
     standing = by_id(target)
     copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
-    return Facts(input(routing), by_id(source), standing, list(named), copies, line, users)
+    return Facts(input(routing, exclusive=exclusive), by_id(source), standing, list(named), copies, line, users)
 
 
 def deleted(judgement: Judgement) -> list[int]:
@@ -111,6 +112,14 @@ class TestSource:
             "were created in a after brokers were directed away from it": 1,
         }
         assert deleted(judge_source(known, force=True)) == [1, 101]
+
+    @pytest.mark.parametrize("routing", Routing)
+    def test_others_ledgers_stay(self, routing: Routing) -> None:
+        """Where others may use the source, a ledger that was never copied is not deleted, not even by force."""
+        found = judge_source(facts(routing, [ledger(1), ledger(101)], exclusive=False), force=True)
+
+        assert not found.delete
+        assert found.kept == {"are not known to be this cluster's: others may use a too": 2}
 
     @pytest.mark.parametrize("routing", Routing)
     def test_open_ledgers_stay(self, routing: Routing) -> None:
@@ -191,6 +200,16 @@ def test_misrouted_ledgers_are_above_the_cutover() -> None:
 
     assert list(misrouted_ledgers(facts(RESTART, source, [ledger(102)], verified=[102]))) == [101]
     assert misrouted_ledgers(facts(RESTART, source, line=None)) == {}
+
+
+def test_others_ledgers_are_neither_misrouted_nor_gained() -> None:
+    """Where others may use both clusters, only what this cluster refers to counts as its own new ledger."""
+    named = [reference(102), reference(502)]
+    source, target = [ledger(101), ledger(102)], [ledger(501), ledger(502)]
+    known = facts(RESTART, source, target, named, exclusive=False)
+
+    assert list(misrouted_ledgers(known)) == [102]
+    assert list(target_only(known)) == [502]
 
 
 def test_gained_ledgers() -> None:

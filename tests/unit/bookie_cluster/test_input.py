@@ -28,7 +28,8 @@ def test_least_plan() -> None:
     input = BookieClusterInput.model_validate(PLAN)
     assert (input.cleanup, input.cleanup_at_window_end, input.max_deletions) == (SourceCleanup.LEAVE, False, None)
     assert (input.dry_run, input.advance_ids, input.skip_idgen_precheck) == (False, False, False)
-    assert (input.ledgers, input.broker_control) == (LedgerScope.ALL, BrokerControl.MANUAL)
+    assert (input.ledgers, input.exclusive) == (LedgerScope.REFERENCED, False)
+    assert input.broker_control is BrokerControl.MANUAL
     assert (input.rollback_window, input.deletion_delay) == (timedelta(hours=24), timedelta(hours=24))
     assert input.workflow_id == "bookie-cluster-switch/blue"
 
@@ -93,7 +94,8 @@ def test_needed_fields(field: str) -> None:
         ({"source": {**SOURCE, "name": "orchestrator"}}, "'orchestrator' is a node of the registry itself"),
         ({"target": {**SOURCE, "name": "new"}}, "the same root"),
         ({"target": {"name": "new", "metadataServiceUri": "zk://zk-1:2181/ledgersA/b"}}, "the same root"),
-        ({"routing": "attribution", "ledgers": "referenced"}, "ledgers: with routing `attribution`"),
+        ({"routing": "attribution", "ledgers": "all"}, "ledgers: with routing `attribution`"),
+        ({"ledgers": "all"}, '"exclusive": true'),
     ],
 )
 def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> None:

@@ -12,17 +12,19 @@ from models.bookie_cluster.input import Routing
 from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
 
-def test_restart_moves_all() -> None:
-    """With routing `restart` every ledger of the cluster moves, whether or not something refers to it."""
-    assert sorted(moving(input(), "a", by_id([ledger(1), ledger(2)]), [])) == [1, 2]
-
-
 def test_restart_moves_what_is_referred_to() -> None:
-    """With `ledgers: referenced` those move that metadata name, and compacted ones, which they may not name."""
+    """Only what this cluster's metadata name moves; compacted ledgers of other clusters do not."""
     ledgers = by_id([ledger(1), ledger(2), ledger(3, component="compacted-ledger")])
     named = [reference(2, ReferenceKind.DATA), reference(9, ReferenceKind.DATA)]
 
-    assert sorted(moving(input(ledgers="referenced"), "a", ledgers, named)) == [2, 3]
+    assert sorted(moving(input(), "a", ledgers, named)) == [2]
+
+
+def test_restart_moves_all_of_an_exclusive_cluster() -> None:
+    """With `ledgers: all` every ledger of the cluster moves, whether or not something refers to it."""
+    plan = input(ledgers="all", exclusive=True)
+
+    assert sorted(moving(plan, "a", by_id([ledger(1), ledger(2)]), [])) == [1, 2]
 
 
 def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
@@ -18,6 +20,7 @@ from clients.stores import Access
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_BYTES, BATCH_LEDGERS, Batch, LedgerPair, batches
+from spark.bookie_cluster.tasks import copy_unit
 from spark.engine import SparkEngine
 
 ItemT = TypeVar("ItemT")
@@ -71,12 +74,13 @@ class Engine(SparkEngine):
         self._most = parallelism
         self.cancelled: list[str] = []
 
-    @property
-    def parallelism(self) -> int:
+    def width(self, *, tag: str) -> int:
         """How many tasks run at once."""
         return self._most
 
-    def run(self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str) -> list[ResultT]:
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
+    ) -> list[ResultT]:
         """Run them one after the other."""
         return [task(item) for item in items]
 
@@ -107,6 +111,31 @@ class Tasks:
         with self._lock:
             self._now -= 1
         return [CopyOutcome(one, Verdict.COPIED) for batch in unit for one in batch.ledger_ids]
+
+
+def test_open_ledgers_of_a_job_are_recovered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They share round trips, whatever batch they are in; those that cannot be closed are not copied."""
+    recovered: list[Sequence[int]] = []
+    copied: list[Sequence[int]] = []
+    checks: list[int] = []
+
+    @contextmanager
+    def open_task(pair: LedgerPair) -> Generator[tuple[None, None, SimpleNamespace]]:
+        yield None, None, SimpleNamespace(check=checks.append)
+
+    def recover(source: None, ids: Sequence[int]) -> list[CopyOutcome]:
+        recovered.append(ids)
+        return [CopyOutcome(2, Verdict.UNREADABLE)]
+
+    def copy(source: None, target: None, ids: Sequence[int], **_: object) -> list[CopyOutcome]:
+        copied.append(ids)
+        return [CopyOutcome(one, Verdict.COPIED) for one in ids]
+
+    for name, stand_in in (("open_task", open_task), ("recover_batch", recover), ("copy_batch", copy)):
+        monkeypatch.setattr(f"spark.bookie_cluster.tasks.{name}", stand_in)
+    found = copy_unit(PAIR, [Batch((1, 2), 0, recover=True), Batch((3,), 0, recover=True), Batch((4,), 0)])
+    assert (recovered, copied) == ([[1, 2, 3]], [[1], [3], [4]])
+    assert sorted(one.ledger_id for one in found) == [1, 2, 3, 4]
 
 
 def large(count: int) -> list[Batch]:

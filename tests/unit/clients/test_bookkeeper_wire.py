@@ -50,6 +50,8 @@ def test_requests_of_version_2() -> None:
         "000000280207000000000000000000040000000000000001000000000000004d0000000a0000000000100000"
     )
     assert wire_v2.add_head(len(BODY_3), KEY).hex() == "0000004102010002850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
+    urgent = wire_v2.add_head(len(BODY_3), KEY, high_priority=True)
+    assert urgent.hex() == "0000004102010006850bf1071c5e3d8c24235676f8816ae0cbe2f14f"
 
 
 def test_messages_of_version_3() -> None:

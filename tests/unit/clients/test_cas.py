@@ -148,6 +148,26 @@ def _passes(claim: PacedClaim, me: Attempt) -> bool:
     return True
 
 
+def test_no_throttle_while_somebody_is_blocked() -> None:
+    """A fence that is not paced asks who holds the claim, and never waits for the throttle in it."""
+    me = attempt_of("one")
+    held = PacedClaim(**me._asdict(), throttle=1e-6)
+    slept: list[float] = []
+
+    def lift(seconds: float) -> None:
+        nonlocal held
+        slept.append(seconds)
+        held = held.model_copy(update={"throttle": None})
+
+    for paced, waits in ((False, 0), (True, 1)):
+        fence = WriteFence(lambda: held, attempt=me, what="the store", parallelism=1, paced=paced, sleep=lift)
+        fence.check(1_000)
+        assert len(slept) == waits
+    held = PacedClaim(**attempt_of("one", epoch=9)._asdict())
+    with pytest.raises(Superseded):
+        WriteFence(lambda: held, attempt=me, what="the store", parallelism=1, paced=False).check(1)
+
+
 def test_only_the_first_activity_of_a_run_takes_over() -> None:
     """`renew` goes on where this run holds the claim, and finds its end: it neither creates nor takes over one."""
     store = MemoryStore()

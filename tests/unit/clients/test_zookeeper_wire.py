@@ -99,8 +99,8 @@ def test_multi() -> None:
         wire.op_delete(b"/gold/m", 1),
     ]
     assert wire.packet(7, wire.MULTI, wire.multi(parts)) == MULTI_REQUEST
-    assert wire.read_multi_error(MULTI_REPLY) == wire.OK
-    assert wire.read_multi_error(FAILED_MULTI_REPLY) == wire.BAD_VERSION
+    assert wire.read_multi_failure(MULTI_REPLY)[1] == wire.OK
+    assert wire.read_multi_failure(FAILED_MULTI_REPLY)[1] == wire.BAD_VERSION
 
 
 def test_event() -> None:

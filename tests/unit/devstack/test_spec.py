@@ -103,3 +103,10 @@ def test_unknown_servers_are_named(name: str) -> None:
     """A name of no kind is refused with the list of kinds."""
     with pytest.raises(NotInStack, match="second-zookeeper"):
         servers.kind_of(name)
+
+
+def test_a_broker_starts_when_its_bookies_are_ready() -> None:
+    """A broker that starts beside its bookies may not know of them for long, so it waits for those of both clusters."""
+    state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=1, brokers=2))
+    after = {"zookeeper-1", "bookie-1", "bookie-2", "second-bookie-1", servers.SETUP}
+    assert set(servers.plan("broker-2", state, Path("/stack")).after) == after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.context import ActivityContext, Cancelled
-from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind
+from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 
 
 def progress_of(context: ActivityContext) -> Progress:
@@ -61,6 +61,16 @@ def test_a_wait_around_a_call() -> None:
     with pytest.raises(OSError, match="gone"), context.waiting(WaitKind.SCAN, "a scan"):
         raise OSError("gone")
     assert context.report().waiting is not None
+
+
+def test_a_wait_that_is_asked_for() -> None:
+    """What others know of a wait goes before what the work has told, as long as it lasts."""
+    context = ActivityContext()
+    reasons = [WaitReason(kind=WaitKind.SPARK, why="Spark"), None]
+    context.ask_wait(lambda: reasons.pop(0))
+    with context.waiting(WaitKind.SCAN, "a scan"):
+        told = [context.report().waiting for _ in range(2)]
+    assert [one and one.kind for one in told] == [WaitKind.SPARK, WaitKind.SCAN]
 
 
 def test_cancellation() -> None:

@@ -236,6 +236,7 @@ def test_verbs_of_each_phase() -> None:
     assert legal == {
         Phase.PRECHECK: (Verb.ROLLBACK,),
         Phase.PRE_COPY: (Verb.ROLLBACK, Verb.PAUSE),
+        Phase.CATCH_UP: (Verb.ROLLBACK, Verb.PAUSE),
         Phase.PREPARATION: (Verb.ROLLBACK,),
         Phase.COPYING: (Verb.ROLLBACK,),
         Phase.VERIFY: (Verb.ROLLBACK,),

@@ -1,0 +1,137 @@
+"""Switches there and back while bookies collect what was deleted: they refuse ids for days that they have deleted."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from activities.bookie_cluster import build as copying
+from activities.bookie_cluster import registry, tail
+from activities.lifecycle.context import ActivityContext
+from clients.bookkeeper.cluster import open_cluster
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.reader import LedgerReader
+from clients.errors import LedgerUnreadable, RetryableError
+from clients.stores import Access
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.input import BookieClusterInput
+from models.bookie_cluster.results import CopySummary
+from models.ledger_store import parse_ledger_store_uri
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.environment import SwitchEnvironment
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+
+class Round(SwitchEnvironment):
+    """A switch and the one back."""
+
+    def back(self) -> BookieClusterInput:
+        """The switch from `b` to `a`, once the first one is done."""
+        a, b = self.input().source, self.input().target
+        return self.input(source=b.model_dump(), target=a.model_dump())
+
+    def input(self, **more: object) -> BookieClusterInput:
+        """Of what the broker refers to."""
+        return super().input(**{"ledgers": "referenced", "exclusive": False, "advance_ids": True, **more})
+
+    def begin(self, input: BookieClusterInput, run_id: str) -> CopySummary:
+        """A run's first steps, up to BUILD."""
+        self.steps.run_id = run_id
+        self.steps.run(registry.register, input)
+        self.steps.run(copying.advance_ids, input)
+        return self.steps.run(copying.build, input)
+
+    def holds(self, uri: str, record: LedgerRecord) -> bool:
+        """Whether bookies have a ledger's first entry."""
+        with open_cluster(parse_ledger_store_uri(uri).url, Access(), None, 5.0) as cluster:
+            try:
+                LedgerReader(cluster.bookies).read_entry(record.ledger_id, record.metadata, 0)
+            except LedgerUnreadable:
+                return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def environment(make_stack: MakeStack, engine: SparkEngine) -> Round:
+    """One bookie in each cluster, which collects garbage every second, and one broker with topics of some ledgers."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "20",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+    }
+    collecting = {"gcWaitTime": "1000", "gcOverreplicatedLedgerWaitTime": "1000", "flushInterval": "1000"}
+    spec = StackSpec(
+        zookeepers=1, bookies=1, second_bookies=1, brokers=1, broker_settings=settings, bookie_settings=collecting
+    )
+    found = Round(make_stack(spec), Steps(engine))
+    found.send()
+    return found
+
+
+def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
+    """What a switch has copied before it was rolled back is known to the next start, and nothing is copied twice."""
+    first = environment.begin(environment.input(), "run-1")
+    environment.steps.run(registry.release, environment.input())
+    second = environment.begin(environment.input(), "run-2")
+
+    assert first.copied > 0
+    assert (second.copied, second.equal, second.known) == (0, 0, first.copied)
+
+
+def test_ids_that_were_deleted_come_back(environment: Round) -> None:
+    """After a cleanup the way back asks for a restart of the old bookies, goes on then, and loses nothing."""
+    old, new = environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri
+    environment.stop_broker()
+    assert environment.copy_tail().missing.count == 0
+    environment.steps.run(registry.set_target, environment.input())
+    environment.steps.run(registry.flip_statuses, environment.input())
+    environment.move_broker(new)
+    environment.send()
+    filled = [one for one in environment.source().values() if one.metadata.last_entry >= 0]
+    assert environment.delete().left == 0
+    environment.steps.run(registry.release, environment.input())
+    wait_for("the old bookie to collect all", lambda: not any(environment.holds(old, one) for one in filled), 60)
+
+    back = environment.back()
+    found = environment.precheck(**back.model_dump(mode="json", include={"source", "target"}))
+    environment.steps.run_id = "run-3"
+    environment.steps.run(registry.register, back)
+    environment.steps.run(copying.advance_ids, back)
+    control = ActivityContext()
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(_build, environment, back, control)
+        action = wait_for("BUILD to ask for a restart", lambda: _asked(control), 60)
+        environment.stack["bookie-1"].stop()
+        environment.stack["bookie-1"].start()
+        built = building.result(120)
+    environment.stop_broker()
+    done = environment.steps.run(tail.copy_tail, back)
+    environment.move_broker(old)
+
+    assert any("were deleted from a" in warning for warning in found.warnings)
+    assert action.startswith("restart the bookies of a")
+    assert built.failed.count == done.copy_summary.failed.count == done.missing.count == 0
+    assert built.copied > len(filled) / 2
+    environment.assert_all()
+    # What was written before a collection must not vanish with it.
+    for number, record in environment.target().items():
+        if number in environment.source() and record.metadata.last_entry >= 0:
+            assert environment.holds(old, environment.source()[number])
+
+
+def _build(environment: Round, input: BookieClusterInput, control: ActivityContext) -> CopySummary:
+    """BUILD, tried again as Temporal does."""
+    while True:
+        try:
+            return copying.build(environment.steps.task(input), control)
+        except RetryableError:
+            control.pause(1)
+
+
+def _asked(control: ActivityContext) -> str:
+    waiting = control.report().waiting
+    return waiting.action if waiting else ""

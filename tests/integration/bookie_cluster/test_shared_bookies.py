@@ -1,0 +1,94 @@
+"""A switch of one Pulsar cluster whose bookies hold ledgers of others too, whose writers go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.bookie_cluster import build as copying
+from activities.bookie_cluster import cleanup as cleaning
+from activities.bookie_cluster import registry, tail
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.input import BookieClusterInput
+from models.bookie_cluster.updates import CleanupOrder
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.environment import SwitchEnvironment, codes
+from tests.support.clients.java_ledgers import JavaLedgers, Ledger
+from tests.support.stacks import MakeStack
+
+# As another Pulsar cluster's brokers, and DistributedLog (functions' packages), write them.
+PULSARS = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"public/default/one"}
+COMPACTED = {"application": b"pulsar", "component": b"compacted-ledger", "pulsar/compactedTopic": b"public/default/one"}
+PACKAGES = {"application": b"DL", "component": b"distributedlog"}
+FORCE = CleanupOrder(src_cluster="a", force=True)
+
+
+class SharedEnvironment(SwitchEnvironment):
+    """Says nothing of who else uses the source."""
+
+    def input(self, **more: object) -> BookieClusterInput:
+        """The switch as an operator writes it who leaves the defaults."""
+        return super().input(**{"ledgers": "referenced", "exclusive": False, "advance_ids": True, **more})
+
+
+@pytest.fixture(scope="module")
+def environment(make_stack: MakeStack, engine: SparkEngine) -> SharedEnvironment:
+    """One bookie in each cluster, and one broker with topics of some ledgers."""
+    settings = {
+        "managedLedgerMaxEntriesPerLedger": "20",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "defaultRetentionTimeInMinutes": "-1",
+        "defaultRetentionSizeInMB": "-1",
+    }
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, broker_settings=settings))
+    found = SharedEnvironment(stack, Steps(engine))
+    found.send()
+    return found
+
+
+def test_others_ledgers_are_left_alone(
+    environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A switch with cleanup changes no ledger of others, not even by force: same znodes and entries, writers go on."""
+    uri, steps = environment.stack.bookkeeper_uri, environment.steps
+    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java:
+        kinds = PULSARS, COMPACTED, PACKAGES
+        closed = [java.create(uri, Ledger(entries=5, custom=custom))[0] for custom in kinds]
+        held = [java.hold(uri, Ledger(entries=5, custom=custom)) for custom in kinds]
+        others = {*closed, *(one.ledger_id for one in held)}
+        before = {number: environment.source()[number] for number in others}
+
+        found = environment.precheck()
+        steps.run(registry.register, environment.input())
+        steps.run(copying.advance_ids, environment.input())
+        built = steps.run(copying.build, environment.input())
+        environment.stack["broker-1"].kill()
+        done = steps.run(tail.copy_tail, environment.input())
+        steps.run(registry.set_target, environment.input())
+        steps.run(registry.flip_statuses, environment.input())
+        environment.move_broker(environment.stack.second_bookkeeper_uri)
+        environment.assert_all()
+        environment.send()
+        census = steps.run(cleaning.take_census, environment.input())
+        deleted = steps.run(lambda task, control: cleaning.delete_ledgers(task, control, FORCE), environment.input())
+
+        assert codes(found) == []
+        warned = next(one for one in found.warnings if "are not referred to by" in one)
+        assert "(4 are Pulsar's, 2 of these open)" in warned
+        assert done.copy_summary.recovered > 0, "the broker's own open ledgers were fenced"
+        assert built.left_open > 0
+        assert built.left_bytes < built.entry_bytes / 4
+        assert done.copy_summary.entries <= 2 * done.copy_summary.recovered, "what was confirmed had been copied before"
+        assert done.missing.count == done.copy_summary.failed.count == 0
+        assert not others & environment.target().keys()
+        assert census.misrouted_ledgers == ()
+        assert deleted.deleted > 0
+        assert environment.source() == before
+        for one in held:
+            assert one.add(b"still here") == 5
+            one.close()
+        assert [one.entries for one in java.read(uri, sorted(others))] == [
+            5 if number in closed else 6 for number in sorted(others)
+        ]
+    environment.assert_all()

@@ -1,0 +1,72 @@
+"""All ledgers of a cluster, read again and again: what has not changed is neither decoded nor held twice."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+
+import pytest
+
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.stores import Access
+from clients.zookeeper import Coordination
+from deploy.devstack.stack import Stack
+from models.store_url import parse_store_url
+
+OPEN = LedgerMetadata(
+    ensemble_size=1,
+    write_quorum=1,
+    ack_quorum=1,
+    state=LedgerState.OPEN,
+    length=0,
+    last_entry=-1,
+    segments=(Segment(0, ("bookie-1",)),),
+    digest=DigestType.CRC32C,
+)
+CLOSED = replace(OPEN, state=LedgerState.CLOSED)
+
+
+@pytest.fixture(scope="session")
+def stack(three_bookies: Stack) -> Stack:
+    """Any ZooKeeper."""
+    return three_bookies
+
+
+@pytest.fixture
+def directory(stack: Stack) -> Generator[LedgerDirectoryWriter]:
+    """A ledgers root without ledgers."""
+    root = parse_store_url(stack.zk_url + "/scanned-ledgers")
+    with Coordination(root) as coordination:
+        coordination.create("/available", parents=True)
+    with LedgerDirectoryWriter(root, Access()) as writer:
+        yield writer
+
+
+def scan(directory: LedgerDirectoryWriter, known: dict[int, LedgerRecord]) -> dict[int, LedgerRecord]:
+    """All ledgers by id."""
+    return {record.ledger_id: record for batch in directory.scan(known) for record in batch}
+
+
+def test_only_what_has_changed_is_decoded_again(directory: LedgerDirectoryWriter) -> None:
+    """A ledger that was set, or deleted and created again, is read anew; of all others the same record is given."""
+    ids = [*range(500), 1 << 33]
+    directory.create([(number, OPEN) for number in ids])
+    first = scan(directory, {})
+    directory.update([(7, CLOSED, 0)])
+    directory.delete([(8, None), (9, None)])
+    directory.create([(8, OPEN)])
+
+    again = scan(directory, first)
+
+    assert again == scan(directory, {})
+    assert again.keys() == set(ids) - {9}
+    assert {number for number in again if again[number] is not first[number]} == {7, 8}
+    assert (again[7].metadata, again[7].version) == (CLOSED, 1)
+
+    # The highest id is known by names alone; nodes that deleted ledgers leave behind say nothing.
+    assert directory.highest() == 1 << 33
+    directory.delete([(1 << 33, None)])
+    assert directory.highest() == 499
+    directory.delete([(number, None) for number in range(500)])
+    assert directory.highest() == -1

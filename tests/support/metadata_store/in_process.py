@@ -1,0 +1,34 @@
+"""Bulk jobs without Spark, where a test counts what they ask of the stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, cast
+
+from spark.engine import SparkEngine
+
+WIDTH = 2
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class _InProcess:
+    """Runs jobs in this process, one task after the other, where requests can be counted."""
+
+    def width(self, *, tag: str) -> int:
+        """See `SparkEngine.width`."""
+        del tag
+        return WIDTH
+
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
+    ) -> list[ResultT]:
+        """See `SparkEngine.run`."""
+        del tag, urgent
+        return [task(item) for item in items]
+
+
+def in_process() -> SparkEngine:
+    """What bulk jobs use of a session, for jobs in this process."""
+    return cast("SparkEngine", _InProcess())

@@ -1,0 +1,57 @@
+"""Work that a process does of itself at set times."""
+
+from __future__ import annotations
+
+import threading
+from itertools import repeat
+
+from activities.lifecycle.afterwork import Afterwork
+from clients.errors import StoreConflict, StoreUnreachable
+
+_PATIENCE = 10.0
+
+
+def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
+    """The work is repeated until it says that it is done, and not beyond."""
+    answers: list[bool | StoreUnreachable] = [StoreUnreachable("away"), False, True]
+    done = threading.Event()
+
+    def work() -> bool:
+        answer = answers.pop(0)
+        if isinstance(answer, StoreUnreachable):
+            raise answer
+        if answer:
+            done.set()
+        return answer
+
+    Afterwork().schedule("work", repeat(0.01), work)
+    assert done.wait(_PATIENCE)
+    assert answers == []
+
+
+def test_work_of_one_name_is_scheduled_once_and_can_be_cancelled() -> None:
+    """The first schedule stands; when it is cancelled, nothing of it is done, and the name is free."""
+    afterwork, ran = Afterwork(), threading.Event()
+    afterwork.schedule("work", [_PATIENCE * 100], lambda: True)
+    afterwork.schedule("work", [0.0], lambda: ran.set() or True)
+    afterwork.cancel("work")
+    assert not ran.is_set()
+    afterwork.schedule("work", [0.0], lambda: ran.set() or True)
+    assert ran.wait(_PATIENCE)
+    afterwork.close()
+
+
+def test_a_conflict_ends_the_work() -> None:
+    """Somebody else is in charge by then."""
+    calls: list[int] = []
+
+    def work() -> bool:
+        calls.append(1)
+        raise StoreConflict("another one's")
+
+    afterwork = Afterwork()
+    afterwork.schedule("work", [0.0, 0.0], work)
+    for thread in threading.enumerate():
+        if thread.name == "work":
+            thread.join(_PATIENCE)
+    assert calls == [1]

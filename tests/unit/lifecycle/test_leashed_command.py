@@ -1,0 +1,140 @@
+"""Commands that end with the step that runs them, with everything that they began; with real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from activities.lifecycle import command_leash
+from activities.lifecycle.context import ActivityContext, Cancelled
+from activities.lifecycle.leashed_command import CommandFailed, run_leashed
+from clients.errors import Superseded
+from tests.support.waiting import wait_for
+
+LONG = "600"
+SECRET = "open-sesame"
+
+
+def nothing() -> None:
+    """The claim is ours."""
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Path:
+    """Where the script notes its own process and its child."""
+    return tmp_path / "pids"
+
+
+def script(pids: Path, *, deaf: bool = False) -> list[str]:
+    """A command that begins another one, which may not care for TERM, and then takes its time."""
+    ignore = "trap '' TERM; " if deaf else ""
+    child = f"{ignore}echo $$ >> {pids}; while :; do sleep 0.1; done"
+    return ["sh", "-c", f'echo $$ >> {pids}; sh -c "{child}" & sleep {LONG}']
+
+
+def begun(pids: Path) -> list[int]:
+    """Both processes, once they run."""
+    return wait_for("both processes", lambda: two(pids), 20)
+
+
+def two(pids: Path) -> list[int]:
+    """Their ids; none before both are there."""
+    found = pids.read_text().split() if pids.exists() else []
+    return [int(one) for one in found] if len(found) == 2 else []
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_environment_and_end() -> None:
+    """A command gets its variables; one that fails is told with its exit code, and without a word of what it said."""
+    run_leashed(["sh", "-c", 'test "$ORDER" = 7'], {"ORDER": "7"}, 20, ActivityContext(), nothing)
+    with pytest.raises(CommandFailed, match="ended with 3") as failed:
+        run_leashed(["sh", "-c", f"echo {SECRET}; exit 3"], {}, 20, ActivityContext(), nothing)
+    assert SECRET not in str(failed.value)
+    with pytest.raises(CommandFailed, match="ended with 127"):
+        run_leashed(["/no/such/program", SECRET], {}, 20, ActivityContext(), nothing)
+
+
+def test_what_it_leaves_behind_is_not_waited_for(pids: Path) -> None:
+    """A command that starts something in the background and ends well has ended; what it started lives on."""
+    run_leashed(["sh", "-c", f"sleep {LONG} & echo $! > {pids}"], {}, 20, ActivityContext(), nothing)
+    left = int(pids.read_text())
+    assert runs(left)
+    os.kill(left, signal.SIGKILL)
+
+
+def test_cancellation_ends_the_whole_group(pids: Path) -> None:
+    """When a step is cancelled, the command and what it began have ended before the step ends, by force if need be."""
+    context = ActivityContext()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_leashed, script(pids, deaf=True), {}, 600, context, nothing)
+        processes = begun(pids)
+        context.cancel()
+        with pytest.raises(Cancelled):
+            running.result(30)
+    assert not [pid for pid in processes if runs(pid)]
+
+
+def fails(pids: Path, limit: float, require: Callable[[], object], error: type[Exception]) -> None:
+    """Run the script until it is ended; both processes have to be gone then."""
+    with pytest.raises(error):
+        run_leashed(script(pids), {}, limit, ActivityContext(), require)
+    assert not [pid for pid in two(pids) if runs(pid)]
+
+
+def test_a_limit_ends_it(pids: Path) -> None:
+    """A command that takes too long is ended with what it began."""
+    fails(pids, 1.5, nothing, CommandFailed)
+
+
+def test_a_lost_claim_ends_it(pids: Path) -> None:
+    """A step that has lost its claim begins nothing, and a command that runs then is ended."""
+
+    def lost() -> None:
+        if pids.exists():
+            raise Superseded("somebody newer is there")
+
+    fails(pids, 600, lost, Superseded)
+    pids.unlink()
+    pids.touch()
+    with pytest.raises(Superseded):
+        run_leashed(["sh", "-c", f"echo late > {pids}"], {}, 20, ActivityContext(), lost)
+    assert not pids.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal.Signals) -> None:
+    """Before Temporal begins another attempt, the command of a worker that is frozen or dead has ended."""
+    program = (
+        "import sys; from activities.lifecycle.context import ActivityContext;"
+        "from activities.lifecycle.leashed_command import run_leashed;"
+        "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, *script(pids)]) as worker:
+        processes = begun(pids)
+        worker.send_signal(number)
+        wait_for("the command to end", lambda: not [pid for pid in processes if runs(pid)], 20)
+        worker.kill()
+
+
+def test_an_old_order_is_not_begun(tmp_path: Path) -> None:
+    """A worker that froze between its look at the claim and the command thaws too late: nothing is run."""
+    leash, done = Path(command_leash.__file__), tmp_path / "done"
+    issued = time.time() - command_leash.LEASH - 1
+    late = subprocess.run([sys.executable, "-I", str(leash), repr(issued), "touch", str(done)], check=False, timeout=20)
+    assert late.returncode == command_leash.STALE
+    assert not done.exists()
