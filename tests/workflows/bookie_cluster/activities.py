@@ -22,6 +22,7 @@ from models.bookie_cluster.results import (
     SwitchCensus,
     SwitchPrecheck,
     TailCopy,
+    WayBack,
 )
 from models.lifecycle.failures import Blocker, FailedItem, FailedItems
 from tests.workflows.lifecycle import doubles
@@ -106,7 +107,7 @@ def _directed(now: datetime) -> Directive:
 
 def _started(now: datetime) -> BrokersOn:
     evidence = ("broker-1: created ledger 4294967296",)
-    return BrokersOn(brokers=evidence, new_ledgers=2, since=now + timedelta(seconds=150))
+    return BrokersOn(brokers=evidence, new_ledgers=2, since=now + timedelta(seconds=150), away_since=now)
 
 
 ANSWERS: dict[str, Any] = {
@@ -119,6 +120,7 @@ ANSWERS: dict[str, Any] = {
     "copy_tail": TAIL,
     "set_target": _directed,
     "start_brokers": _started,
+    "check_way_back": WayBack(),
     "promote": PROMOTED,
     "take_census": CENSUS,
     "list_targets": TARGETS,
@@ -137,8 +139,19 @@ RESTART = [*BEGIN, *PAUSE, "start_brokers"]
 ATTRIBUTION = [*BEGIN, "check_ids", "set_target", "build", "promote"]
 """The steps before the window, in their order."""
 
-COPY_BACK = ["stop_brokers", "advance_ids", "check_ids", "copy_tail", "set_target", "start_brokers"]
-"""The way back of routing `restart` once brokers may have written to the target."""
+STOPPED_BACK = [
+    "check_way_back",
+    "stop_brokers",
+    "advance_ids",
+    "check_ids",
+    "copy_tail",
+    "set_target",
+    "start_brokers",
+]
+"""The way back of routing `restart` once brokers were directed to the target."""
+
+COPY_BACK = ["check_way_back", "build", *STOPPED_BACK[1:]]
+"""The same once they serve there."""
 
 
 class Script(doubles.Script):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
 
-from models.bookie_cluster.input import Direction
+from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.phases import Phase
-from models.bookie_cluster.results import BrokersStopped, LedgersDeleted
+from models.bookie_cluster.results import BrokersStopped, Directive, LedgersDeleted, WayBack
 from models.bookie_cluster.updates import ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
@@ -22,11 +22,13 @@ from tests.workflows.bookie_cluster.activities import (
     ATTRIBUTION,
     BEGIN,
     BEHIND,
+    BLOCKER,
     CONTESTED,
     COPY_BACK,
     FAILED,
     HOLED,
     RESTART,
+    STOPPED_BACK,
     TAIL,
     AttributionScript,
     Script,
@@ -38,16 +40,18 @@ from tests.workflows.lifecycle.harness import Harness, Run
 BACK = Direction.BACK
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 CLEAR = ["remove_copies", "release"]
+LIFT = ["advance_ids", "check_ids"]
+"""Once brokers were stopped, one may have started on the target by mistake."""
 
 UNDO_RESTART: dict[str, list[str]] = {
     "register": ["release"],
     "precheck": ["release"],
-    "build": CLEAR,
-    "stop_brokers": ["start_brokers", *CLEAR],
-    "check_ids": ["start_brokers", *CLEAR],
-    "copy_tail": ["start_brokers", *CLEAR],
-    "set_target": [*COPY_BACK, "release"],
-    "start_brokers": [*COPY_BACK, "release"],
+    "build": ["release"],
+    "stop_brokers": ["start_brokers", "release"],
+    "check_ids": [*LIFT, "start_brokers", "release"],
+    "copy_tail": [*LIFT, "start_brokers", "release"],
+    "set_target": [*STOPPED_BACK, "release"],
+    "start_brokers": [*STOPPED_BACK, "release"],
 }
 """The way back of routing `restart` from each step."""
 
@@ -135,7 +139,7 @@ async def test_cancellation_in_the_window(stage: Harness) -> None:
     await _open(run)
     await run.handle.cancel()
     assert isinstance(await run.failure(), CancelledError)
-    assert run.script.steps[-7:] == [*COPY_BACK, "release"]
+    assert run.script.steps[-9:] == [*COPY_BACK, "release"]
 
 
 async def test_rollback_after_the_window(stage: Harness) -> None:
@@ -170,11 +174,11 @@ async def test_copies_are_left_where_messages_were_written(stage: Harness) -> No
 @pytest.mark.parametrize("step", ["check_ids", "copy_tail"])
 async def test_longest_pause(stage: Harness, step: str) -> None:
     """Past the longest pause brokers go back to the source, though the step lives and heartbeats."""
-    run = await stage.start(Script(**{step: Hang()}), pause_deadline="PT0.5S")
+    run = await stage.start(Script(**{step: [Hang(), ANSWERS[step]]}), pause_deadline="PT0.5S")
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DEADLINE, "longest pause: the deadline passed")
     assert run.script.cancelled == [step]
-    assert run.script.steps[-3:] == ["start_brokers", *CLEAR]
+    assert run.script.steps[-4:] == [*LIFT, "start_brokers", "release"]
     assert (await run.status()).deadlines == {}
 
 
@@ -182,11 +186,11 @@ async def test_longest_pause_at_a_decision(stage: Harness) -> None:
     """A decision that nobody takes while brokers are stopped ends with the longest pause."""
     run = await stage.start(Script(copy_tail=HOLED), pause_deadline="PT30M")
     assert (await run.typed_failure()).type == FailureKind.DEADLINE
-    assert run.script.steps == [*RESTART[:6], "start_brokers", *CLEAR]
+    assert run.script.steps == [*RESTART[:6], *LIFT, "start_brokers", "release"]
 
 
 async def test_stopping_brokers_has_all_the_time(stage: Harness) -> None:
-    """The pause counts from the last broker's end: waiting for people who stop brokers is no part of it."""
+    """The pause counts from the first broker's end: waiting for people who stop brokers is no part of it."""
     hang = Hang(answer=_stopped_late)
     run = await stage.start(Script(stop_brokers=hang), pause_deadline="PT4S", rollback_window="PT0S")
     await hang.entered()
@@ -209,6 +213,42 @@ async def test_pause_is_refused_while_brokers_are_stopped(stage: Harness) -> Non
     assert "pause_since" not in (await run.status()).facts
 
 
+async def test_proof_that_does_not_come_can_be_waived(stage: Harness) -> None:
+    """`proceed` ends the wait for brokers to be gone, or to be proven: the step runs again and asks for less."""
+    steps = {step: [Hang(), ANSWERS[step]] for step in ("stop_brokers", "start_brokers")}
+    run = await stage.start(Script(**steps), rollback_window="PT0S")
+    for step, (hang, _) in steps.items():
+        await hang.entered()
+        status = await run.status()
+        assert status.legal_verbs == [Verb.ROLLBACK, Verb.PROCEED], step
+        await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    asked = [(call.step, call.args[1]) for call in run.script.calls if call.step in steps]
+    assert asked == [(step, proof) for step in steps for proof in (Proof.FULL, Proof.WAIVED)]
+    assert run.script.cancelled == list(steps)
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_copy_is_repeated_where_a_broker_came(stage: Harness, back: bool) -> None:
+    """A broker that came after the tail was copied, at a decision say: the tail follows before the directive."""
+    late = Directive(epoch=7, at=datetime.now(UTC), alone=False)
+    first = [ANSWERS["set_target"]] if back else []
+    run = await stage.start(Script(set_target=[*first, late, ANSWERS["set_target"]]))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    again = ["copy_tail", "set_target"]
+    there = [*RESTART[:-1], *([] if back else again), "start_brokers"]
+    assert [step for step in run.script.steps if step != "take_census"] == [
+        *there,
+        *COPY_BACK[:-1],
+        *(again if back else []),
+        "start_brokers",
+        "release",
+    ]
+    assert any("a broker came after everything had been copied" in note for note in report.notes)
+
+
 # What happens on the way back ---------------------------------------------------------------------------------------
 
 
@@ -220,7 +260,7 @@ async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert run.script.steps[-8:] == [*COPY_BACK, "start_brokers", "release"]
+    assert run.script.steps[-10:] == [*COPY_BACK, "start_brokers", "release"]
     assert any("tried again in 5 s: Denied: no right to write" in note for note in report.notes)
 
 
@@ -231,7 +271,7 @@ async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     await _open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
-    assert run.script.steps[-10:] == [*COPY_BACK[:3], *COPY_BACK, "release"]
+    assert run.script.steps[-14:] == [*COPY_BACK[:5], *COPY_BACK, "release"]
     assert any("the next ledger of old would get the id 21" in note for note in report.notes)
 
 
@@ -252,6 +292,47 @@ async def test_failures_on_the_way_back_wait_for_a_decision(stage: Harness) -> N
     assert run.script.steps.count("copy_tail") == 2
 
 
+async def test_a_store_that_never_answers_ends_the_start(stage: Harness) -> None:
+    """A wrong address of the metadata store ends the switch after minutes, so that a corrected one can be started."""
+    silent = ApplicationError("connection refused", type=FailureKind.UNREACHABLE)
+    run = await stage.start(Script(register=silent, release=silent))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.UNREACHABLE
+    assert set(run.script.steps) == {"register", "release"}
+    history = (await run.status()).history
+    assert sum(entry.seconds(history[-1].started) for entry in history) < 300
+
+
+async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness) -> None:
+    """A source that cannot take brokers back holds the rollback before anybody is stopped, until that is cured."""
+    dead = WayBack(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_way_back=[dead, dead, ANSWERS["check_way_back"]]))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    steps = [step for step in run.script.steps if step != "take_census"]
+    assert steps == [*RESTART, "check_way_back", "check_way_back", *COPY_BACK, "release"]
+
+
+async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
+    """`proceed` leaves brokers on the target where the source is dead; they are proven there, nothing is deleted."""
+    dead = WayBack(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_way_back=dead), cleanup="remove", cleanup_at_window_end=True)
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    status = await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
+    assert status.legal_verbs == [Verb.PROCEED]
+    assert status.waiting is not None
+    assert "old cannot take brokers back: [IDS_BEHIND]" in status.waiting.why
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
+    assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
+    assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
+
+
 async def test_contested_positions_on_the_way_back(stage: Harness) -> None:
     """Attributions that others keep changing hold the way back, which is repeated until none is left."""
     promotes = [ANSWERS["promote"], *[CONTESTED] * 5, ANSWERS["promote"]]
@@ -269,7 +350,7 @@ async def test_rollback_given_twice(stage: Harness) -> None:
     for reason in ("first", "second"):
         await run.signal(Verb.ROLLBACK, reason)
     report = await run.report()
-    assert run.script.steps == [*BEGIN, *CLEAR]
+    assert run.script.steps == [*BEGIN, "release"]
     assert any("rollback refused: " in note and note.endswith("(second)") for note in report.notes)
 
 
@@ -287,10 +368,20 @@ async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
     assert run.script.steps[-2:] == ["start_brokers", "release"]
 
 
+async def test_copies_stay_for_the_next_start(stage: Harness) -> None:
+    """With `restart` nothing is deleted by a rollback: bookies would refuse these ids at the next start."""
+    run = await _hanging(stage, Script, "copy_tail")
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert "remove_copies" not in run.script.steps
+    assert "copies_removed" not in report.figures
+    assert any("a new start of this switch uses them" in note for note in report.notes)
+
+
 @pytest.mark.parametrize(("step", "told"), [("remove_copies", "not all copies"), ("release", "own nodes")])
 async def test_what_a_later_start_can_do_as_well(stage: Harness, step: str, told: str) -> None:
     """Copies and nodes that cannot be removed are told, and do not keep the rollback from its end."""
-    run = await _hanging(stage, Script, "build")
+    run = await _hanging(stage, AttributionScript, "build")
     run.script.say(step, DENIED)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
@@ -302,7 +393,7 @@ async def test_what_a_later_start_can_do_as_well(stage: Harness, step: str, told
 @pytest.mark.parametrize(("deleted", "left"), [(5, 0), (0, 5)])
 async def test_copies_are_removed_in_parts(stage: Harness, deleted: int, left: int) -> None:
     """Copies are removed in bounded steps until none is left, or none can be removed."""
-    run = await _hanging(stage, Script, "build")
+    run = await _hanging(stage, AttributionScript, "build")
     run.script.say("remove_copies", [LedgersDeleted(deleted=500, left=5), LedgersDeleted(deleted=deleted, left=left)])
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
@@ -405,4 +496,4 @@ async def _open(run: Run) -> Any:
 
 def _all_go_back(run: Run, steps: int) -> None:
     """Every step of the way back that has a direction goes back."""
-    assert all(call.args == (BACK,) for call in run.script.calls[-steps:] if call.args)
+    assert all(call.args[0] == BACK for call in run.script.calls[-steps:] if call.args)

@@ -41,9 +41,9 @@ LEGAL: dict[str, list[Verb]] = {
     "register": [Verb.ROLLBACK],
     "precheck": [Verb.ROLLBACK],
     "build": [Verb.ROLLBACK, Verb.PAUSE],
-    "stop_brokers": [Verb.ROLLBACK],
+    "stop_brokers": [Verb.ROLLBACK, Verb.PROCEED],
     "set_target": [Verb.ROLLBACK],
-    "start_brokers": [Verb.ROLLBACK],
+    "start_brokers": [Verb.ROLLBACK, Verb.PROCEED],
     "take_census": [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED],
     "flip_statuses": [],
 }
@@ -110,11 +110,14 @@ async def test_proceed_keeps_the_source(stage: Harness) -> None:
 
 async def test_census_is_shown(stage: Harness) -> None:
     """The window shows which broker uses which cluster, what a rollback would copy, and what was set again."""
-    seen = CENSUS.model_copy(update={"misrouted_ledgers": ("ledger 1301 of broker-2",), "attributions_set_again": 2})
+    late = {"misrouted_ledgers": ("ledger 1301 of broker-2",), "misplaced": ("broker-2 uses old",)}
+    seen = CENSUS.model_copy(update={**late, "attributions_set_again": 2})
     run = await _open(stage, Script(take_census=seen))
     status = await run.status()
     assert status.facts["brokers"] == ["broker-1: new", "broker-2: new"]
     assert status.facts["misrouted_ledgers"] == ["ledger 1301 of broker-2"]
+    assert status.facts["misplaced_brokers"] == ["broker-2 uses old"]
+    assert any("stop these brokers at once, and start them on new: broker-2 uses old" in note for note in status.notes)
     assert any("2 attributions that brokers had dropped were set again" in note for note in status.notes)
     await run.signal(Verb.PROCEED)
     await run.report()

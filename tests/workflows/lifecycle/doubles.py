@@ -10,6 +10,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import groupby
 from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -80,6 +81,7 @@ class Script:
         kind: name of the kind of migration.
         plan: the plan but for its cluster, as a user would type it.
         usual: what each step answers unless the script says otherwise: a migration without trouble.
+        beside: steps that only tidy up or look.
         calls: all calls so far.
         cancelled: the steps that were cancelled.
         hanging: the `Hang` that runs now.
@@ -92,6 +94,7 @@ class Script:
     kind: ClassVar[str]
     input: ClassVar[dict[str, Any]]
     usual: ClassVar[dict[str, Any]]
+    beside: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **answers: Any) -> None:
         unknown = answers.keys() - self.usual.keys()
@@ -107,8 +110,13 @@ class Script:
 
     @property
     def steps(self) -> list[str]:
-        """The steps in the order of their calls."""
-        return [call.step for call in self.calls]
+        """The steps in the order of their calls, without those that only tidy up or look."""
+        return [call.step for call in self.calls if call.step not in self.beside]
+
+    @property
+    def stages(self) -> list[str]:
+        """The steps in the order of their calls; one that was repeated counts once."""
+        return [step for step, _ in groupby(self.steps)]
 
     async def play(self, call: Call) -> Any:
         """Record a call, and answer it."""

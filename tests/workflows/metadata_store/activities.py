@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 
 from models.metadata_store.input import KIND
 from models.metadata_store.results import (
+    CatchUp,
     Census,
     ChangeCopy,
     CleanupStep,
     Completion,
+    LateWrites,
     Precheck,
     PreCopy,
     Preparation,
@@ -58,12 +60,16 @@ ANSWERS: dict[str, Any] = {
     "precheck": READY,
     "pre_copy": COPIED,
     "copy_whole": COPIED,
+    "catch_up": CatchUp(since_zxid=99, changed=5, gap="", version_floor=10_012, worker_queue=OWN_QUEUE),
     "prepare": Preparation(ephemerals=3, seconds=0.5),
     "copy_changes": ChangeCopy(by="watch", gap="", changed=4, written=3, deleted=1, seconds=0.2),
     "verify": Verification(compared=4, repaired=2, whole=False, seconds=0.3),
     "complete": Completion(blocked_seconds=1.75),
     "unblock_writes": Restoration(committed=False, flag=FlagPhase.FAILED),
     "clear_target": 12,
+    "follow": LateWrites(),
+    "forget_watch": None,
+    "give_back": False,
     "set_speed": None,
     "take_census": Census(services=(), unknown=()),
     "count_source": 12,
@@ -72,6 +78,7 @@ ANSWERS: dict[str, Any] = {
 """What each step answers unless a script says otherwise: a migration without trouble."""
 
 LIVE = ["precheck", "pre_copy", "prepare", "copy_changes", "verify", "complete"]
+HELD = [*LIVE[:2], "catch_up", *LIVE[2:]]
 OFFLINE = ["precheck", "copy_whole", "verify", "complete"]
 """The steps before the window, in their order."""
 
@@ -82,3 +89,4 @@ class Script(doubles.Script):
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS
+    beside: ClassVar[frozenset[str]] = frozenset({"follow", "forget_watch"})

@@ -65,7 +65,16 @@ async def test_live_path(stage: Harness) -> None:
     assert run.script.steps[:6] == LIVE
     assert set(run.script.steps[6:]) == {"take_census"}
     assert report.outcome is Outcome.DONE
-    assert phases(report) == ["PRECHECK", "PRE_COPY", "PREPARATION", "COPYING", "VERIFY", "COMPLETED", "VALIDATION"]
+    assert phases(report) == [
+        "PRECHECK",
+        "PRE_COPY",
+        "CATCH_UP",
+        "PREPARATION",
+        "COPYING",
+        "VERIFY",
+        "COMPLETED",
+        "VALIDATION",
+    ]
     assert all(entry.outcome is Outcome.DONE and entry.ended for entry in report.history)
     window = report.history[-1]
     assert 86_400 <= window.seconds(window.started) < 86_460
@@ -87,11 +96,11 @@ async def test_steps_get_what_earlier_ones_found(stage: Harness) -> None:
 
 
 async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> None:
-    """From preparation to commit all steps go to the worker that watches the source, the others to any."""
+    """From preparation to commit all steps go to the worker that watches; others to any."""
     run = await stage.start(validation_window="PT0S")
     await run.report()
     own = [call.step for call in run.script.calls if call.queue == OWN_QUEUE]
-    assert own == ["prepare", "copy_changes", "verify", "complete"]
+    assert own == ["prepare", "copy_changes", "verify", "complete", "forget_watch"]
 
 
 async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
@@ -101,7 +110,7 @@ async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
     report = await run.report()
     assert {call.queue for call in run.script.calls} == {"pulsar-migrate"}
     assert run.script.steps == LIVE
-    assert sum("the worker that watched the source is gone" in note for note in report.notes) == 1
+    assert sum("the worker that watches the source does not answer" in note for note in report.notes) == 1
 
 
 async def test_lost_watch_is_told(stage: Harness) -> None:

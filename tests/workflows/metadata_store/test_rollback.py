@@ -49,10 +49,15 @@ async def test_rollback_offline(stage: Harness, step: str) -> None:
 
 
 async def test_rollback_in_the_precheck(stage: Harness) -> None:
-    """A rollback during the precheck just ends the migration: there is nothing to undo."""
-    run, report = await _rolled_back(stage, "precheck")
-    assert (run.script.steps, run.script.cancelled) == (["precheck"], ["precheck"])
+    """A rollback during the precheck ends the migration, but not before writes are free that an earlier run blocked."""
+    hang = Hang()
+    run = await stage.start(Script(precheck=hang, give_back=True))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert (run.script.steps, run.script.cancelled) == (["precheck", "give_back"], ["precheck"])
     assert report.outcome is Outcome.ROLLED_BACK
+    assert "they were given back now" in report.notes[-1]
 
 
 async def test_rollback_given_twice(stage: Harness) -> None:
@@ -115,10 +120,11 @@ async def test_failure_in_each_phase(stage: Harness, step: str) -> None:
 
 
 async def test_failure_of_the_precheck(stage: Harness) -> None:
-    """A precheck that fails for good fails the migration with its type; nothing is undone."""
-    run = await stage.start(Script(precheck=DENIED))
+    """A precheck that fails for good fails the migration with its type, and says what it could not find out."""
+    run = await stage.start(Script(precheck=DENIED, give_back=DENIED))
     assert (await run.typed_failure()).type == FailureKind.DENIED
-    assert run.script.steps == ["precheck"]
+    assert run.script.steps == ["precheck", "give_back"]
+    assert "could not be found out; see break-glass" in (await run.status()).notes[-1]
 
 
 async def test_failure_offline(stage: Harness) -> None:

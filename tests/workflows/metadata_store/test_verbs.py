@@ -16,7 +16,7 @@ from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.metadata_store.activities import LIVE, Script
+from tests.workflows.metadata_store.activities import HELD, Script
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
@@ -24,13 +24,13 @@ async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
     run = await _paused(stage, blocked_deadline="PT1M", validation_window="PT0S")
     await stage.env.sleep(timedelta(hours=8))
     status = await run.status()
-    assert (status.phase, status.paused, status.deadlines) == (Phase.PRE_COPY, True, {})
+    assert (status.phase, status.paused, status.deadlines) == (Phase.CATCH_UP, True, {})
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
     assert status.waiting is not None
     assert (status.waiting.kind, status.waiting.ends_on) == (WaitKind.PAUSE, ("resume", "rollback"))
     await run.signal(Verb.RESUME)
     assert (await run.report()).outcome is Outcome.DONE
-    assert run.script.steps == LIVE
+    assert run.script.stages == HELD
 
 
 async def test_pause_taken_back_in_time(stage: Harness) -> None:
@@ -50,7 +50,7 @@ async def test_rollback_while_paused(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert run.script.steps == ["precheck", "pre_copy", "unblock_writes", "clear_target"]
+    assert run.script.stages == ["precheck", "pre_copy", "catch_up", "unblock_writes", "clear_target"]
 
 
 async def test_cancellation_while_paused(stage: Harness) -> None:
@@ -58,7 +58,7 @@ async def test_cancellation_while_paused(stage: Harness) -> None:
     run = await _paused(stage)
     await run.handle.cancel()
     await run.failure()
-    assert run.script.steps == ["precheck", "pre_copy", "unblock_writes", "clear_target"]
+    assert run.script.stages == ["precheck", "pre_copy", "catch_up", "unblock_writes", "clear_target"]
 
 
 async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None:

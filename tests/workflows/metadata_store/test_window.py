@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, ProgressReport, WaitKind, WaitReason
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
-from models.metadata_store.results import Census, CleanupStep
+from models.metadata_store.results import Census, CleanupStep, Completion, LateWrites
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import LIVE, Script
@@ -172,6 +173,40 @@ async def test_history_of_the_longest_window(stage: Harness) -> None:
     report = await run.report()
     assert report.history[-1].seconds(report.history[-1].started) >= 90 * 86_400
     assert await run.events() < 2_000
+
+
+async def test_late_writes_raise_an_alarm_and_are_followed(stage: Harness) -> None:
+    """Who still writes to the source after the commit is followed at each look, told in red, and counted."""
+    late = [LateWrites(copied=2, contested=("/a",)), LateWrites(copied=1, contested=("/b",)), LateWrites()]
+    script = Script(complete=Completion(blocked_seconds=1.0, late_copied=4, quiet=False), follow=late)
+    run = await stage.start(script, validation_window="PT40M")
+    assert (await _open(run)).alarms[0].startswith("after the commit brokers or bookies still wrote to the source")
+    report = await run.report()
+    assert report.certificate["late_writes_followed"] == 7
+    assert [str(item).partition(":")[0] for failed in report.failed_items for item in failed.items] == ["/a", "/b"]
+
+
+async def test_a_watch_that_cannot_follow_is_told(stage: Harness) -> None:
+    """A committed migration does not fail because late writes cannot be looked for; it says so in red."""
+    denied = ApplicationError("no right to read", type=FailureKind.DENIED, non_retryable=True)
+    run = await stage.start(Script(follow=denied), validation_window="PT20M")
+    await _open(run)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert (await run.status()).alarms == [
+        "what is still written to the source is not copied: Denied: no right to read"
+    ]
+
+
+@pytest.mark.parametrize("part", [CleanupStep(removed=0, remaining=5), "denied"])
+async def test_a_failed_cleanup_keeps_the_report(stage: Harness, part: CleanupStep | str) -> None:
+    """A committed migration ends with its report, and says what was left in the source."""
+    denied = ApplicationError("no right to delete", type=FailureKind.DENIED, non_retryable=True)
+    script = Script(clean_source=denied if part == "denied" else part)
+    run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT1M")
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.certificate["differences"] == 0
+    assert "the source was not cleaned up to its end" in report.notes[-1]
 
 
 async def _open(run: Run):

@@ -1,0 +1,152 @@
+"""A metadata store migration that holds before its cut-over: who ends the hold, and what is done meanwhile."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import CutoverPlan, Outcome, Status, WaitKind
+from models.lifecycle.verbs import CutoverTime, HoldChange, Verb
+from models.metadata_store.phases import Phase
+from models.metadata_store.results import Preparation
+from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.metadata_store.activities import HELD, LIVE, Script
+
+
+async def test_hold_before_cutover(stage: Harness) -> None:
+    """A held migration catches up for as long as it likes, says who ends the wait, and `proceed` cuts over."""
+    run = await _held(stage, hold_before_cutover=True)
+    await stage.env.sleep(timedelta(hours=8))
+    status = await run.status()
+    assert (status.phase, status.cutover.hold, status.deadlines) == (Phase.CATCH_UP, True, {})
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]
+    assert status.waiting is not None
+    assert status.waiting.ends_on == ("proceed", "hold_before_cutover", "rollback")
+    assert status.waiting.action == "give `proceed` to cut over"
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert run.script.stages == HELD
+    rounds = [call.args[1] for call in run.script.calls if call.step == "catch_up"]
+    # They grow longer, and the last one waits for nothing.
+    assert (rounds[0], max(rounds), rounds[-1]) == (10, 600, 0)
+    prepared = [call for call in run.script.calls if call.step in ("copy_changes", "verify", "complete")]
+    assert {call.args[0].since_zxid for call in prepared if call.args} == {99}
+
+
+async def test_hold_is_released_by_its_update(stage: Harness) -> None:
+    """The update can hold a migration that copies, release it again, and is refused once the cut-over has begun."""
+    copying, preparing = Hang(), Hang()
+    run = await stage.start(Script(pre_copy=copying, prepare=preparing), validation_window="PT0S")
+    await copying.entered()
+    assert await run.update("hold_before_cutover", HoldChange(hold=True)) == CutoverPlan(hold=True).model_dump()
+    copying.release()
+    await run.until(_holds)
+    await run.update("hold_before_cutover", HoldChange(hold=False))
+    await preparing.entered()
+    for name, change in {"hold_before_cutover": HoldChange(hold=True), "cutover_at": CutoverTime(at=None)}.items():
+        refusal = await run.refusal(name, change)
+        assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "the cut-over has begun")
+    preparing.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_cutover_at(stage: Harness) -> None:
+    """The cut-over begins at its time, which can be moved; nobody has to be there."""
+    now = await stage.env.get_current_time()
+    run = await _held(stage, cutover_at=(now + timedelta(hours=30)).isoformat())
+    status = await run.status()
+    assert status.waiting is not None
+    assert status.waiting.until == status.cutover.at
+    assert status.waiting.ends_on == ("proceed", "cutover_at", "rollback")
+    assert "has passed" in (await run.refusal("cutover_at", CutoverTime(at=datetime(2001, 1, 1, tzinfo=UTC)))).message
+    sooner = now + timedelta(hours=20)
+    await run.update("cutover_at", CutoverTime(at=sooner))
+    assert (await run.until(_holds)).cutover.at == sooner
+    report = await run.report()
+    begun = next(entry for entry in report.history if entry.phase == Phase.PREPARATION).started
+    assert sooner <= begun < sooner + timedelta(minutes=5)
+    assert run.script.stages == HELD
+
+
+async def test_cutover_time_is_cleared(stage: Harness) -> None:
+    """Without its time the cut-over begins as soon as it can; a time without its zone is refused."""
+    now = await stage.env.get_current_time()
+    run = await _held(stage, cutover_at=(now + timedelta(hours=30)).isoformat())
+    assert "timezone" in (await run.refusal("cutover_at", {"at": "2030-01-01T00:00:00"})).message
+    await run.update("cutover_at", CutoverTime(at=None))
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == HELD
+
+
+async def test_pause_while_held(stage: Harness) -> None:
+    """A pause in a hold outlasts it: `proceed` is legal again when `resume` was given."""
+    run = await _held(stage, hold_before_cutover=True)
+    await run.signal(Verb.PAUSE)
+    paused = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
+    assert paused.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
+    await run.signal(Verb.RESUME)
+    await run.until(_holds)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == HELD
+
+
+async def test_hold_over_runs(stage: Harness) -> None:
+    """A held migration continues as new runs, keeps what it was told, and goes on where it had caught up."""
+    script = Script()
+    run = await stage.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
+    await run.until(_holds)
+    await stage.env.sleep(timedelta(minutes=3))
+    status = await run.until(_holds)
+    assert await run.runs() > 1
+    assert (status.phase, status.cutover.hold) == (Phase.CATCH_UP, True)
+    assert script.steps.count("pre_copy") == 1
+    await stage.client.get_workflow_handle(run.handle.id).signal("proceed", "")
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_rollback_while_held(stage: Harness) -> None:
+    """A held migration can be rolled back; its round is cancelled first."""
+    run = await _held(stage, hold_before_cutover=True)
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.stages == ["precheck", "pre_copy", "catch_up", "unblock_writes", "clear_target"]
+
+
+async def test_failure_while_held(stage: Harness) -> None:
+    """A catch-up that fails for good is not waited out: the migration takes the way back."""
+    broken = ApplicationError("differs", type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
+    run = await stage.start(Script(catch_up=broken), hold_before_cutover=True)
+    assert (await run.typed_failure()).type == FailureKind.VERIFICATION_FAILED
+    assert run.script.stages == ["precheck", "pre_copy", "catch_up", "unblock_writes", "clear_target"]
+
+
+async def test_watcher_lost_before_the_cutover(stage: Harness) -> None:
+    """A worker that would have to scan sets no flag: it catches up first, and the deadline counts from then."""
+    lost = Preparation(ephemerals=0, seconds=0.0, gap="this worker did not watch the source from the start")
+    preparing = Hang()
+    run = await stage.start(Script(prepare=[lost, preparing]), validation_window="PT0S", blocked_deadline="PT1M")
+    await preparing.entered()
+    status = await run.status()
+    entered = next(entry for entry in status.history if entry.phase == Phase.PREPARATION).started
+    assert status.deadlines["longest time with writes blocked"] > entered + timedelta(minutes=1)
+    preparing.release()
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.steps == [*LIVE[:2], "prepare", "catch_up", *LIVE[2:]]
+    assert {call.queue for call in run.script.calls if call.step in ("catch_up", "prepare")} == {OWN_QUEUE}
+
+
+def _holds(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.HOLD
+
+
+async def _held(stage: Harness, **fields: Any) -> Run:
+    """A migration that holds before its cut-over, in its first round."""
+    run = await stage.start(Script(), validation_window="PT0S", **fields)
+    await run.until(lambda status: _holds(status) and "catch_up" in run.script.steps)
+    return run
