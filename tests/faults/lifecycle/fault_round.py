@@ -133,11 +133,9 @@ class FaultRound(ABC, Generic[RoundT]):
         self.environment.gates.release(fault.gate)
         if frozen:
             frozen.thaw()
-        try:
-            self.environment.gates.wait_ended(fault.gate)
-        finally:
-            if frozen:
-                frozen.close()
+        self.environment.gates.wait_ended(fault.gate)
+        if frozen:
+            frozen.close()
 
     def end_traffic(self) -> None:
         """End the traffic, and settle its accounts.
@@ -151,7 +149,10 @@ class FaultRound(ABC, Generic[RoundT]):
 
     def _hit(self, fault: RoundT) -> FaultyWorkerProcess | None:
         if fault.victim == ZOMBIE:
-            return self.hits.zombie()
+            frozen = self.hits.zombie()
+            # Also where the round fails before it goes on.
+            self.opened.callback(frozen.close)
+            return frozen
         for victim in fault.victims_at_once:
             if victim == WORKER:
                 self.hits.worker()

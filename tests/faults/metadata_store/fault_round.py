@@ -39,7 +39,15 @@ BLOCKED_LIMIT = 60.0 + 45.0
 
 _DOOMED = [f"doomed-{number}" for number in range(3)]
 _FRESH_TOPICS = 5
+BLOCKING = (FlagPhase.PREPARATION, FlagPhase.COPYING)
 _ROLLBACK_AT = Gate("copy_changes", Edge.BEFORE)
+_CHANGES: dict[str, dict[str, object]] = {
+    "catch_up": {"hold_before_cutover": True},
+    # Late writes are followed at each look of the window.
+    "follow": {"validation_window": "PT20S"},
+}
+"""What the plan of a migration says besides, by the step that is hit."""
+_PRECHECK = Gate("precheck", Edge.BEFORE)
 _SERVERS = {"broker": "broker-2", "bookie": "bookie-1", "zookeeper": "zookeeper-1", "oxia": "oxia-1"}
 """Servers by their names among the victims."""
 
@@ -79,7 +87,11 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         if fault.step in BACK:
             environment.gates.hold(_ROLLBACK_AT)
         environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
+        if fault.step == "give_back":
+            self._leave_blocked()
+            environment.gates.hold(_PRECHECK)
         changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
+        changes.update(_CHANGES.get(fault.step, {}))
         if fault.victim == Victim.FOLLOWER_SLOW:
             assert self._ensemble
             changes["source"] = str(self._ensemble.url(self._ensemble.follower()))
@@ -87,8 +99,8 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             self._link = self.opened.enter_context(Proxy(self.stack["zookeeper-1"].address))
             changes["source"] = f"zk:{self._link.address}"
         run = environment.operator.start(input(self.stack, **changes))
-        if fault.step in BACK:
-            environment.gates.wait_reached(_ROLLBACK_AT)
+        if back := _PRECHECK if fault.step == "give_back" else _ROLLBACK_AT if fault.step in BACK else None:
+            environment.gates.wait_reached(back)
             run.signal(Verb.ROLLBACK)
         if fault.step == "set_speed":
             run.wait_for_phase("PRE_COPY")
@@ -96,10 +108,23 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             # It is answered when the step is, of which another attempt may be the one that ends.
             thread.submit(run.set_throttle, _SLOW)
         frozen = self.hit_at_gate(fault)
+        if fault.step == "catch_up":
+            run.signal(Verb.PROCEED)
         self.wait_end(run)
         self.hits.wait_all_back()
         if fault.late:
             self._come_back_late(fault, frozen)
+
+    def _leave_blocked(self) -> None:
+        """Terminate a run while metadata writes are blocked."""
+        gates = self.environment.gates
+        gates.hold(_ROLLBACK_AT)
+        run = self.environment.operator.start(input(self.stack))
+        gates.wait_reached(_ROLLBACK_AT)
+        run.terminate()
+        gates.release(_ROLLBACK_AT)
+        gates.wait_ended(_ROLLBACK_AT)
+        assert self.watch.phase in BLOCKING, "nobody gives writes back after a termination"
 
     def wait_end(self, run: Run) -> None:
         """Wait for the end of the migration.
@@ -129,6 +154,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
     def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
         """Let the attempt that was given up go on, after a run has committed and brokers have changed the target."""
         if not self.completed:
+            wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING, 10)
             self.migrate_again()
         self._use_target()
         before = stores.read_oxia(self.stack.oxia_url)

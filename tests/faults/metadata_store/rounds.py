@@ -70,11 +70,11 @@ class Victim(StrEnum):
         return self.value.endswith((CUT, SILENT, SLOW))
 
 
-FORWARD = ("pre_copy", "prepare", "copy_changes", "verify", "complete")
+FORWARD = ("pre_copy", "catch_up", "prepare", "copy_changes", "verify", "complete")
 BACK = ("unblock_writes", "clear_target")
 """The steps of a rollback; rounds that hit them ask for one first."""
-BESIDE = ("precheck", "set_speed")
-"""Steps that change claims alone."""
+BESIDE = ("precheck", "set_speed", "give_back", "follow")
+"""Steps that not every migration has, or that change claims alone; only late attempts of them have rounds."""
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ READING = {
 """Steps that change nothing."""
 
 ELSEWHERE = {
-    # Rounds have no stopped services, no long window, and no double of a plugin.
-    "metadata_store": {"copy_whole", "clean_source", "catch_up", "follow", "give_back"},
+    # Rounds have no services that are stopped, or that have left the source, and no double of a plugin.
+    "metadata_store": {"copy_whole", "clean_source"},
     "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies"},
 }
 """Steps whose late attempts have no rounds: tests of single activities show what their fences do."""
