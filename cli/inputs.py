@@ -12,14 +12,12 @@ from typing import Any, TypeGuard, TypeVar, get_args
 import pydantic
 from pydantic import BaseModel
 
-from models.lifecycle.base import faults
+from models.lifecycle.base import faults, valid_fields
+from models.lifecycle.fields import read_duration
 from models.lifecycle.input import MigrationInput
 from worker.exit_codes import CommandFailed, ExitCode
 
 InputT = TypeVar("InputT", bound=MigrationInput)
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_SHORT_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
@@ -39,7 +37,8 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
     try:
         return model.model_validate(values)
     except pydantic.ValidationError as error:
-        raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", "correct these fields") from error
+        cure = f"correct this; {valid_fields(model)}"
+        raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", cure) from error
 
 
 def input_json(input: MigrationInput) -> dict[str, Any]:
@@ -48,17 +47,16 @@ def input_json(input: MigrationInput) -> dict[str, Any]:
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration: `90s`, `30m`, `24h`, `2d`, or ISO 8601 (`PT24H`).
+    """A duration, as `read_duration` takes it.
 
     Raises:
-        CommandFailed: it is neither.
+        CommandFailed: it is none.
     """
-    if short := _SHORT_DURATION.fullmatch(text.strip()):
-        return timedelta(seconds=float(short[1]) * _UNITS[short[2]])
     try:
-        return pydantic.TypeAdapter(timedelta).validate_python(text)
-    except pydantic.ValidationError as error:
-        raise CommandFailed(ExitCode.USAGE, f"{text!r} is no duration.", "write 90s, 30m, 24h, 2d or PT24H") from error
+        return read_duration(text)
+    except ValueError as error:
+        cause, _, cure = str(error).partition("; ")
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
 def field_help(model: type[MigrationInput]) -> dict[str, str]:
@@ -97,4 +95,4 @@ def _value(annotation: Any, value: object) -> Any:
     if is_model(annotation):
         # Each value but the last ends at the first `=`.
         return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
-    return parse_duration(value) if annotation is timedelta else value
+    return value

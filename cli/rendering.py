@@ -14,7 +14,7 @@ from cli.figures import described
 from cli.view import Step, View
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from models.lifecycle.status import PhaseEntry, Status, Waiting
+from models.lifecycle.status import CutoverPlan, PhaseEntry, Status, Waiting
 from models.lifecycle.units import Quantity, Unit, format_value
 from worker.catalog import KINDS
 
@@ -157,9 +157,20 @@ def _outlook(status: Status) -> list[Line]:
     found: list[Line] = [
         ("deadline", f"{name}: {format_value(at)}{_left(at)}") for name, at in status.deadlines.items()
     ]
+    if planned := _cutover(status.cutover):
+        found.append(("cut-over", planned))
     found.append(("undo", f"{status.undo}: {status.undo_cost}"))
     found.append(("verbs now", ", ".join(status.legal_verbs) or "none"))
     return found
+
+
+def _cutover(plan: CutoverPlan) -> str:
+    """What holds the cut-over, and who can change that; empty where nothing does."""
+    if plan.begun:
+        return ""
+    held = ["held until `proceed` (hold --off ends it)"] if plan.hold else []
+    timed = [f"not before {format_value(plan.at)}{_left(plan.at)} (cutover-at changes it)"] if plan.at else []
+    return ", ".join(held + timed)
 
 
 def _measured(status: Status) -> list[Line]:

@@ -3,6 +3,7 @@
 StoreError
 ├── RetryableError           another attempt may succeed
 │   ├── StoreUnreachable     no connection, connection lost, or no answer in time
+│   │   └── NoServer         nobody at the addresses can be such a store, however long one waits
 │   ├── StoreContention      another attempt of the same work writes at the same time
 │   ├── BookieNotWritable    a bookie does not take entries, read-only or full for example
 │   ├── LedgerIdRefused      a bookie deleted a ledger of this id, and takes no other one before its restart
@@ -88,6 +89,10 @@ class FinalError(StoreError):
 
 class StoreUnreachable(RetryableError):
     """No connection, connection lost, or no answer in time."""
+
+
+class NoServer(StoreUnreachable):
+    """Nobody at any of the addresses can be such a store: no such host, nothing on the port, or another program."""
 
 
 class StoreContention(RetryableError):

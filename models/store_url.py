@@ -46,6 +46,18 @@ class StoreUrl(BaseModel):
         return mine.startswith(theirs) or theirs.startswith(mine)
 
 
+def require_scheme(text: str) -> str:
+    """The address of a store as a user wrote it: it says what kind of store it means.
+
+    Raises:
+        ValueError: it does not, as the lists of ZooKeeper servers in brokers' settings do not.
+    """
+    hosts = text.partition("/")[0].split(",")
+    if all(_HOST_PORT.match(host) for host in hosts):
+        raise ValueError(f"{text!r} has no scheme; write zk:{text}, or oxia://host:port[/namespace]")
+    return text
+
+
 def parse_store_url(text: str) -> StoreUrl:
     """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
 

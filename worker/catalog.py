@@ -96,8 +96,9 @@ KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in _ALL}
 
 
 def workflows() -> list[type]:
-    """All workflows."""
-    return [resolve_name(workflow) for kind in KINDS.values() for workflow in kind.workflows]
+    """All workflows, and the one that ends what has none."""
+    named = [workflow for kind in KINDS.values() for workflow in kind.workflows]
+    return [resolve_name(workflow) for workflow in [*named, "worker.unknown_workflow:UnknownWorkflow"]]
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:

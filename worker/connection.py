@@ -8,7 +8,6 @@ import re
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import (
     LogForwardingConfig,
@@ -21,6 +20,7 @@ from temporalio.runtime import (
 
 from worker.exit_codes import CommandFailed, ExitCode
 from worker.logs import CORE_LOGGER
+from worker.payloads import DATA_CONVERTER
 
 DEFAULT_TARGET = "127.0.0.1:7233"
 """Where the `temporal` CLI connects to as well when nothing is configured."""
@@ -62,7 +62,7 @@ async def connect(runtime: Runtime) -> Client:
     target = config.get("target_host", DEFAULT_TARGET)
     try:
         async with asyncio.timeout(ANSWER_LIMIT.total_seconds()):
-            return await Client.connect(**config, data_converter=pydantic_data_converter, runtime=runtime)
+            return await Client.connect(**config, data_converter=DATA_CONVERTER, runtime=runtime)
     except (RuntimeError, OSError, ValueError) as error:
         cause = _short(str(error)) or f"no answer in {ANSWER_LIMIT.total_seconds():.0f} s"
         raise CommandFailed(

@@ -39,13 +39,13 @@ MEANINGS = {
 }
 
 _OF_FAILURES: dict[str, ExitCode] = {
+    FailureKind.INVALID_INPUT: ExitCode.USAGE,
     FailureKind.PRECHECK_FAILED: ExitCode.PRECHECK,
     FailureKind.VERIFICATION_FAILED: ExitCode.VERIFICATION,
     FailureKind.CONFLICT: ExitCode.CONFLICT,
     FailureKind.CONTENTION: ExitCode.CONFLICT,
     FailureKind.UNREACHABLE: ExitCode.UNREACHABLE,
     FailureKind.REFUSED: ExitCode.REFUSED,
-    "ValidationError": ExitCode.USAGE,
 }
 
 

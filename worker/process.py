@@ -15,7 +15,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pydantic
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -146,8 +145,6 @@ def _workers(
         task_queue=settings.task_queue,
         deployment_config=deployment_config(settings),
         workflows=migrations.workflows(),
-        # A plan that does not fit fails the workflow at once; otherwise Temporal would retry it for ever.
-        workflow_failure_exception_types=[pydantic.ValidationError],
         # A workflow whose worker is gone waits this long before another takes it; writes may be blocked meanwhile.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         **common,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import FailureError
 
 from bench.lifecycle.children import Child
@@ -26,6 +25,7 @@ from models.lifecycle.status import PhaseEntry
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import FlagPhase
+from worker.payloads import DATA_CONVERTER
 
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0
@@ -125,7 +125,7 @@ async def execute(temporal: str, workflow: str, input: MigrationInput, workflow_
     Raises:
         MigrationFailed: it failed.
     """
-    client = await Client.connect(temporal, data_converter=pydantic_data_converter)
+    client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
     try:
         async with asyncio.timeout(_RUN_SECONDS):
             return await client.execute_workflow(

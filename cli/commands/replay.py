@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import pydantic
 import typer
 from temporalio.client import WorkflowHistory
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 from cli.options import Form, Output, answer
 from worker import catalog
 from worker.connection import quiet_runtime
 from worker.exit_codes import CommandFailed, ExitCode
+from worker.payloads import DATA_CONVERTER
 
 _LONGEST = 500
 
@@ -47,8 +46,7 @@ def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> di
 async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type]) -> dict[Path, str]:
     replayer = Replayer(
         workflows=workflows,
-        data_converter=pydantic_data_converter,
-        workflow_failure_exception_types=[pydantic.ValidationError],
+        data_converter=DATA_CONVERTER,
         runtime=quiet_runtime(),
     )
     found: dict[Path, str] = {}

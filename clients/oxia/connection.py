@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from clients.closeable import Closeable
 from clients.errors import (
+    NoServer,
     StoreDenied,
     StoreError,
     StoreNotFound,
@@ -23,6 +24,7 @@ from clients.errors import (
     StoreUnsupported,
 )
 from clients.oxia import oxia_pb2 as pb
+from clients.reach import obstacle
 from models.store_url import StoreUrl
 
 #: The name that servers before 0.16 know; later ones answer to it as well.
@@ -144,7 +146,7 @@ class OxiaConnection(Closeable):
             finally:
                 call.cancel()
         except grpc.RpcError as error:
-            raise self.error(error, address) from error
+            raise self._first_error(error, address) from error
         raise StoreProtocolError(f"Oxia at {address} closed the stream of shard assignments without an answer")
 
     def unary(self, shard: int, method: str, request: Message, answer: type[Answer]) -> Answer:
@@ -227,6 +229,16 @@ class OxiaConnection(Closeable):
         if code in _WORTH_A_RETRY or any(sign in details for sign in _LEADER_MOVED):
             return StoreUnreachable(text, server=address)
         return StoreProtocolError(text, server=address)
+
+    def _first_error(self, error: grpc.RpcError, address: str) -> StoreError:
+        """The typed error for a failure of the first call, which may have gone to a wrong address."""
+        typed = self.error(error, address)
+        if not isinstance(typed, StoreUnreachable):
+            return typed
+        if why := obstacle(address):
+            return NoServer(f"no Oxia server answers at {address}: {why}; check host and port", server=address)
+        text = f"{typed}; if {address} is the port of another server, such as ZooKeeper, correct it"
+        return StoreUnreachable(text, server=address)
 
     def close(self) -> None:
         """Close the channels, which ends every call; harmless when done twice."""

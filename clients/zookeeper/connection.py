@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from clients.closeable import Closeable
 from clients.errors import (
+    NoServer,
     StoreConflict,
     StoreDenied,
     StoreError,
@@ -22,6 +23,7 @@ from clients.errors import (
     StoreUnreachable,
     StoreUnsupported,
 )
+from clients.reach import explained, is_settled, split_host
 from clients.zookeeper import wire
 from models.store_url import StoreUrl
 
@@ -51,12 +53,6 @@ def error_for(code: int, doing: str, *, server: str = "", path: bytes = b"") -> 
     return kind(f"{doing}: {meaning} (ZooKeeper error {code})", server=server, path=path)
 
 
-def split_host(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`, where the host may be an IPv6 address in brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
 class Connection(Closeable):
     """A session of its own; for one thread at a time. It dies with its connection, and connecting again is a new one.
 
@@ -75,6 +71,7 @@ class Connection(Closeable):
         last_zxid: zxid of the last answer: what the server had applied by then.
 
     Raises:
+        NoServer: none of the addresses leads to a ZooKeeper.
         StoreUnreachable: no server answered.
         StoreDenied: the server refuses a credential.
     """
@@ -105,17 +102,21 @@ class Connection(Closeable):
 
     def _connect(self, url: StoreUrl, session_timeout: float) -> None:
         causes: list[str] = []
+        settled = True
         for address in random.sample(url.hosts, len(url.hosts)):
             self.host = address
             try:
                 self._open(address, session_timeout)
-            except (OSError, StoreError) as cause:
+            except OSError as cause:
+                causes.append(f"{address}: {explained(address, cause)}")
+                settled = settled and is_settled(cause)
+            except StoreError as cause:
                 causes.append(f"{address}: {cause}")
+                settled = settled and isinstance(cause, StoreProtocolError)
             else:
                 return
-        raise StoreUnreachable(
-            f"no ZooKeeper server answers ({'; '.join(causes)}); check address and servers", server=str(url)
-        )
+        kind = NoServer if settled else StoreUnreachable
+        raise kind(f"no ZooKeeper server answers ({'; '.join(causes)}); check host and port", server=str(url))
 
     def _open(self, address: str, session_timeout: float) -> None:
         self._socket = socket.create_connection(split_host(address), timeout=self._timeout)
@@ -221,7 +222,7 @@ class Connection(Closeable):
         if len(length) == 4:
             size = int.from_bytes(length)
             if size not in sizes:
-                text = f"{self.host} does not speak ZooKeeper's protocol; check the port"
+                text = f"{self.host} does not speak ZooKeeper's protocol; is it the port of Oxia or of a bookie?"
                 raise StoreProtocolError(text, server=self.host)
             frame = self._stream.read(size)
             if len(frame) == size:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Self
 
@@ -16,13 +17,16 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from clients.cas.store import Check, Create, Delete, Part, Set
-from clients.errors import StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
-from clients.zookeeper.connection import split_host
+from clients.errors import NoServer, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
+from clients.reach import split_host
+from clients.zookeeper.connection import Connection
 from clients.zookeeper.wire import Stat
 from models.store_url import StoreUrl
 
 #: Seconds that a session, and what it holds, outlives a lost connection.
 _SESSION_TIMEOUT = 30.0
+#: Seconds after which a server that has not answered is asked in another way why.
+_SOON = 1.0
 _CONFLICTS = (
     exceptions.BadVersionError,
     exceptions.NodeExistsError,
@@ -41,12 +45,19 @@ _LOSSES = (
     exceptions.OperationTimeoutError,
     exceptions.ZookeeperStoppedError,
 )
+_PLAIN: dict[type[Exception], str] = {
+    KazooTimeoutError: "no answer in time",
+    exceptions.ConnectionLoss: "the connection was lost",
+    exceptions.ConnectionClosedError: "the connection was closed",
+    exceptions.SessionExpiredError: "the session has expired",
+}
 #: Marks, in the answer to a transaction, the parts that failed only because another one did.
 _CONSEQUENCES = (exceptions.RolledBackError, exceptions.RuntimeInconsistency)
 
 
 def _typed(cause: Exception, doing: str, url: StoreUrl, path: str) -> StoreError:
-    what = f"{doing} at {url}: {type(cause).__name__} {cause}".rstrip()
+    why = _PLAIN.get(type(cause)) or f"{type(cause).__name__} {cause}".rstrip()
+    what = f"{doing} at {url}: {why}"
     server, node = str(url), path.encode()
     if isinstance(cause, _CONFLICTS):
         return VersionConflict(f"{what}; somebody else changed it, read it again", server=server, path=node)
@@ -69,6 +80,7 @@ class CoordinationReader:
         timeout: seconds that one call, and connecting, may take.
 
     Raises:
+        NoServer: from entering, when none of the addresses leads to a ZooKeeper.
         StoreUnreachable: from entering, when no server answers in time; from any call, when the session is lost.
         StoreDenied: the server or a node's ACL refuses the credentials.
     """
@@ -85,11 +97,32 @@ class CoordinationReader:
 
     def __enter__(self) -> Self:
         try:
-            self._client.start(self._timeout)
-        except (exceptions.KazooException, KazooTimeoutError) as cause:
+            self._connect()
+        except BaseException:
             self.close()
-            raise _typed(cause, "connecting", self.url, "") from cause
+            raise
         return self
+
+    def _connect(self) -> None:
+        end = time.monotonic() + self._timeout
+        with self._errors("connecting"):
+            connected = self._client.start_async()
+        if not connected.wait(min(_SOON, self._timeout)):
+            # kazoo tries again and again, and never says why.
+            self._require_server()
+            connected.wait(max(end - time.monotonic(), 0))
+        if not self._client.connected:
+            text = f"{self.url} gave no session in {self._timeout:g} s; is its ensemble complete?"
+            raise StoreUnreachable(text, server=str(self.url))
+
+    def _require_server(self) -> None:
+        """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting is in vain."""
+        try:
+            Connection(self.url, timeout=self._timeout / 4, session_timeout=_SESSION_TIMEOUT).close()
+        except NoServer:
+            raise
+        except StoreError:
+            return
 
     def __exit__(self, *_: object) -> None:
         self.close()

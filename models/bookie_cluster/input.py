@@ -11,14 +11,15 @@ from pydantic import AfterValidator, Field, model_validator
 from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.lifecycle.base import Frozen
-from models.lifecycle.input import MigrationInput, SourceCleanup
-from models.store_url import StoreUrl, parse_store_url
+from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.store_url import StoreUrl, parse_store_url, require_scheme
 
 KIND = "bookie-cluster-switch"
 
 
 def _zookeeper(text: str) -> str:
-    url = parse_store_url(text)
+    url = parse_store_url(require_scheme(text))
     if url.scheme != "zk":
         raise ValueError(f"{text!r}: the registry of bookie clusters is kept in ZooKeeper only; write zk:host:port")
     return str(url)
@@ -135,22 +136,22 @@ class BookieClusterInput(MigrationInput):
     target: BookieCluster
     routing: Routing
     ledgers: LedgerScope = LedgerScope.REFERENCED
-    exclusive: bool = False
-    rollback_window: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    exclusive: Bool = False
+    rollback_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
     migration_concurrency: int = Field(default=16, ge=1, le=1024)
-    old_ledger_read_timeout: timedelta = Field(default=timedelta(seconds=5), gt=timedelta(0), le=timedelta(minutes=5))
+    old_ledger_read_timeout: Duration = Field(default=timedelta(seconds=5), gt=timedelta(0), le=timedelta(minutes=5))
     throttle: float | None = Field(default=None, gt=0)
     broker_control: BrokerControl = BrokerControl.MANUAL
-    pause_deadline: timedelta = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=1))
-    advance_ids: bool = False
-    skip_idgen_precheck: bool = False
+    pause_deadline: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=1))
+    advance_ids: Bool = False
+    skip_idgen_precheck: Bool = False
     cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: bool = False
+    cleanup_at_window_end: Bool = False
     max_deletions: int | None = Field(default=None, ge=1)
     registry_path: Annotated[str, AfterValidator(_node)] = REGISTRY
-    deletion_delay: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
-    allow_no_brokers: bool = False
-    full_verify: bool = False
+    deletion_delay: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    allow_no_brokers: Bool = False
+    full_verify: Bool = False
 
     @model_validator(mode="after")
     def _clusters_fit(self) -> BookieClusterInput:
@@ -171,6 +172,8 @@ class BookieClusterInput(MigrationInput):
                 'ledgers: "all" fences and moves ledgers of whoever uses the source; set "exclusive": true if nobody '
                 "but this Pulsar cluster does, or leave this out"
             )
+        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
+            raise ValueError(NO_CLEANUP)
         return self
 
     @property

@@ -6,6 +6,7 @@ from pydantic import Field
 
 from models.bookie_registry import ReadMode
 from models.lifecycle.base import Frozen
+from models.lifecycle.fields import Bool
 
 
 class CleanupOrder(Frozen):
@@ -21,9 +22,9 @@ class CleanupOrder(Frozen):
     """
 
     src_cluster: str
-    dry_run: bool = False
+    dry_run: Bool = False
     max_deletions: int | None = Field(default=None, ge=1)
-    force: bool = False
+    force: Bool = False
 
 
 class Concurrency(Frozen):

@@ -6,13 +6,32 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+_PLAIN = {"extra_forbidden": "there is no such field", "missing": "this field is needed"}
+
 
 def faults(error: ValidationError) -> str:
     """Every fault with its field, in one line."""
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {fault['msg'].removeprefix('Value error, ')}"
+        f"{'.'.join(map(str, fault['loc'])) or 'input'}: {_plain(fault['type'], fault['msg'])}"
         for fault in error.errors(include_url=False)
     )
+
+
+def refusal(model: type[BaseModel], error: ValidationError) -> str:
+    """Why values do not make a model, and what would: the cause, the cure and the valid fields, in one line."""
+    return f"{faults(error)}. Cure: correct this; {valid_fields(model)}"
+
+
+def valid_fields(model: type[BaseModel]) -> str:
+    """All fields that a model takes."""
+    needed = [name for name, field in model.model_fields.items() if field.is_required()]
+    others = [name for name, field in model.model_fields.items() if not field.is_required()]
+    told = [("needed are ", needed), ("optional are ", others)]
+    return ", ".join(f"{words}{', '.join(names)}" for words, names in told if names)
+
+
+def _plain(kind: str, message: str) -> str:
+    return _PLAIN.get(kind) or " ".join(message.removeprefix("Value error, ").split())
 
 
 class Frozen(BaseModel):

@@ -15,6 +15,7 @@ NAMED = 100
 class FailureKind(StrEnum):
     """Types of the failures that end a workflow or an activity; part of the public interface."""
 
+    INVALID_INPUT = "InvalidInput"
     PRECHECK_FAILED = "PrecheckFailed"
     VERIFICATION_FAILED = "VerificationFailed"
     CONFLICT = "Conflict"

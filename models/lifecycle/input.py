@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from models.lifecycle.base import Frozen
+from models.lifecycle.fields import Bool
 
 
 class MigrationInput(Frozen):
@@ -21,8 +22,8 @@ class MigrationInput(Frozen):
     """
 
     cluster: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
-    dry_run: bool = False
-    hold_before_cutover: bool = False
+    dry_run: Bool = False
+    hold_before_cutover: Bool = False
     cutover_at: AwareDatetime | None = None
 
     @property
@@ -46,3 +47,7 @@ class SourceCleanup(StrEnum):
 
     LEAVE = "leave"
     REMOVE = "remove"
+
+
+NO_CLEANUP = 'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
+"""Why an input is refused that asks to clean up by itself, and to leave everything as it is."""

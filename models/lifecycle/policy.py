@@ -131,7 +131,7 @@ class VerbState(BaseModel):
             return "a rollback is under way" if verb is not Verb.ROLLBACK else "a rollback was asked for already"
         match verb:
             case Verb.ROLLBACK:
-                return self.policy.no_rollback
+                return self.policy.no_rollback or self._window_settled()
             case Verb.CLEANUP:
                 return self.policy.no_cleanup or self._cleanup_settled()
             case Verb.PAUSE:
@@ -142,6 +142,12 @@ class VerbState(BaseModel):
                 if not self.policy.gate:
                     return "no gate is closed"
                 return "proceed was given already" if self.proceed_wanted else ""
+
+    def _window_settled(self) -> str:
+        # Where `cleanup` is legal a window is open, and either word has just ended it.
+        if self.policy.no_cleanup or not (self.cleanup_wanted or self.proceed_wanted):
+            return ""
+        return f"the window was ended by {Verb.CLEANUP if self.cleanup_wanted else Verb.PROCEED}"
 
     def _cleanup_settled(self) -> str:
         # The word that keeps more wins: `proceed` takes a cleanup back, and not the other way round.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pydantic import AwareDatetime, Field
 
 from models.lifecycle.base import Frozen, Result
+from models.lifecycle.fields import Bool, Duration
 
 
 class Verb(StrEnum):
@@ -45,7 +46,7 @@ class VerbResponse(Result):
 class WindowChange(Frozen):
     """Argument of the update `change_window`: the time that the window shall have left from now on."""
 
-    remaining: timedelta = Field(ge=timedelta(0))
+    remaining: Duration = Field(ge=timedelta(0))
 
 
 class Speed(Frozen):
@@ -57,7 +58,7 @@ class Speed(Frozen):
 class HoldChange(Frozen):
     """Argument of the update `hold_before_cutover`: whether the migration shall hold before its cut-over."""
 
-    hold: bool
+    hold: Bool
 
 
 class CutoverTime(Frozen):

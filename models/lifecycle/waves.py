@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, model_validator
 from models.lifecycle.base import Frozen, Result
 from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.fields import Duration
 from models.lifecycle.status import WaitReason
 
 CANARY = 0
@@ -90,8 +91,8 @@ class WavePolicy(Frozen):
     error_budget: ErrorBudget = ErrorBudget(items=0)
     when_held: WhenHeld = WhenHeld.WAIT
     windows: ChangeWindows = ChangeWindows()
-    deadline: timedelta = Field(default=timedelta(days=1), gt=timedelta(0))
-    cancel_grace: timedelta = Field(default=timedelta(hours=1), gt=timedelta(0))
+    deadline: Duration = Field(default=timedelta(days=1), gt=timedelta(0))
+    cancel_grace: Duration = Field(default=timedelta(hours=1), gt=timedelta(0))
     attempts: int = Field(default=3, ge=1, le=100)
 
     def size_of(self, wave: int) -> int:

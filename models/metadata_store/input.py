@@ -8,13 +8,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from models.lifecycle.input import MigrationInput, SourceCleanup
-from models.store_url import StoreUrl, parse_store_url
+from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.units import format_value
+from models.store_url import StoreUrl, parse_store_url, require_scheme
 
 KIND = "metadata-store"
 
 
-StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(text)))]
+StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(require_scheme(text))))]
 
 
 class Mode(StrEnum):
@@ -48,17 +50,17 @@ class MetadataStoreInput(MigrationInput):
     source: StoreAddress
     target: StoreAddress
     mode: Mode = Mode.LIVE
-    preparation_timeout: timedelta = Field(default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1))
-    blocked_deadline: timedelta = Field(default=timedelta(minutes=5), gt=timedelta(0), le=timedelta(hours=6))
+    preparation_timeout: Duration = Field(default=timedelta(seconds=60), gt=timedelta(0), le=timedelta(hours=1))
+    blocked_deadline: Duration = Field(default=timedelta(minutes=5), gt=timedelta(0), le=timedelta(hours=6))
     concurrency: int = Field(default=16, ge=1, le=1024)
     throttle: float | None = Field(default=None, gt=0)
-    validation_window: timedelta = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    validation_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
     cleanup: SourceCleanup = SourceCleanup.LEAVE
-    cleanup_at_window_end: bool = False
+    cleanup_at_window_end: Bool = False
     cleanup_limit: int = Field(default=100_000, ge=1)
-    replace_target: bool = False
-    allow_no_brokers: bool = False
-    full_verify: bool = False
+    replace_target: Bool = False
+    allow_no_brokers: Bool = False
+    full_verify: Bool = False
 
     @model_validator(mode="after")
     def _stores_fit(self) -> MetadataStoreInput:
@@ -73,6 +75,13 @@ class MetadataStoreInput(MigrationInput):
             raise ValueError(
                 "hold_before_cutover and cutover_at need a live migration: offline nobody writes meanwhile"
             )
+        if self.mode is Mode.LIVE and self.blocked_deadline < self.preparation_timeout:
+            raise ValueError(
+                f"blocked_deadline ({format_value(self.blocked_deadline)}) is shorter than preparation_timeout "
+                f"({format_value(self.preparation_timeout)}), which is a part of it; raise the one, or lower the other"
+            )
+        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
+            raise ValueError(NO_CLEANUP)
         return self
 
     @property

@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.failures import FAILURES, cause_of
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
 
 LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 
@@ -46,7 +47,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init
-    def __init__(self, start: BookieClusterStart) -> None:
+    def __init__(self, *given: Any) -> None:
+        start = read_start(BookieClusterStart, given)
         input, policies = start.input, POLICIES[start.input.routing]
         pace = Pace(throttle=input.throttle, concurrency=input.migration_concurrency)
         super().__init__(
@@ -61,9 +63,9 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.updates = SwitchUpdates(self)
 
     @workflow.run
-    async def run(self, start: BookieClusterStart) -> Report[Any, Any]:
+    async def run(self, *given: Any) -> Report[Any, Any]:
         """Run the switch; the report holds figures and certificate."""
-        del start
+        del given
         return await self.execute(self._switch)
 
     async def _switch(self) -> Report[Any, Any]:

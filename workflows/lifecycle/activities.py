@@ -206,7 +206,7 @@ class ActivityRunner(Generic[InputT]):
                     raise
                 self._state.lost_queues.add(call.queue)
                 self._status.note(
-                    f"the worker that watches the source does not answer; another one takes over: {call.summary}"
+                    f"the worker that watches the source, or Temporal, was away; any worker takes over: {call.summary}"
                 )
         return _text(await workflow.execute_activity(definition.name, **options))
 

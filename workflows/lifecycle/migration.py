@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic
 
 from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
@@ -31,6 +31,9 @@ with workflow.unsafe.imports_passed_through():
 
 KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
 TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
+
+# Most characters of a wrong argument that a note repeats.
+_SHOWN = 200
 
 
 class Migration(Generic[InputT, StateT]):
@@ -141,29 +144,36 @@ class Migration(Generic[InputT, StateT]):
     # What the operator says -------------------------------------------------------------------------------------------
 
     @workflow.signal(description="Undo the migration; refused behind its point of no return. Optional: a reason.")
-    def rollback(self, reason: str = "") -> None:
+    def rollback(self, *reason: Any) -> None:
         """Take the verb `rollback`."""
-        self.take(Verb.ROLLBACK, reason)
+        self._signalled(Verb.ROLLBACK, reason)
 
     @workflow.signal(description="Clean up the old side, once the migration is committed. Optional: a reason.")
-    def cleanup(self, reason: str = "") -> None:
+    def cleanup(self, *reason: Any) -> None:
         """Take the verb `cleanup`."""
-        self.take(Verb.CLEANUP, reason)
+        self._signalled(Verb.CLEANUP, reason)
 
     @workflow.signal(description="Hold before the next step that is safe to wait at. Optional: a reason.")
-    def pause(self, reason: str = "") -> None:
+    def pause(self, *reason: Any) -> None:
         """Take the verb `pause`."""
-        self.take(Verb.PAUSE, reason)
+        self._signalled(Verb.PAUSE, reason)
 
     @workflow.signal(description="Go on after `pause`. Optional: a reason.")
-    def resume(self, reason: str = "") -> None:
+    def resume(self, *reason: Any) -> None:
         """Take the verb `resume`."""
-        self.take(Verb.RESUME, reason)
+        self._signalled(Verb.RESUME, reason)
 
     @workflow.signal(description="Open the gate at which the migration waits. Optional: a reason.")
-    def proceed(self, reason: str = "") -> None:
+    def proceed(self, *reason: Any) -> None:
         """Take the verb `proceed`."""
-        self.take(Verb.PROCEED, reason)
+        self._signalled(Verb.PROCEED, reason)
+
+    @workflow.signal(dynamic=True, description="Any other signal is refused, with a note.")
+    def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
+        """Note a signal that there is not; it would be kept for ever without a word."""
+        del given
+        verbs = ", ".join(Verb)
+        self.board.note(f"{name} refused: there is no such signal. Cure: give one of {verbs}")
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
@@ -231,6 +241,15 @@ class Migration(Generic[InputT, StateT]):
         because = f" ({reason})" if reason else ""
         self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
         return response
+
+    def _signalled(self, verb: Verb, given: Sequence[Any]) -> None:
+        """Take a verb that came as a signal, which is never answered: what is wrong with it is noted."""
+        reason = given[0] if given else None
+        if len(given) > 1 or not isinstance(reason, str | None):
+            sent = " ".join(str(value) for value in given)[:_SHOWN]
+            self.board.note(f"{verb} refused: {sent} is no reason. Cure: give none, or a text: --input '\"OPS-1\"'")
+            return
+        self.take(verb, reason or "")
 
     # What the running activities say ----------------------------------------------------------------------------------
 

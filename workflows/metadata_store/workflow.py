@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.failures import FAILURES, cause_of
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
     from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
@@ -62,7 +63,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     """Move a Pulsar cluster's metadata to another store (PIP-454)."""
 
     @workflow.init
-    def __init__(self, start: MetadataStoreStart) -> None:
+    def __init__(self, *given: Any) -> None:
+        start = read_start(MetadataStoreStart, given)
         super().__init__(
             start.input,
             start.state or MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
@@ -73,9 +75,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         )
 
     @workflow.run
-    async def run(self, start: MetadataStoreStart) -> Report[Any, Any]:
+    async def run(self, *given: Any) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        del start
+        del given
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:

@@ -87,6 +87,7 @@ async def _deadline_after_commit(stage: Harness) -> Run:
     return await stage.start(
         Script(complete=[Hang(), ANSWERS["complete"]], unblock_writes=committed),
         blocked_deadline="PT0.5S",
+        preparation_timeout="PT0.5S",
         validation_window="PT0S",
     )
 

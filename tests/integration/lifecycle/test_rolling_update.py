@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-import pydantic
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
@@ -231,7 +230,6 @@ def _workflows_only(operator: Operator, queue: str) -> Generator[None]:
             operator.client,
             task_queue=queue,
             workflows=catalog.workflows(),
-            workflow_failure_exception_types=[pydantic.ValidationError],
         )
         return worker, asyncio.create_task(worker.run())
 

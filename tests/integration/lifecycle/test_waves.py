@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import CancelledError
 
 from deploy.devstack.stack import StackSpec
@@ -15,6 +14,7 @@ from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator
+from worker.payloads import DATA_CONVERTER
 
 GOOD = Behaviour()
 HANGING = Behaviour(hang=True)
@@ -27,7 +27,7 @@ ITEMS = {f"item-{number:05d}": GOOD for number in range(4)}
 async def operator(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Operator]:
     """Starts waves on a worker of their own."""
     stack = make_stack(StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER)
     async with wave_operator(client, tmp_path_factory.mktemp("failures")) as operator:
         yield operator
 

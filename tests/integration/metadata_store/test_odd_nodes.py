@@ -64,8 +64,9 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
 
         run = environment.operator.start(input)
         with stores.kazoo(stack.zk_url) as somebody, _Churn(source) as churn:
-            somebody.create("/odd/session", b"gone with me", ephemeral=True)
             run.wait_for_phase(Phase.PRE_COPY)
+            # Behind PRECHECK, which would refuse it.
+            somebody.create("/odd/session", b"gone with me", ephemeral=True)
             before = churn.done
             wait_for("changes during the copy", lambda: churn.done > before + 1_000, 60)
             run.wait_until("the session's name", lambda status: "/odd/session" in str(status.waiting))

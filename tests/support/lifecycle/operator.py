@@ -14,7 +14,6 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -26,6 +25,7 @@ from models.lifecycle.status import Outcome, Progress, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from tests.support.waiting import wait_for
 from worker.catalog import KINDS
+from worker.payloads import DATA_CONVERTER
 
 ResultT = TypeVar("ResultT")
 
@@ -46,7 +46,7 @@ class Operator:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="operator", daemon=True)
         self._thread.start()
-        self.client = self.wait(Client.connect(address, data_converter=pydantic_data_converter), 30)
+        self.client = self.wait(Client.connect(address, data_converter=DATA_CONVERTER), 30)
 
     def __enter__(self) -> Self:
         return self

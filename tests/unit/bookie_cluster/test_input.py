@@ -50,7 +50,7 @@ def test_plan_survives_json() -> None:
         ({"cleanup": "all"}, "cleanup", "'leave' or 'remove'"),
         ({"cluster": "a/b"}, "cluster", "match pattern"),
         ({"rollback_window": "P91D"}, "rollback_window", "less than or equal to 90 days"),
-        ({"rollback_window": "a day"}, "rollback_window", "valid timedelta"),
+        ({"rollback_window": "a day"}, "rollback_window", "'a day' is no duration"),
         ({"pause_deadline": "PT0S"}, "pause_deadline", "greater than 0"),
         ({"old_ledger_read_timeout": "PT6M"}, "old_ledger_read_timeout", "less than or equal to 5 minutes"),
         ({"deletion_delay": "-PT1S"}, "deletion_delay", "greater than or equal to 0"),
@@ -59,6 +59,9 @@ def test_plan_survives_json() -> None:
         ({"max_deletions": 0}, "max_deletions", "greater than or equal to 1"),
         ({"registry_path": "admin/"}, "registry_path", "is no path of a node; write /a/b"),
         ({"registry_path": "/a//b"}, "registry_path", "is no path of a node; write /a/b"),
+        ({"metadata_url": "a:2181"}, "metadata_url", "has no scheme; write zk:a:2181"),
+        ({"pause_deadline": 3600}, "pause_deadline", "3600 has no unit"),
+        ({"exclusive": "true"}, "exclusive", "'true' is neither true nor false"),
         ({"metadata_url": "oxia://a:6648"}, "metadata_url", "kept in ZooKeeper only; write zk:host:port"),
         ({"source": {**SOURCE, "name": "a b"}}, "source.name", "match pattern"),
         ({"source": {"name": "old"}}, "source.metadataServiceUri", "Field required"),
@@ -96,6 +99,7 @@ def test_needed_fields(field: str) -> None:
         ({"target": {"name": "new", "metadataServiceUri": "zk://zk-1:2181/ledgersA/b"}}, "the same root"),
         ({"routing": "attribution", "ledgers": "all"}, "ledgers: with routing `attribution`"),
         ({"ledgers": "all"}, '"exclusive": true'),
+        ({"cleanup_at_window_end": True}, 'cleanup_at_window_end does nothing with "cleanup": "leave"'),
     ],
 )
 def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> None:

@@ -54,7 +54,7 @@ def test_help_tells_every_code(capsys: pytest.CaptureFixture[str]) -> None:
         (FailureKind.DEADLINE, 8),
         (FailureKind.DENIED, 8),
         (FailureKind.LEDGER_UNREADABLE, 8),
-        ("ValidationError", 2),
+        (FailureKind.INVALID_INPUT, 2),
         ("CancelledError", 8),
         (None, 8),
     ],
@@ -84,7 +84,7 @@ def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int
 @pytest.mark.parametrize(
     ("arguments", "cause"),
     [
-        (["start", "metadata-store", "--cluster", "prod"], "error: the input is wrong: source: Field required"),
+        (["start", "metadata-store", "--cluster", "prod"], "error: the input is wrong: source: this field is needed"),
         (["throttle", "metadata-store/prod", "-o", "json", "0"], "error: megabytes_per_second: "),
         (["window", "metadata-store/prod", "soon"], "error: 'soon' is no duration."),
         (["replay", "/no/such/history.json"], "error: [Errno 2]"),

@@ -41,13 +41,19 @@ def test_input_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "named"),
     [
-        ('{"cluster": "prod"}', {}, "source: Field required; target: Field required"),
-        (json.dumps({**REQUIRED, "validation_windw": "PT1H"}), {}, "validation_windw: Extra inputs are not permitted"),
+        ('{"cluster": "prod"}', {}, "source: this field is needed; target: this field is needed"),
+        (
+            json.dumps({**REQUIRED, "validation_windw": "PT1H"}),
+            {},
+            "validation_windw: there is no such field. cure: correct this; needed are cluster, source",
+        ),
         (json.dumps(REQUIRED), {"throttle": "fast"}, "throttle: "),
         (json.dumps(REQUIRED), {"mode": "sideways"}, "mode: "),
         (json.dumps(REQUIRED), {"source": "http://zk"}, "source: "),
         (json.dumps(REQUIRED), {"target": SOURCE}, "the same tree"),
         (json.dumps(REQUIRED), {"validation_window": "a while"}, "'a while' is no duration"),
+        (json.dumps(REQUIRED), {"validation_window": "90"}, "validation_window: '90' has no unit"),
+        (json.dumps({**REQUIRED, "dry_run": "true"}), {}, "dry_run: 'true' is neither true nor false"),
         ("{", {}, "--input is no JSON"),
         ("[1]", {}, "--input is no JSON object"),
         ("@/no/such/file", {}, "/no/such/file"),
@@ -63,7 +69,16 @@ def test_a_wrong_plan_names_the_field(text: str, options: dict[str, str | bool |
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("250ms", 0.25), ("90s", 90), ("1.5m", 90), ("24h", 86400), ("2d", 172800), ("PT24H", 86400), ("00:01:30", 90)],
+    [
+        ("250ms", 0.25),
+        ("90s", 90),
+        ("1.5m", 90),
+        ("24h", 86400),
+        ("2d", 172800),
+        ("PT24H", 86400),
+        ("00:01:30", 90),
+        ("2 days", 172800),
+    ],
 )
 def test_durations(text: str, seconds: float) -> None:
     """Durations are written short or as ISO 8601."""
@@ -96,7 +111,7 @@ def test_fields_of_several_values() -> None:
 @pytest.mark.parametrize(
     ("typed", "named"),
     [
-        ("old", "target.metadataServiceUri: Field required"),
+        ("old", "target.metadataServiceUri: this field is needed"),
         ("old=/ledgers", "target.metadataServiceUri: '/ledgers' is no metadataServiceUri"),
         ("=zk://zk-1:2181/ledgers", "target.name: "),
     ],

@@ -34,11 +34,9 @@ def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
 
 
 @every_kind
-def test_the_workflow_takes_the_input(kind: Kind[Any]) -> None:
-    """The type that a start names is registered, and its `run` takes the input of the entry."""
-    known = {found.name: found for found in map(workflow._Definition.must_from_class, catalog.workflows())}
-    argument: Any = (known[kind.workflow].arg_types or [None])[0]
-    assert argument.model_fields["input"].annotation is kind.input
+def test_the_workflow_is_registered(kind: Kind[Any]) -> None:
+    """The type that a start names is registered."""
+    assert kind.workflow in {workflow._Definition.must_from_class(found).name for found in catalog.workflows()}
     assert issubclass(kind.input, MigrationInput)
 
 

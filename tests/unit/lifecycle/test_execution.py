@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
-from temporalio.contrib.pydantic import pydantic_data_converter
 
 from models.lifecycle.base import Result
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
+from worker.payloads import DATA_CONVERTER
 
 INPUT = MetadataStoreInput(cluster="c", source="zk:127.0.0.1:1", target="oxia://127.0.0.1:2", full_verify=True)
 
@@ -24,8 +24,8 @@ class Answer(Result):
 async def test_the_whole_input_travels() -> None:
     """An execution arrives as it was sent, with the fields that only its migration's input has."""
     sent = Execution(input=INPUT, run_id="run-1", started=datetime(2026, 1, 1, tzinfo=UTC), epoch=7)
-    payloads = await pydantic_data_converter.encode([sent])
-    (received,) = await pydantic_data_converter.decode(payloads, [Execution[MetadataStoreInput]])
+    payloads = await DATA_CONVERTER.encode([sent])
+    (received,) = await DATA_CONVERTER.decode(payloads, [Execution[MetadataStoreInput]])
 
     assert received == Execution[MetadataStoreInput].model_validate(sent.model_dump())
     assert received.input == INPUT

@@ -41,10 +41,18 @@ def test_plan_survives_json() -> None:
         ("P3D", timedelta(days=3)),
         ("P1DT12H", timedelta(hours=36)),
         ("PT0S", timedelta(0)),
+        ("90s", timedelta(seconds=90)),
+        ("1.5h", timedelta(minutes=90)),
+        ("1h30m", timedelta(minutes=90)),
+        ("24h", timedelta(days=1)),
+        ("2 days", timedelta(days=2)),
+        ("5 Minutes", timedelta(minutes=5)),
+        ("250ms", timedelta(milliseconds=250)),
+        ("00:01:30", timedelta(seconds=90)),
     ],
 )
 def test_durations(text: str, length: timedelta) -> None:
-    """Durations are ISO 8601."""
+    """Durations are ISO 8601, or a number with its unit."""
     assert MetadataStoreInput.model_validate({**PLAN, "validation_window": text}).validation_window == length
 
 
@@ -55,7 +63,19 @@ def test_durations(text: str, length: timedelta) -> None:
         ({"validation_window": "P91D"}, "validation_window", "less than or equal to 90 days"),
         ({"validation_window": "-PT1S"}, "validation_window", "greater than or equal to 0"),
         ({"blocked_deadline": "PT0S"}, "blocked_deadline", "greater than 0"),
-        ({"blocked_deadline": "5 minutes"}, "blocked_deadline", "Input should be a valid timedelta"),
+        ({"blocked_deadline": "5 minute hands"}, "blocked_deadline", "no duration; write 90s, 30m, 24h, 2d or PT24H"),
+        ({"blocked_deadline": 300}, "blocked_deadline", "300 has no unit; write 90s, 30m, 24h, 2d or PT24H"),
+        ({"blocked_deadline": "300"}, "blocked_deadline", "'300' has no unit"),
+        ({"blocked_deadline": 1.5}, "blocked_deadline", "1.5 has no unit"),
+        ({"blocked_deadline": True}, "blocked_deadline", "True has no unit"),
+        ({"blocked_deadline": "9e99d"}, "blocked_deadline", "no duration"),
+        ({"blocked_deadline": f"{10**12}d"}, "blocked_deadline", "no duration"),
+        ({"dry_run": "true"}, "dry_run", "'true' is neither true nor false; write one of these, without quotes"),
+        ({"dry_run": 1}, "dry_run", "1 is neither true nor false"),
+        ({"replace_target": "no"}, "replace_target", "'no' is neither true nor false"),
+        ({"source": "zk-1:2181,zk-2:2181/a"}, "source", "has no scheme; write zk:zk-1:2181,zk-2:2181/a"),
+        ({"source": "zk:2181"}, "source", "has no scheme; write zk:zk:2181"),
+        ({"target": "oxia:6648"}, "target", "has no scheme; write zk:oxia:6648, or oxia://host:port[/namespace]"),
         ({"preparation_timeout": "PT2H"}, "preparation_timeout", "less than or equal to 1 hour"),
         ({"cluster": ""}, "cluster", "at least 1 character"),
         ({"cluster": "a/b"}, "cluster", "match pattern"),
@@ -90,6 +110,28 @@ def test_live_needs_zookeeper() -> None:
     with pytest.raises(ValidationError, match='"mode": "offline"'):
         MetadataStoreInput.model_validate(swapped)
     assert MetadataStoreInput.model_validate({**swapped, "mode": "offline"}).source_url.scheme == "oxia"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"blocked_deadline": "30s"}, "blocked_deadline (30.0 s) is shorter than preparation_timeout (1 min)"),
+        ({"preparation_timeout": "10m"}, "blocked_deadline (5 min) is shorter than preparation_timeout (10 min)"),
+        ({"cleanup_at_window_end": True}, 'cleanup_at_window_end does nothing with "cleanup": "leave"'),
+        ({"mode": "offline", "hold_before_cutover": True}, "need a live migration"),
+    ],
+)
+def test_fields_that_do_not_fit_each_other(wrong: dict[str, Any], what: str) -> None:
+    """Values that contradict each other are refused with the reason."""
+    with pytest.raises(ValidationError) as refused:
+        MetadataStoreInput.model_validate({**PLAN, **wrong})
+    assert what in str(refused.value)
+
+
+def test_offline_nobody_waits_for_services() -> None:
+    """Limits of a phase that an offline migration does not have are not compared."""
+    fields = {**PLAN, "mode": "offline", "blocked_deadline": "1s"}
+    assert MetadataStoreInput.model_validate(fields).blocked_deadline == timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import pydantic
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -31,7 +30,6 @@ async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncG
         task_queue=TASK_QUEUE,
         workflows=migrations.workflows(),
         activities=doubles.activities(),
-        workflow_failure_exception_types=[pydantic.ValidationError],
     ):
         yield
 

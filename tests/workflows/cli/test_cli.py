@@ -15,12 +15,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 from temporalio import activity, workflow
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -36,6 +34,7 @@ from models.metadata_store.input import KIND, MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
 from tests.support.stacks import MakeStack
 from worker.exit_codes import CommandFailed, ExitCode
+from worker.payloads import DATA_CONVERTER
 from worker.registration import register_search_attributes
 from workflows.lifecycle.activities import Call
 from workflows.lifecycle.migration import Migration
@@ -158,7 +157,6 @@ async def small_worker(client: Client, *, cached: int = 1000) -> AsyncGenerator[
         task_queue=TASK_QUEUE,
         workflows=[SmallMigration],
         activities=[SmallActivities().fetch],
-        workflow_failure_exception_types=[pydantic.ValidationError],
         max_cached_workflows=cached,
     ):
         yield
@@ -168,7 +166,7 @@ async def small_worker(client: Client, *, cached: int = 1000) -> AsyncGenerator[
 async def shell(make_stack: MakeStack) -> Shell:
     """Commands against a fresh Temporal server."""
     stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter)
+    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER)
     return Shell(stack.temporal_address, client)
 
 

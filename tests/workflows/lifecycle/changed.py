@@ -8,7 +8,6 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
-    from models.metadata_store.state import MetadataStoreStart
     from workflows.metadata_store.workflow import MetadataStoreMigration
 
 
@@ -17,13 +16,13 @@ class ChangedMigration(MetadataStoreMigration):
     """Commits before it verifies."""
 
     @workflow.init
-    def __init__(self, start: MetadataStoreStart) -> None:
-        super().__init__(start)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
 
     @workflow.run
-    async def run(self, start: MetadataStoreStart) -> Report[Any, Any]:
+    async def run(self, *given: Any) -> Report[Any, Any]:
         """Run the migration."""
-        return await super().run(start)
+        return await super().run(*given)
 
     async def _verify(self) -> None:
         await self._complete()

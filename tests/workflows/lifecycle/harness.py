@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
@@ -22,7 +21,6 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowUpdateFailedError,
 )
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -34,6 +32,7 @@ from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
+from worker.payloads import DATA_CONVERTER
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 IDENTITY = "worker"
@@ -172,7 +171,7 @@ async def _register_search_attributes(client: Client) -> None:
 async def harness(test_server: Path) -> AsyncGenerator[Harness]:
     """The time-skipping server and its workers."""
     async with await WorkflowEnvironment.start_time_skipping(
-        data_converter=pydantic_data_converter,
+        data_converter=DATA_CONVERTER,
         identity=IDENTITY,
         test_server_existing_path=str(test_server),
         test_server_startup_timeout=timedelta(seconds=30),
@@ -196,7 +195,6 @@ async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
         env.client,
         task_queue=TASK_QUEUE,
         workflows=migrations.workflows(),
-        workflow_failure_exception_types=[pydantic.ValidationError],
         **common,
     )
     async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):

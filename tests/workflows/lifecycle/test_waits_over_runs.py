@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 
 from deploy.devstack.stack import StackSpec
@@ -29,6 +28,7 @@ from tests.workflows.lifecycle.doubles import Hang, Script
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed
 from tests.workflows.metadata_store import activities as metadata
 from worker.catalog import KINDS
+from worker.payloads import DATA_CONVERTER
 from worker.registration import register_search_attributes
 
 LIMIT = 15
@@ -45,7 +45,7 @@ LAST_BEFORE_PAUSE: dict[type[Script], str] = {metadata.Script: "pre_copy", switc
 async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
     """Starts migrations on Temporal's dev server; no time is skipped."""
     stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
-    client = await Client.connect(stack.temporal_address, data_converter=pydantic_data_converter, identity=IDENTITY)
+    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
     await register_search_attributes(client)
     async with staffed(WorkflowEnvironment.from_client(client)) as ready:
         yield ready

@@ -8,7 +8,6 @@ from datetime import time, timedelta
 import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
-from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import CancelledError
 from temporalio.worker import Replayer
 
@@ -19,6 +18,7 @@ from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, Run, wave_operator
 from tests.workflows.lifecycle.wave_workflows import Many
+from worker.payloads import DATA_CONVERTER
 
 STOP = WhenHeld.STOP
 GOOD = Behaviour()
@@ -89,7 +89,7 @@ async def test_ten_thousand_items(operator: Operator) -> None:
 async def _check_histories(operator: Operator, run: Run) -> None:
     """Each run of the parent is short, names no items but those that it began or listed, and replays."""
     assert len(run.catalog.runs) >= 4
-    replayer = Replayer(workflows=[Many], data_converter=pydantic_data_converter)
+    replayer = Replayer(workflows=[Many], data_converter=DATA_CONVERTER)
     for run_id in run.catalog.runs:
         history = await operator.client.get_workflow_handle(run.handle.id, run_id=run_id).fetch_history()
         events = history.events

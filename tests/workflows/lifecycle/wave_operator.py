@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pydantic
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
@@ -129,6 +128,5 @@ async def wave_operator(
             catalogs.list_topics,
             catalogs.append_failed_topics,
         ],
-        workflow_failure_exception_types=[pydantic.ValidationError],
     ):
         yield Operator(client, env, catalogs)

@@ -150,18 +150,24 @@ async def test_transient_failures_are_retried(stage: Harness) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"blocked_deadlin": "PT1M"}, "blocked_deadlin\n  Extra inputs are not permitted"),
-        ({"blocked_deadline": "soon"}, "blocked_deadline\n  Input should be a valid duration"),
-        ({"source": "etcd://one:2379"}, "names a store that is not supported"),
-        ({"source": None}, "source\n  Input should be a valid string"),
+        ({"blocked_deadlin": "PT1M"}, "blocked_deadlin: there is no such field"),
+        ({"blocked_deadline": "soon"}, "blocked_deadline: 'soon' is no duration; write 90s, 30m, 24h, 2d or PT24H"),
+        ({"blocked_deadline": 300}, "blocked_deadline: 300 has no unit"),
+        ({"dry_run": "true"}, "dry_run: 'true' is neither true nor false"),
+        ({"source": "one:2181"}, "source: 'one:2181' has no scheme; write zk:one:2181"),
+        ({"blocked_deadline": "30s"}, "input: blocked_deadline (30.0 s) is shorter than preparation_timeout"),
+        ({"cleanup_at_window_end": True}, "input: cleanup_at_window_end does nothing"),
+        ({"source": "etcd://one:2379"}, "source: 'etcd://one:2379' names a store that is not supported"),
+        ({"source": None}, "source: Input should be a valid string"),
     ],
 )
 async def test_wrong_input_fails_at_once(stage: Harness, wrong: dict[str, Any], named: str) -> None:
     """A plan that does not fit fails the workflow at once, and the failure names the field."""
     run = await stage.start_raw({**PLAN, "cluster": next(stage.clusters), **wrong}, Script())
     failure = await run.typed_failure()
-    assert failure.type == "ValidationError"
-    assert named in failure.message
+    assert (failure.type, failure.non_retryable) == (FailureKind.INVALID_INPUT, True)
+    assert failure.message.startswith(f"the input is wrong: {named}")
+    assert "Cure: correct this; needed are cluster, source, target, optional are " in failure.message
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.FAILED
 
 

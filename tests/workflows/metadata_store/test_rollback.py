@@ -137,7 +137,7 @@ async def test_failure_offline(stage: Harness) -> None:
 @pytest.mark.parametrize("step", ["prepare", "copy_changes", "verify", "complete"])
 async def test_blocked_deadline(stage: Harness, step: str) -> None:
     """Writes that stay blocked past the deadline are given back, though the step lives and heartbeats."""
-    run = await stage.start(Script(**{step: Hang()}), blocked_deadline="PT0.5S")
+    run = await stage.start(Script(**{step: Hang()}), blocked_deadline="PT0.5S", preparation_timeout="PT0.5S")
     failure = await run.typed_failure()
     assert failure.type == FailureKind.DEADLINE
     assert failure.message == "longest time with writes blocked: the deadline passed"
@@ -148,7 +148,7 @@ async def test_blocked_deadline(stage: Harness, step: str) -> None:
 async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
     """A deadline that passes while the commit is in flight does no harm: the migration finishes it and goes on."""
     script = Script(complete=[Hang(), ANSWERS["complete"]], unblock_writes=COMMITTED)
-    run = await stage.start(script, blocked_deadline="PT0.5S", validation_window="PT0S")
+    run = await stage.start(script, blocked_deadline="PT0.5S", preparation_timeout="PT0.5S", validation_window="PT0S")
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert script.steps == [*LIVE, "unblock_writes", "complete"]

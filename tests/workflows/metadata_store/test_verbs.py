@@ -103,14 +103,28 @@ async def test_accepted_verb_is_answered(stage: Harness) -> None:
 
 
 async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
-    """A verb that does not exist is refused, and a signal that cannot be read is dropped; the migration goes on."""
+    """What cannot be read is refused in one line, an update's error or a note; the migration goes on."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
     await hang.entered()
-    assert "Input should be 'rollback', 'cleanup'" in (await run.refusal("steer", {"verb": "rolback"})).message
-    await run.handle.signal("rollback", {"reason": "an object"})
+    refusal = await run.refusal("steer", {"verb": "rolback"})
+    assert refusal.type == FailureKind.INVALID_INPUT
+    assert refusal.message.startswith("verb: Input should be 'rollback', 'cleanup'")
+    assert refusal.message.endswith("Cure: correct this; needed are verb, optional are reason")
+    before = len((await run.status()).notes)
+    await run.handle.signal("rollback", {"x": 1})
+    await run.handle.signal("rollback", args=["one", "two"])
+    await run.handle.signal("cleanup", 7)
+    await run.handle.signal("rolback")
     await run.handle.signal("report_progress", {"nothing": "of this kind"})
-    assert (await run.status()).legal_verbs == [Verb.ROLLBACK]
+    status = await run.status()
+    assert [note.partition("Z ")[2] for note in status.notes[before:]] == [
+        "rollback refused: {'x': 1} is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
+        "rollback refused: one two is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
+        "cleanup refused: 7 is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
+        "rolback refused: there is no such signal. Cure: give one of rollback, cleanup, pause, resume, proceed",
+    ]
+    assert status.legal_verbs == [Verb.ROLLBACK]
     hang.release()
     assert (await run.report()).outcome is Outcome.DONE
 
@@ -155,7 +169,7 @@ async def test_throttle_below_nothing(stage: Harness) -> None:
     run = await stage.start(Script(pre_copy=hang), validation_window="PT0S")
     await hang.entered()
     refusal = await run.refusal("set_throttle", {"megabytes_per_second": 0})
-    assert "megabytes_per_second\n  Input should be greater than 0" in refusal.message
+    assert "megabytes_per_second: Input should be greater than 0. Cure: " in refusal.message
     hang.release()
     await run.report()
 

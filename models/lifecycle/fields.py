@@ -1,0 +1,57 @@
+"""Types of fields that people write: what is not clear is refused, and the refusal says what to write."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+FORMS = "write 90s, 30m, 24h, 2d or PT24H"
+"""How durations are written."""
+
+_SECONDS = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), 60.0),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), 3600.0),
+    **dict.fromkeys(("d", "day", "days"), 86_400.0),
+}
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])\s*")
+_WITH_PARTS = re.compile(rf"(?:{_PART.pattern})+")
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
+_STANDARD: TypeAdapter[timedelta] = TypeAdapter(timedelta)
+
+
+def read_duration(value: object) -> timedelta:
+    """A duration: `90s`, `30m`, `24h`, `2d`, `1h30m`, `2 days`, ISO 8601 (`PT24H`) or `00:01:30`.
+
+    Raises:
+        ValueError: it is none of these; above all a number, of which nobody knows whether it means seconds.
+    """
+    if isinstance(value, timedelta):
+        return value
+    text = str(value).strip()
+    if not isinstance(value, str) or _NUMBER.fullmatch(text):
+        raise ValueError(f"{value!r} has no unit; {FORMS}")
+    try:
+        if _WITH_PARTS.fullmatch(text.lower()):
+            parts = _PART.findall(text.lower())
+            return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
+        return _STANDARD.validate_python(text)
+    except (ValidationError, OverflowError):
+        raise ValueError(f"{value!r} is no duration; {FORMS}") from None
+
+
+def _read_bool(value: object) -> object:
+    if isinstance(value, bool):
+        return value
+    raise ValueError(f"{value!r} is neither true nor false; write one of these, without quotes")
+
+
+Duration = Annotated[timedelta, BeforeValidator(read_duration)]
+"""A length of time, with its unit."""
+
+Bool = Annotated[bool, BeforeValidator(_read_bool)]
+"""Yes or no. In JSON a text such as `"false"` is neither: some programs take it for true."""

@@ -1,0 +1,82 @@
+"""Why a server cannot be reached, told in words and without waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+
+from clients.errors import NoServer, StoreUnreachable
+from clients.stores import Access, open_cas_reader, open_reader
+from models.store_url import parse_store_url
+
+ACCESS = Access(timeout=10)
+
+
+@contextlib.contextmanager
+def _another_server() -> Generator[str]:
+    """A port on which something answers that is no store: a line of text, and the end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                        connection.recv(4096)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        # Wakes up `accept`, which a close alone does not.
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("address", ["zk:no-such-host.invalid:2181", "oxia://no-such-host.invalid:6648"])
+def test_unknown_hosts(address: str) -> None:
+    """A name that does not resolve is told as such, for both stores."""
+    _refused(address, "the name no-such-host.invalid does not resolve")
+
+
+@pytest.mark.parametrize("scheme", ["zk:", "oxia://"])
+def test_refused_ports(scheme: str) -> None:
+    """A port on which nobody listens is told as such, for both stores."""
+    port = _free_port()
+    _refused(f"{scheme}127.0.0.1:{port}", f"no server listens on port {port} of 127.0.0.1")
+
+
+def test_another_server_on_the_port() -> None:
+    """A port on which something else answers is no ZooKeeper, and no reason to wait."""
+    with _another_server() as address:
+        _refused(f"zk:{address}", f"{address} does not speak ZooKeeper's protocol")
+
+
+def test_one_of_several_is_enough_to_wait_for() -> None:
+    """A server that is silent may answer yet: nobody says that there is none."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"zk:127.0.0.1:{_free_port()},127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(StoreUnreachable) as refused, open_cas_reader(parse_store_url(address), Access(timeout=1)):
+            pass
+    assert not isinstance(refused.value, NoServer)
+
+
+def _refused(address: str, why: str) -> None:
+    """Both clients of a store say why, long before their timeout."""
+    url = parse_store_url(address)
+    for open_store in (open_reader, open_cas_reader):
+        begun = time.monotonic()
+        with pytest.raises(NoServer) as refused, open_store(url, ACCESS) as store:
+            store.read([b"/"]) if open_store is open_reader else store.get("/")  # pyright: ignore
+        assert time.monotonic() - begun < ACCESS.timeout / 2
+        assert why in str(refused.value)
+        assert "check host and port" in str(refused.value)
+        assert "\n" not in str(refused.value)

@@ -1,0 +1,63 @@
+"""Starts that cannot be used end at once, whatever Temporal's own command line sends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.names import TASK_QUEUE
+from tests.workflows.lifecycle.harness import Harness
+from worker.catalog import KINDS, Kind
+
+_WRONG: list[tuple[tuple[Any, ...], str]] = [
+    ((), "there is no input"),
+    (({}, {}), "there are 2 inputs"),
+    ((None,), "the input is no JSON object, but null"),
+    (("prod",), "the input is no JSON object, but a text"),
+    (([1],), "the input is no JSON object, but a list"),
+    ((3,), "the input is no JSON object, but a number"),
+    (({},), "the input is wrong: cluster: this field is needed"),
+    (({"input": {}},), "the input is wrong: cluster: this field is needed"),
+    (({"input": {"cluster": 3}, "state": None},), "the input is wrong: cluster: Input should be a valid string"),
+]
+every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+
+
+async def _failure(stage: Harness, workflow: str, *args: Any) -> ApplicationError:
+    """Start a workflow, and wait for its end; the failure, as the history has it."""
+    name = f"wrong/{next(stage.clusters)}"
+    handle = await stage.client.start_workflow(workflow, args=args, id=name, task_queue=TASK_QUEUE)
+    with pytest.raises(WorkflowFailureError) as failed:
+        await asyncio.wait_for(handle.result(), 30)
+    events = (await handle.fetch_history()).events
+    assert EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED not in {event.event_type for event in events}
+    told = events[-1].workflow_execution_failed_event_attributes.failure
+    assert (told.stack_trace, told.HasField("cause"), told.application_failure_info.non_retryable) == ("", False, True)
+    assert "\n" not in told.message
+    assert "http" not in told.message
+    cause = failed.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == FailureKind.INVALID_INPUT
+    return cause
+
+
+@every_kind
+@pytest.mark.parametrize(("args", "said"), _WRONG)
+async def test_a_wrong_start_ends(stage: Harness, kind: Kind[Any], args: tuple[Any, ...], said: str) -> None:
+    """A start without an input, or with another value, fails at once, and the failure names all fields."""
+    message = (await _failure(stage, kind.workflow, *args)).message
+    assert message.startswith(said)
+    assert set(kind.input.model_fields) <= set(message.replace(",", " ").split())
+
+
+async def test_an_unknown_type_ends(stage: Harness) -> None:
+    """A workflow type that does not exist fails at once, and the failure names those that do."""
+    message = (await _failure(stage, "MetadataMigration", {"cluster": "prod"})).message
+    known = "BookieClusterSwitch, MetadataStoreMigration"
+    assert message == f"there is no workflow type 'MetadataMigration'. Cure: start one of these: {known}"

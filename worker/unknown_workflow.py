@@ -1,0 +1,26 @@
+"""What a worker does with a workflow of a type that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from temporalio import workflow
+from temporalio.common import RawValue
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailureKind
+    from worker.catalog import KINDS
+
+
+@workflow.defn(dynamic=True)
+class UnknownWorkflow:
+    """Ends at once; without it such a workflow would wait for ever for a worker that knows it."""
+
+    @workflow.run
+    async def run(self, given: Sequence[RawValue]) -> None:
+        """Fail, and name the types that there are."""
+        del given
+        known = ", ".join(sorted(kind.workflow for kind in KINDS.values()))
+        why = f"there is no workflow type {workflow.info().workflow_type!r}. Cure: start one of these: {known}"
+        raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
