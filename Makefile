@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 ROUNDS ?= 20
 EXAMPLES ?= 200
+ONLY ?= *
 SEED ?=
 REPLAY ?=
 SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
@@ -19,7 +20,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks histories lock clean
+.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks test-mutants histories lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -73,6 +74,9 @@ test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or RE
 
 test-walks: provision ## Random walks of operators and failures through each migration: make test-walks EXAMPLES=500
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
+
+test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
+	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'
 
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record

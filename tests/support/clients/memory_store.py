@@ -18,6 +18,7 @@ class MemoryStore(Closeable):
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
         self.before_write: Callable[[], None] = lambda: None
+        self._txid = 0
 
     def close(self) -> None:
         """Nothing to free."""
@@ -43,20 +44,31 @@ class MemoryStore(Closeable):
         self.transaction([Delete(path, version)])
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """Do all or none."""
+        """Do all or none; as in ZooKeeper, the version -1 means any."""
         self.before_write()
-        after = dict(self.nodes)
+        after, txid = dict(self.nodes), self._txid + 1
         for part in parts:
             standing = after.get(part.path)
             if isinstance(part, Create):
                 if standing:
                     raise VersionConflict(part.path)
-                after[part.path] = Node(part.value, 0, 0, 0)
+                after[part.path] = Node(part.value, 0, txid, txid)
                 continue
-            if standing is None or standing.version != part.version:
+            if standing is None or part.version not in (standing.version, -1):
                 raise VersionConflict(part.path)
             if isinstance(part, Set):
-                after[part.path] = Node(part.value, standing.version + 1, 0, 0)
+                after[part.path] = Node(part.value, standing.version + 1, txid, txid)
             elif isinstance(part, Delete):
                 del after[part.path]
-        self.nodes = after
+        self.nodes, self._txid = after, txid
+
+    def meanwhile(self, *actions: Callable[[], object]) -> None:
+        """Have others act before the next writes: the first before the first one, and so on."""
+        left = [*actions]
+
+        def act() -> None:
+            self.before_write = lambda: None
+            left.pop(0)()
+            self.before_write = act if left else lambda: None
+
+        self.before_write = act

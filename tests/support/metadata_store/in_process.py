@@ -21,6 +21,15 @@ class _InProcess:
         del tag
         return WIDTH
 
+    def new_tag(self, name: str) -> str:
+        """See `SparkEngine.new_tag`."""
+        return name
+
+    def counted(self, tag: str) -> int:
+        """See `SparkEngine.counted`."""
+        del tag
+        return 0
+
     def run(
         self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
     ) -> list[ResultT]:

@@ -1,13 +1,95 @@
-"""How lists of ledgers are cut into nodes."""
+"""How lists of ledgers are cut into nodes, and who may write them; the store is in memory."""
 
 from __future__ import annotations
 
 import json
+from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.bookie_cluster.progress import NODE_BYTES, pack
+from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack
+from clients.cas.claims import ClaimKeeper
+from clients.errors import Superseded
+from clients.pulsar.bookie_registry import BookieRegistry
+from models.bookie_cluster.input import LedgerScope
+from models.bookie_registry import REGISTRY, SwitchClaim
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.records import input
+from tests.support.clients.memory_store import MemoryStore
+
+TOP = f"{REGISTRY}/orchestrator/a-to-b"
+
+
+class Attempts:
+    """Attempts at steps of one run, and the store that they share."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self._steps = Steps(cast("SparkEngine", None))
+
+    def begin(self, epoch: int | None = None, attempt: int = 1) -> SwitchProgress:
+        """An attempt that holds the claim."""
+        task = self._steps.task(input(), epoch=epoch, attempt=attempt)
+        registry = BookieRegistry(self.store, REGISTRY, ClaimKeeper(self.store, SwitchClaim, task.attempt))
+        registry.claim.take()
+        return SwitchProgress(task, registry)
+
+    def listed(self, name: str) -> list[list[object]]:
+        """What a list holds."""
+        return [
+            item
+            for child in self.store.children(f"{TOP}/{name}")
+            for item in json.loads(self.store.nodes[f"{TOP}/{name}/{child}"].value)
+        ]
+
+
+@pytest.mark.parametrize("list_stands", [True, False])
+def test_a_late_attempt_writes_no_progress(list_stands: bool) -> None:
+    """What an attempt that was superseded has found is not remembered, nor forgotten what the newer one found."""
+    attempts = Attempts()
+    late = attempts.begin()
+    if list_stands:
+        late.add_verified({1: 1})
+        late.add_failed({5: "lost"})
+    newer = attempts.begin()
+    before = dict(attempts.store.nodes)
+    for act in (
+        lambda: late.add_verified({2: 1}),
+        lambda: late.add_failed({6: "lost"}),
+        late.forget_failed,
+        lambda: late.keep_scope(LedgerScope.ALL),
+        lambda: late.set_cutover_ledger_id(9),
+        lambda: late.note_deleted(3),
+    ):
+        with pytest.raises(Superseded):
+            act()
+    assert attempts.store.nodes == before
+    newer.add_verified({3: 1})
+    assert [3, 1] in attempts.listed("verified")
+
+
+def test_another_scope_begins_anew() -> None:
+    """What was compared for a start that took other ledgers is forgotten; for the same ones it is kept."""
+    attempts = Attempts()
+    first = attempts.begin()
+    first.keep_scope(LedgerScope.REFERENCED)
+    first.add_verified({1: 1})
+    first.keep_scope(LedgerScope.REFERENCED)
+    assert attempts.listed("verified") == [[1, 1]]
+    attempts.begin().keep_scope(LedgerScope.ALL)
+    assert attempts.listed("verified") == []
+
+
+def test_deletions_count_for_all_attempts_at_a_step() -> None:
+    """A repeated attempt goes on with the count, and the next step begins at nothing."""
+    attempts = Attempts()
+    step = 3
+    attempts.begin(step).note_deleted(7)
+    assert attempts.begin(step, attempt=2).deleted() == 7
+    assert attempts.begin(step + 1).deleted() == 0
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)), max_size=200))

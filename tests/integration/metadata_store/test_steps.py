@@ -1,0 +1,258 @@
+"""Single steps of the migration on a real ZooKeeper and a real Oxia, without Temporal, Spark and brokers.
+
+So each test chooses what is written between two steps, and what a step finds that comes too late.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from activities.lifecycle.context import ActivityContext
+from activities.metadata_store import convergence, cutover, pre_copy
+from activities.metadata_store.catch_up import catch_up
+from activities.metadata_store.context import MetadataStoreTask
+from activities.metadata_store.flag import FlagKeeper
+from activities.metadata_store.replica import CommitPoint, Replica
+from clients.errors import StoreConflict, Superseded
+from clients.stores import Access, last_transaction, open_cas
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.claim import CLAIM
+from models.metadata_store.results import PreCopy
+from models.migration_flag import FLAG, FlagPhase
+from models.store_url import parse_store_url
+from spark.metadata_store.spec import Pair
+from tests.support.metadata_store import stores
+from tests.support.metadata_store.steps import Place, highest
+from tests.support.stacks import MakeStack
+
+MARGIN = 5
+FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A source, and a target."""
+    return make_stack(StackSpec(zookeepers=1, oxias=1))
+
+
+@pytest.fixture
+def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A source with some records, and an empty target; a small margin is outrun by few writes."""
+    monkeypatch.setattr(pre_copy, "_VERSION_MARGIN", MARGIN)
+    monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        name = f"/{request.node.originalname}"
+        zookeeper.ensure_path(name)
+        zookeeper.chroot = name
+        found = Place(f"{stack.zk_url}{name}", stack.oxia_url, zookeeper)
+        found.empty_target()
+        for path in FEW:
+            found.set(path)
+        yield found
+        found.lose_the_watch()
+
+
+def new_version(place: Place) -> int:
+    """The version that a write of a service gets now."""
+    return place.service_writes("/scratch")
+
+
+def ahead(place: Place, path: str = "/tenants/a") -> None:
+    """Give a record a version above all that the target has numbered."""
+    place.zookeeper.ensure_path(path)
+    version = place.zookeeper.get(path)[1].version
+    place.set(path, max(0, new_version(place) - version) + MARGIN + 20)
+    place.service_deletes("/scratch")
+
+
+def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
+    """From PREPARATION to VERIFY."""
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    place.run(cutover.copy_changes, pre.since_zxid)
+    verified = place.run(cutover.verify, pre)
+    return pre.model_copy(update={"version_floor": verified.version_floor})
+
+
+def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever step copies a version above the line, services get higher ones from then on."""
+    ahead(place)
+    copy = pre_copy._copy_and_compare  # pyright: ignore[reportPrivateUsage] - what changes during the bulk copy
+
+    def copy_then_write(task: MetadataStoreTask, context: ActivityContext, records: int) -> object:
+        done = copy(task, context, records)
+        ahead(place, "/tenants/b")
+        return done
+
+    monkeypatch.setattr(pre_copy, "_copy_and_compare", copy_then_write)
+    seen: list[int] = []
+
+    def look(name: str) -> None:
+        # Before anything else is written there, which would move the line too.
+        seen.append(new_version(place))
+        place.service_deletes("/scratch")
+        assert seen[-1] > highest(place.wanted().values()), name
+
+    pre = place.run(pre_copy.pre_copy, 0)
+    look("PRE_COPY")
+    ahead(place)
+    caught = place.run(catch_up, pre, 0.0)
+    look("CATCH_UP")
+    pre = pre.model_copy(update={"since_zxid": caught.since_zxid, "version_floor": caught.version_floor})
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    ahead(place)
+    place.run(cutover.copy_changes, pre.since_zxid)
+    verified = place.run(cutover.verify, pre)
+    look("VERIFY")
+    pre = pre.model_copy(update={"version_floor": verified.version_floor})
+    ahead(place)
+    ahead(place, "/tenants/c")
+    for number in range(60):
+        place.set(f"/tenants/many-{number:02d}")
+    place.run(cutover.complete, pre)
+    look("COMPLETED")
+
+
+def test_an_offline_copy_gives_no_version_twice(place: Place) -> None:
+    """The line is drawn offline too, where nobody holds an old version, and old positions stay distinct."""
+    place.set("/tenants/a", new_version(place) + 50)
+    place.service_deletes("/scratch")
+    place.run(pre_copy.copy_whole, 0, mode="offline")
+    assert new_version(place) > highest(place.wanted().values())
+
+
+def test_changes_are_found_without_the_watch(place: Place) -> None:
+    """A worker that takes over a watch finds by a scan what was created, set and deleted, and says why it scanned."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    assert place.copied() == place.wanted()
+    place.lose_the_watch()
+    place.set("/tenants/a", 3)
+    place.set("/namespaces/new")
+    place.zookeeper.delete("/tenants/c")
+    caught = place.run(catch_up, pre, 0.0)
+    assert caught.gap
+    assert caught.since_zxid > pre.since_zxid
+    assert place.copied() == place.wanted()
+
+
+def test_nothing_is_blocked_before_all_is_caught_up(place: Place) -> None:
+    """A worker without the watch sets no flag: it would have to scan with writes blocked."""
+    place.run(pre_copy.pre_copy, 0)
+    place.lose_the_watch()
+    assert place.run(cutover.prepare, time.time() + 30).gap
+    assert place.zookeeper.exists(FLAG) is None
+
+
+def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
+    """A record of the target that somebody changed is found by VERIFY, counted, and written again."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    place.set("/tenants/b")
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert place.run(cutover.copy_changes, pre.since_zxid).written >= 1
+    assert place.copied() == place.wanted()
+    place.service_writes("/tenants/b")
+    assert place.run(cutover.verify, pre).repaired == 1
+    assert place.copied() == place.wanted()
+
+
+def test_a_copy_made_before_the_commit_is_not_brought_back(place: Place) -> None:
+    """What was copied with writes blocked, and deleted by a service since, stays deleted, though the watch is lost."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    place.set("/tenants/kept")
+    pre = to_the_commit(place, pre)
+    assert place.run(cutover.complete, pre).late_copied == 0
+    place.lose_the_watch()
+    place.service_deletes("/tenants/kept")
+    place.set("/tenants/late")
+    followed = place.run(cutover.follow, pre)
+    assert "/tenants/kept" not in place.copied()
+    assert place.copied()["/tenants/late"] == (b"0", 1)
+    assert followed.copied >= 1
+
+
+def test_what_services_wrote_after_the_commit_stands(place: Place) -> None:
+    """A late write to the source does not replace what a service wrote to the target since; it is named."""
+    pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+    done = place.run(cutover.complete, pre)
+    assert (done.late_copied, done.contested) == (0, ())
+    place.service_writes("/tenants/a")
+    place.set("/tenants/a", 2)
+    place.set("/tenants/b", 2)
+    followed = place.run(cutover.follow, pre)
+    assert followed.contested == ("/tenants/a",)
+    assert place.copied()["/tenants/a"][0] == b"service"
+    assert place.copied()["/tenants/b"] == place.wanted()["/tenants/b"]
+
+
+def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
+    """An attempt that passed the fence a moment ago, and reads what a service wrote, does not write over it."""
+    mine = True
+    pair = Pair(parse_store_url(place.source), parse_store_url(place.target), Access(), parts=1)
+
+    def fence() -> None:
+        if not mine:
+            raise Superseded("this attempt comes too late")
+
+    with Replica(pair, fence) as replica:
+        assert replica.apply([b"/tenants/a"]).written == 1
+        mine = False
+        place.service_writes("/tenants/a")
+        with pytest.raises(Superseded):
+            replica.apply([b"/tenants/a"])
+        late = CommitPoint(0, 1 << 40)
+        with pytest.raises(Superseded):
+            replica.apply_untouched([b"/tenants/b"], late)
+    copied = place.copied()
+    assert copied["/tenants/a"][0] == b"service"
+    assert "/tenants/b" not in copied
+
+
+def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
+    """The late commit of an attempt finds FAILED, and neither copies nor commits."""
+    pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+    restored = cutover.unblock_writes(place.task())
+    assert (restored.committed, restored.flag) == (False, FlagPhase.FAILED)
+    place.set("/tenants/a")
+    with pytest.raises(StoreConflict):
+        place.run(cutover.complete, pre)
+    with open_cas(parse_store_url(place.source), Access()) as store:
+        assert FlagKeeper(store, place.task().attempt).state().flag.phase is FlagPhase.FAILED
+
+
+def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
+    """What a later run has copied is neither removed nor released by the clearing of an earlier one."""
+    place.run(pre_copy.pre_copy, 0)
+    place.run(pre_copy.pre_copy, 0, run=2)
+    assert place.run(cutover.clear_target) == 0
+    assert place.copied() == place.wanted()
+    assert place.zookeeper.exists(CLAIM) is not None
+    assert place.run(cutover.clear_target, run=2) >= len(place.wanted())
+    assert place.copied() == {}
+    assert place.zookeeper.exists(CLAIM) is None
+
+
+def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) -> None:
+    """The next start frees them, and says so once."""
+    place.run(pre_copy.pre_copy, 0)
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert cutover.give_back(place.task(run=2))
+    assert not cutover.give_back(place.task(run=2))
+    assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
+
+
+def test_the_transaction_id_of_a_round_covers_its_changes(place: Place) -> None:
+    """What was caught up with is not found again by a scan, and what came later is."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    place.set("/tenants/a", 2)
+    first = place.run(catch_up, pre, 0.0)
+    place.lose_the_watch()
+    place.set("/tenants/b", 2)
+    later = pre.model_copy(update={"since_zxid": first.since_zxid})
+    second = place.run(catch_up, later, 0.0)
+    assert second.gap
+    assert second.changed == 1
+    assert second.since_zxid <= last_transaction(parse_store_url(place.source), Access())
+    assert place.copied() == place.wanted()

@@ -1,0 +1,222 @@
+"""Mutants of what is equal, what is deleted, and what comes first in the bookie cluster switch."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_TARGETS = ("tests/unit/bookie_cluster/test_cleanup_targets.py",)
+_LEDGERS = ("tests/unit/bookie_cluster/test_ledgers.py",)
+_METADATA = ("tests/unit/clients/test_ledger_metadata.py",)
+_BACK = "tests/workflows/bookie_cluster/test_rollback.py"
+_PATHS = "tests/workflows/bookie_cluster/test_paths.py"
+_JUDGING, _MOVING = "activities/bookie_cluster/cleanup_targets.py", "activities/bookie_cluster/ledgers.py"
+_RESTART, _CUTOVER = "workflows/bookie_cluster/cutover_restart.py", "workflows/bookie_cluster/cutover.py"
+
+MUTANTS = (
+    # What is equal, and what moves ------------------------------------------------------------------------------------
+    Mutant(
+        "bookie-cluster/open-ledgers-count-as-equal",
+        _MOVING,
+        "if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):",
+        "if standing is None or not record.metadata.same_content(standing.metadata):",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/other-content-counts-as-equal",
+        _MOVING,
+        "if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):",
+        "if standing is None or not record.metadata.closed:",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/a-changed-copy-counts-as-equal",
+        _MOVING,
+        "        if self.copies.get(record.ledger_id) == standing.mzxid:",
+        "        if record.ledger_id in self.copies:",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/a-changed-original-counts-as-equal",
+        _MOVING,
+        "        return self.originals.get(record.ledger_id) == record.mzxid",
+        "        return record.ledger_id in self.originals",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-of-others-move",
+        _MOVING,
+        "    if input.routing is Routing.RESTART and input.ledgers is LedgerScope.ALL:",
+        "    if input.routing is Routing.RESTART:",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-of-the-target-move",
+        _MOVING,
+        " if reference.kind in _PROMOTED_KINDS and reference.cluster in here},",
+        " if reference.kind in _PROMOTED_KINDS},",
+        _LEDGERS,
+    ),
+    Mutant(
+        "bookie-cluster/last-entries-are-not-compared",
+        "clients/bookkeeper/metadata.py",
+        "        return self.state, self.last_entry, self.length, self.digest",
+        "        return self.state, self.length, self.digest",
+        _METADATA,
+    ),
+    # What a cleanup deletes -------------------------------------------------------------------------------------------
+    Mutant(
+        "bookie-cluster/a-cleanup-beside-brokers",
+        _JUDGING,
+        "        if not why and restart and facts.users and not force:",
+        "        if False:",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/a-lost-copy-is-enough",
+        _JUDGING,
+        "return _compared(facts, record) and standing is not None and record.metadata.same_content(standing.metadata)",
+        "return _compared(facts, record)",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/a-copy-that-was-never-compared-is-enough",
+        _JUDGING,
+        "return _compared(facts, record) and standing is not None and record",
+        "return standing is not None and record",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/referred-ledgers-go",
+        _JUDGING,
+        '    if mentioned and not _stands(facts, record):\n        return f"are referred to, and are not verified',
+        '    if False:\n        return f"are referred to, and are not verified',
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/attributed-ledgers-go",
+        _JUDGING,
+        "    if any(one.cluster in (None, source) for one in mentioned):",
+        "    if all(one.cluster in (None, source) for one in mentioned) and mentioned:",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/unattributed-ledgers-go",
+        _JUDGING,
+        "    if any(one.cluster in (None, source) for one in mentioned):",
+        "    if any(one.cluster == source for one in mentioned):",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/compacted-ledgers-go",
+        _JUDGING,
+        "    if record.metadata.component in HIDDEN:",
+        "    if False:",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/open-ledgers-go",
+        _JUDGING,
+        '    if not record.metadata.closed:\n        return "are open',
+        '    if False:\n        return "are open',
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-of-others-go-with-force",
+        _JUDGING,
+        '    if not facts.input.exclusive:\n        return f"are not known',
+        '    if False:\n        return f"are not known',
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/the-last-copy-goes",
+        _JUDGING,
+        "        elif mentioned and (record is None or not _same_or_unfinished(standing, record)):",
+        "        elif False:",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/promoted-copies-go",
+        _JUDGING,
+        "        elif any(one.cluster == facts.input.target.name for one in mentioned):",
+        "        elif False:",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/different-ledgers-are-copies",
+        _JUDGING,
+        "    if standing.ledger_id in facts.failed:\n        return False\n",
+        "",
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/the-targets-own-ledgers-go",
+        _JUDGING,
+        "    return record is not None and _same_or_unfinished(standing, record)",
+        "    return record is not None",
+        _TARGETS,
+    ),
+    # The order of the steps -------------------------------------------------------------------------------------------
+    Mutant(
+        "bookie-cluster/ids-are-not-asked-for",
+        _RESTART,
+        "            await self.require_ids()\n",
+        "",
+        (f"{_PATHS}::test_ids_behind_at_the_switch",),
+    ),
+    Mutant(
+        "bookie-cluster/ids-of-the-source-are-not-lifted",
+        _RESTART,
+        "by mistake.\n            await self._lift_source_ids()\n",
+        "by mistake.\n            pass\n",
+        (f"{_BACK}::test_rollback_in_each_step",),
+    ),
+    Mutant(
+        "bookie-cluster/the-way-back-stops-nobody",
+        _RESTART,
+        "        await self._stop_brokers(BACK)\n",
+        "",
+        (f"{_BACK}::test_rollback_in_the_window",),
+    ),
+    Mutant(
+        "bookie-cluster/a-source-that-is-dead-takes-brokers-back",
+        _RESTART,
+        "            if not found.blockers:\n                return True",
+        "            if found is not None:\n                return True",
+        (f"{_BACK}::test_a_source_that_is_dead_is_named_before_brokers_stop",),
+    ),
+    Mutant(
+        "bookie-cluster/low-ids-are-accepted-on-the-way-back",
+        _RESTART,
+        "        require_safe(check, self.input.source)\n",
+        "",
+        (f"{_BACK}::test_ids_of_the_source_must_be_lifted",),
+    ),
+    Mutant(
+        "bookie-cluster/no-longest-pause",
+        _RESTART,
+        'deadline("longest pause", self.input.pause_deadline, since=stopped.since):',
+        'deadline("longest pause", self.input.pause_deadline * 1_000, since=stopped.since):',
+        (f"{_BACK}::test_longest_pause",),
+    ),
+    Mutant(
+        "bookie-cluster/a-broker-that-came-before-the-directive-is-ignored",
+        _RESTART,
+        "            if directive.alone:\n",
+        "            if directive:\n",
+        (f"{_BACK}::test_copy_is_repeated_where_a_broker_came",),
+    ),
+    Mutant(
+        "bookie-cluster/a-directive-whose-answer-is-lost-is-not-undone",
+        _RESTART,
+        "            self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)\n",
+        "            pass\n",
+        (f"{_BACK}::test_rollback_in_each_step",),
+    ),
+    Mutant(
+        "bookie-cluster/copies-are-removed-for-ever",
+        _CUTOVER,
+        "        while part and part.left and part.deleted:",
+        "        while part and part.left:",
+        (f"{_BACK}::test_copies_are_removed_in_parts",),
+    ),
+)

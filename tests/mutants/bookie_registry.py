@@ -1,0 +1,109 @@
+"""Mutants of the registry of bookie clusters."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_REGISTRY = ("tests/unit/clients/test_bookie_registry.py",)
+_NODES = "clients/pulsar/bookie_registry.py"
+
+MUTANTS = (
+    Mutant(
+        "bookie-cluster/a-third-active-is-flipped-over",
+        _NODES,
+        "        if len(active) != 1 or not active <= wanted.keys():",
+        "        if False:",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/two-active-are-flipped",
+        _NODES,
+        "        if len(active) != 1 or not active <= wanted.keys():",
+        "        if not active & wanted.keys():",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-flip-without-the-others",
+        _NODES,
+        '            *(Check(f"{self.path}/{name}", entry.version) for name, entry in others.items()),\n',
+        "",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-flip-of-any-version",
+        _NODES,
+        "clusters[name].cluster.changed(status=status), clusters[name].version)",
+        "clusters[name].cluster.changed(status=status), -1)",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-lock-of-any-version",
+        _NODES,
+        "        return Set(self.path, node.value, node.version)",
+        "        return Set(self.path, node.value, -1)",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-registration-without-the-lock",
+        _NODES,
+        "registered=tuple(sorted(known))), lock, *creations])",
+        "registered=tuple(sorted(known))), *creations])",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-registration-without-the-claim",
+        _NODES,
+        "self.store.transaction([self.claim.renewal(registered=tuple(sorted(known))), lock, *creations])",
+        "self.store.transaction([lock, *creations])",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-second-active-is-registered",
+        _NODES,
+        "            if cluster.status is ClusterStatus.ACTIVE and active is not None:",
+        "            if False:",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-write-without-the-claim",
+        _NODES,
+        "        self.store.transaction([guard or self.claim.guard(), *parts])",
+        "        self.store.transaction(parts)",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/the-claim-is-looked-at-after-the-node",
+        _NODES,
+        "        self._commit(Create(path, value) if node is None else Set(path, value, node.version), guard=guard)",
+        "        self._commit(Create(path, value) if node is None else Set(path, value, -1), guard=None)",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/parents-without-the-claim",
+        _NODES,
+        "            self.claim.require()\n            with contextlib",
+        "            with contextlib",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/who-turned-back-goes-forward",
+        _NODES,
+        "        if found and unless and found[0].origin == unless:",
+        "        if False:",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-directive-without-the-claim",
+        _NODES,
+        "self.store.transaction([self.claim.renewal(directed=target), lock, change])",
+        "self.store.transaction([lock, change])",
+        _REGISTRY,
+    ),
+    Mutant(
+        "bookie-cluster/a-repeated-directive-is-a-new-one",
+        _NODES,
+        "        if found and (found[0].target, found[0].origin) == (target, origin):",
+        "        if False:",
+        _REGISTRY,
+    ),
+)

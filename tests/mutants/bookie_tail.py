@@ -1,0 +1,141 @@
+"""Mutants of the tail, of what executors do, and of the progress that is kept."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_TAIL = ("tests/unit/bookie_cluster/test_tail.py",)
+_TASKS = ("tests/unit/bookie_cluster/test_tasks.py",)
+_PROGRESS = ("tests/unit/bookie_cluster/test_progress.py",)
+_TAILING = "activities/bookie_cluster/tail.py"
+
+MUTANTS = (
+    Mutant(
+        "bookie-cluster/no-last-look-at-brokers",
+        _TAILING,
+        "        alone.require()\n        return TailCopy(",
+        "        return TailCopy(",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/no-look-at-brokers-behind-the-copy",
+        _TAILING,
+        "        alone.require()\n        progress.set_cutover_ledger_id",
+        "        progress.set_cutover_ledger_id",
+        _TAIL,
+        survives="the last look finds the same, later; this one only spares the comparison",
+    ),
+    Mutant(
+        "bookie-cluster/references-are-not-read-again",
+        _TAILING,
+        "        if set(all_references(self._store)) != set(named):",
+        "        if not all_references(self._store):",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/a-late-tail-deletes",
+        _TAILING,
+        "        progress.require()\n        # Behind a look",
+        "        # Behind a look",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/a-late-tail-begins-again",
+        _TAILING,
+        "                tail.progress.require()\n",
+        "                pass\n",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/copies-that-are-referred-to-go",
+        _TAILING,
+        "            and number not in referred\n",
+        "",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-of-others-go",
+        _TAILING,
+        "            and standing.mzxid == mzxid\n",
+        "",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/copies-of-living-ledgers-go",
+        _TAILING,
+        "            if number not in sides.source\n            and number not in referred",
+        "            if number not in referred",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/the-tail-does-not-wait-for-brokers",
+        _TAILING,
+        "            if not running:\n                break",
+        "            if running or not running:\n                break",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/a-broker-that-came-and-went-is-overlooked",
+        _TAILING,
+        "        if not none_since(self._store, self.mark):",
+        "        if brokers(self._store):",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/nothing-but-ids-is-compared",
+        _TAILING,
+        "not verified.holds(record, sides.target.get(number))",
+        "number not in sides.target",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/recovery-without-a-look-at-the-claim",
+        "spark/bookie_cluster/tasks.py",
+        "            fence.check(0)\n            outcomes += recover_batch",
+        "            outcomes += recover_batch",
+        _TASKS,
+    ),
+    Mutant(
+        "bookie-cluster/a-copy-without-a-look-at-the-claim",
+        "spark/bookie_cluster/tasks.py",
+        "            fence.check(0)\n            left",
+        "            left",
+        _TASKS,
+    ),
+    Mutant(
+        "bookie-cluster/what-could-not-be-recovered-is-copied",
+        "spark/bookie_cluster/tasks.py",
+        "            left = set(batch.ledger_ids) - lost",
+        "            left = set(batch.ledger_ids)",
+        _TASKS,
+    ),
+    Mutant(
+        "bookie-cluster/progress-of-a-late-attempt",
+        "activities/bookie_cluster/progress.py",
+        "            self._registry.put(_node(top, number), chunk)",
+        "            self._store.set(_node(top, number), chunk, -1) if standing else "
+        "self._store.create(_node(top, number), chunk)",
+        _PROGRESS,
+    ),
+    Mutant(
+        "bookie-cluster/a-late-attempt-forgets-failures",
+        "activities/bookie_cluster/progress.py",
+        "        self.require()\n        self._failures = 0",
+        "        self._failures = 0",
+        _PROGRESS,
+    ),
+    Mutant(
+        "bookie-cluster/another-scope-keeps-what-was-compared",
+        "activities/bookie_cluster/progress.py",
+        "            self._clear(VERIFIED)\n",
+        "            pass\n",
+        _PROGRESS,
+    ),
+    Mutant(
+        "bookie-cluster/deletions-are-counted-anew",
+        "activities/bookie_cluster/progress.py",
+        'return int(found["ledgers"]) if found["step"] == self._step else 0',
+        "return 0",
+        _PROGRESS,
+    ),
+)

@@ -1,0 +1,187 @@
+"""Mutants of copy, catch-up and commit of the metadata store migration."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_STEPS = "tests/integration/metadata_store/test_steps.py"
+_CUTOVER, _PRE_COPY = "activities/metadata_store/cutover.py", "activities/metadata_store/pre_copy.py"
+_REPLICA, _CONVERGENCE = "activities/metadata_store/replica.py", "activities/metadata_store/convergence.py"
+
+
+def _step(name: str) -> tuple[str, ...]:
+    return (f"{_STEPS}::{name}",)
+
+
+MUTANTS = (
+    Mutant(
+        "metadata-store/no-fence-between-reading-and-writing",
+        _REPLICA,
+        "                self._fence()\n",
+        "                pass\n",
+        _step("test_the_fence_is_asked_between_reading_and_writing"),
+    ),
+    Mutant(
+        "metadata-store/writes-over-anything",
+        _REPLICA,
+        "self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)",
+        "self._writer.put(self._rules.wanted(mine), over=None)",
+        (_STEPS,),
+    ),
+    Mutant(
+        "metadata-store/late-writes-over-services",
+        _REPLICA,
+        "            return theirs.version <= commit.target\n",
+        "            return True\n",
+        _step("test_what_services_wrote_after_the_commit_stands"),
+    ),
+    Mutant(
+        "metadata-store/deleted-copies-come-back",
+        _REPLICA,
+        "return mine is None or mine.changed > commit.source_zxid",
+        "return True",
+        _step("test_a_copy_made_before_the_commit_is_not_brought_back"),
+    ),
+    Mutant(
+        "metadata-store/the-commit-does-not-say-where-it-lies",
+        _CUTOVER,
+        "settled_zxid=settled, settled_target=settled_target)",
+        "settled_target=settled_target)",
+        _step("test_a_copy_made_before_the_commit_is_not_brought_back"),
+    ),
+    Mutant(
+        "metadata-store/the-commit-does-not-say-what-services-wrote",
+        _CUTOVER,
+        "settled_zxid=settled, settled_target=settled_target)",
+        "settled_zxid=settled, settled_target=1 << 60)",
+        _step("test_what_services_wrote_after_the_commit_stands"),
+    ),
+    Mutant(
+        "metadata-store/no-line-after-the-bulk-copy",
+        _PRE_COPY,
+        "    floor = raise_floor(task, context, bulk.copied.highest)\n    rounds,",
+        "    floor = 0\n    rounds,",
+        _step("test_no_version_is_given_twice"),
+        survives="the line that is drawn at the end of PRE_COPY covers it; before that no service writes there",
+    ),
+    Mutant(
+        "metadata-store/no-line-at-the-end-of-pre-copy",
+        _PRE_COPY,
+        "    floor = raise_floor(task, context, highest, floor)\n    return bulk.result(task, since_zxid=since_zxid",
+        "    return bulk.result(task, since_zxid=since_zxid",
+        _step("test_no_version_is_given_twice"),
+    ),
+    Mutant(
+        "metadata-store/no-line-offline",
+        _PRE_COPY,
+        "    floor = raise_floor(task, context, bulk.copied.highest)\n    return",
+        "    floor = 0\n    return",
+        _step("test_an_offline_copy_gives_no_version_twice"),
+    ),
+    Mutant(
+        "metadata-store/no-line-after-catching-up",
+        "activities/metadata_store/catch_up.py",
+        "    floor = raise_floor(task, context, highest, pre.version_floor)\n",
+        "    floor = pre.version_floor\n",
+        _step("test_no_version_is_given_twice"),
+    ),
+    Mutant(
+        "metadata-store/no-line-in-verify",
+        _CUTOVER,
+        "        floor = raise_floor(task, context, replica.highest, pre.version_floor)\n",
+        "        floor = pre.version_floor\n",
+        _step("test_no_version_is_given_twice"),
+    ),
+    Mutant(
+        "metadata-store/no-line-at-the-commit",
+        _CUTOVER,
+        "                    floor = raise_floor(task, context, replica.highest, floor)\n",
+        "",
+        _step("test_no_version_is_given_twice"),
+    ),
+    Mutant(
+        "metadata-store/a-scan-finds-nothing-changed",
+        "spark/metadata_store/jobs.py",
+        "    return {path for one in found for path in one.paths}.union(*gone)",
+        "    return set()",
+        _step("test_changes_are_found_without_the_watch"),
+    ),
+    Mutant(
+        "metadata-store/a-scan-finds-nothing-deleted",
+        "spark/metadata_store/jobs.py",
+        "    return {path for one in found for path in one.paths}.union(*gone)",
+        "    return {path for one in found for path in one.paths}",
+        _step("test_changes_are_found_without_the_watch"),
+    ),
+    Mutant(
+        "metadata-store/a-scan-misses-what-was-set",
+        "spark/metadata_store/tasks.py",
+        "if max(record.changed, record.children_changed) > since and",
+        "if record.children_changed > since and",
+        _step("test_changes_are_found_without_the_watch"),
+    ),
+    Mutant(
+        "metadata-store/a-gap-is-not-scanned",
+        _CONVERGENCE,
+        "watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context)))",
+        "watch.fill(feed, ())",
+        _step("test_changes_are_found_without_the_watch"),
+    ),
+    Mutant(
+        "metadata-store/differences-are-not-read-again",
+        _CONVERGENCE,
+        "        remaining = frozenset(replica.differences(todo))\n",
+        "        remaining = frozenset[bytes]()\n",
+        (_STEPS,),
+        survives="a write that the server acknowledged and did not do: no store of ours does that",
+    ),
+    Mutant(
+        "metadata-store/verify-compares-nothing",
+        _CUTOVER,
+        "        different = set(replica.differences(todo))\n",
+        "        different = set[bytes]()\n",
+        _step("test_what_differs_at_the_end_is_put_right"),
+    ),
+    Mutant(
+        "metadata-store/verify-repairs-nothing",
+        _CUTOVER,
+        "            converge(task, context, replica, changes, different)\n",
+        "            pass\n",
+        _step("test_what_differs_at_the_end_is_put_right"),
+    ),
+    Mutant(
+        "metadata-store/nothing-is-copied-while-writes-are-blocked",
+        _CUTOVER,
+        "            applied = replica.apply(changes.dirty.paths)\n",
+        "            applied = replica.apply(())\n",
+        _step("test_what_differs_at_the_end_is_put_right"),
+    ),
+    Mutant(
+        "metadata-store/writes-are-blocked-during-a-scan",
+        _CUTOVER,
+        "        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):\n",
+        '        if (gap := ""):\n',
+        _step("test_nothing_is_blocked_before_all_is_caught_up"),
+    ),
+    Mutant(
+        "metadata-store/a-round-forgets-the-mark",
+        "activities/metadata_store/catch_up.py",
+        "return mark if settled else since_zxid,",
+        "return since_zxid,",
+        _step("test_the_transaction_id_of_a_round_covers_its_changes"),
+    ),
+    Mutant(
+        "metadata-store/late-way-back-clears-the-next-copy",
+        _CUTOVER,
+        "        if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):",
+        "        if (held := claim.read()) is None:",
+        _step("test_a_late_way_back_leaves_the_next_run_alone"),
+    ),
+    Mutant(
+        "metadata-store/the-way-back-keeps-the-copy",
+        _CUTOVER,
+        'removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))',
+        "removed = 0",
+        _step("test_a_late_way_back_leaves_the_next_run_alone"),
+    ),
+)

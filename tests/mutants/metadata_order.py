@@ -1,0 +1,168 @@
+"""Mutants of what changed, what is equal, and what comes first in the metadata store migration."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_WATCH = ("tests/unit/lifecycle/test_source_watch.py",)
+_RULES = ("tests/unit/clients/test_equivalence.py",)
+_OPS = ("tests/unit/clients/test_zookeeper_ops.py",)
+_BACK = "tests/workflows/metadata_store/test_rollback.py"
+_WINDOW = "tests/workflows/metadata_store/test_window.py"
+_HOLD = "tests/workflows/metadata_store/test_hold.py"
+_PATHS = "tests/workflows/metadata_store/test_paths.py"
+_SOURCE_WATCH, _EQUIVALENCE = "activities/lifecycle/source_watch.py", "clients/equivalence.py"
+_WORKFLOW = "workflows/metadata_store/workflow.py"
+
+MUTANTS = (
+    # What changed -----------------------------------------------------------------------------------------------------
+    Mutant(
+        "metadata-store/a-late-comparison-cleans",
+        _SOURCE_WATCH,
+        "                if self._dirty.get(path, mark + 1) <= mark:",
+        "                if path in self._dirty:",
+        _WATCH,
+    ),
+    Mutant(
+        "metadata-store/another-scan-closes-the-gap",
+        _SOURCE_WATCH,
+        '            if self._feed is feed:\n                self._missed = ""',
+        '            self._missed = ""',
+        _WATCH,
+    ),
+    Mutant(
+        "metadata-store/a-dead-feed-is-no-gap",
+        _SOURCE_WATCH,
+        'self._feed, self._missed = None, missed or "the watch of the source could not be set"',
+        "self._feed, self._missed = None, missed",
+        _WATCH,
+    ),
+    Mutant(
+        "metadata-store/a-late-attempt-replaces-the-watch",
+        _SOURCE_WATCH,
+        "            if standing and standing.owner.is_newer_than(attempt):",
+        "            if False:",
+        _WATCH,
+    ),
+    Mutant(
+        "metadata-store/a-broken-feed-is-no-gap",
+        _SOURCE_WATCH,
+        '            return self._missed or (self._feed.gap if self._feed else None) or ""',
+        "            return self._missed",
+        _WATCH,
+    ),
+    Mutant(
+        "metadata-store/our-own-claim-is-a-change",
+        _SOURCE_WATCH,
+        "for path in paths if not is_coordination(path))",
+        "for path in paths)",
+        _WATCH,
+    ),
+    # What is equal ----------------------------------------------------------------------------------------------------
+    Mutant(
+        "metadata-store/values-are-not-compared",
+        _EQUIVALENCE,
+        "            source.value == target.value\n            and self",
+        "            self",
+        _RULES,
+    ),
+    Mutant(
+        "metadata-store/versions-are-not-compared",
+        _EQUIVALENCE,
+        "            and self.source_numbers(source) == self.target_numbers(target)\n",
+        "",
+        _RULES,
+    ),
+    Mutant(
+        "metadata-store/counters-may-fall",
+        _EQUIVALENCE,
+        "            and target.count >= self.counter(source)\n",
+        "",
+        _RULES,
+    ),
+    Mutant(
+        "metadata-store/ephemerals-are-copied",
+        _EQUIVALENCE,
+        "return not record.owner and not is_coordination(record.path)",
+        "return not is_coordination(record.path)",
+        _RULES,
+    ),
+    Mutant(
+        "metadata-store/ledger-ids-are-given-again",
+        "clients/zookeeper/counters.py",
+        "    if record.count > record.version and keeps_count(record.path, record.value):",
+        "    if False:",
+        ("tests/unit/clients/test_zookeeper_counters.py",),
+    ),
+    Mutant(
+        "metadata-store/sets-of-any-version",
+        "clients/zookeeper/ops.py",
+        "        yield wire.op_set(path, value if version + 1 == last else filler, version)",
+        "        yield wire.op_set(path, value if version + 1 == last else filler, -1)",
+        _OPS,
+    ),
+    # The order of the steps -------------------------------------------------------------------------------------------
+    Mutant(
+        "metadata-store/no-deadline-while-writes-are-blocked",
+        _WORKFLOW,
+        "async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline):",
+        "async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline * 1_000):",
+        (f"{_BACK}::test_blocked_deadline",),
+    ),
+    Mutant(
+        "metadata-store/precheck-leaves-writes-blocked",
+        _WORKFLOW,
+        "            await self._give_back()\n            raise",
+        "            raise",
+        (f"{_BACK}::test_rollback_in_the_precheck", f"{_BACK}::test_failure_of_the_precheck"),
+    ),
+    Mutant(
+        "metadata-store/the-target-is-cleared-before-writes-are-free",
+        _WORKFLOW,
+        "        await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))",
+        "        await self._clear_target()\n        await self._unblock(cause)",
+        (f"{_BACK}::test_failure_in_each_phase",),
+    ),
+    Mutant(
+        "metadata-store/a-commit-that-happened-is-undone",
+        _WORKFLOW,
+        "        if (restored := self.state.restored) and restored.committed:",
+        "        if (restored := self.state.restored) and restored.committed and False:",
+        (f"{_BACK}::test_deadline_when_the_commit_had_happened",),
+    ),
+    Mutant(
+        "metadata-store/blocked-steps-go-to-any-worker",
+        _WORKFLOW,
+        "return Call(summary, queue=self.state.copied.worker_queue, once=once, total=total)",
+        "return Call(summary, once=once, total=total)",
+        (f"{_PATHS}::test_blocked_steps_run_where_the_source_is_watched",),
+    ),
+    Mutant(
+        "metadata-store/the-cutover-does-not-wait-for-a-new-watcher",
+        _WORKFLOW,
+        "            await self._catch_up_for(timedelta(0))\n",
+        "            break\n",
+        (f"{_HOLD}::test_watcher_lost_before_the_cutover",),
+    ),
+    Mutant(
+        "metadata-store/a-source-in-use-is-removed",
+        _WORKFLOW,
+        "            if not self._removal_is_due or not (census := await self._take_census()).services:",
+        "            if (census := await self._take_census()) or not census.services:",
+        (f"{_WINDOW}::test_cleanup_is_refused_while_the_source_is_in_use",),
+    ),
+    Mutant(
+        "metadata-store/a-cleanup-without-end",
+        _WORKFLOW,
+        "            if part.remaining and not part.removed:",
+        "            if False:",
+        (f"{_WINDOW}::test_a_failed_cleanup_keeps_the_report",),
+    ),
+    Mutant(
+        "metadata-store/late-writes-are-not-told",
+        _WORKFLOW,
+        "        if late.copied:\n            self.board.alarm(_LATE)\n",
+        "        if late.copied:\n",
+        (f"{_WINDOW}::test_late_writes_raise_an_alarm_and_are_followed",),
+    ),
+)

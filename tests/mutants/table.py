@@ -1,0 +1,38 @@
+"""All mutants."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+from tests.mutants import (
+    bookie_order,
+    bookie_registry,
+    bookie_tail,
+    metadata_copy,
+    metadata_flag,
+    metadata_order,
+    shared,
+)
+from tests.mutants.mutant import Mutant, Stale
+
+MUTANTS = (
+    *shared.MUTANTS,
+    *metadata_flag.MUTANTS,
+    *metadata_copy.MUTANTS,
+    *metadata_order.MUTANTS,
+    *bookie_registry.MUTANTS,
+    *bookie_tail.MUTANTS,
+    *bookie_order.MUTANTS,
+)
+
+
+def chosen(pattern: str) -> list[Mutant]:
+    """Those of a name, in which `*` stands for anything.
+
+    Raises:
+        Stale: there is none.
+    """
+    found = [mutant for mutant in MUTANTS if fnmatchcase(mutant.name, pattern)]
+    if not found:
+        raise Stale(f"no mutant is called {pattern!r}; names are {MUTANTS[0].name} and the like, * stands for anything")
+    return found

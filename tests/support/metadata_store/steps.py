@@ -1,0 +1,102 @@
+"""Steps of the metadata store migration, called without Temporal and without Spark, on real stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar, cast
+
+from temporalio.client import Client
+
+from activities.lifecycle.afterwork import Afterwork
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runtime import Runtime
+from activities.metadata_store.context import MetadataStoreTask
+from clients.oxia.client import OxiaClient
+from models.lifecycle.claim import Attempt
+from models.lifecycle.execution import Execution
+from models.metadata_store.input import MetadataStoreInput
+from models.settings import Settings
+from models.store_url import parse_store_url
+from tests.support.metadata_store import stores
+from tests.support.metadata_store.in_process import in_process
+
+ResultT = TypeVar("ResultT")
+
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Place:
+    """A source, a target in Oxia, and one process that carries out steps.
+
+    Args:
+        source: address of the source.
+        target: address of the target.
+        zookeeper: a session with the source, whose calls have no types.
+    """
+
+    def __init__(self, source: str, target: str, zookeeper: Any) -> None:
+        self.source, self.target, self.zookeeper = source, target, zookeeper
+        # Only notes to workflows go to Temporal, and there is no workflow.
+        self.runtime = Runtime(Settings.model_validate({"metrics_address": ""}), cast("Client", None), "steps")
+        self.runtime.engine = in_process()
+        self._epoch = 0
+
+    def task(self, *, run: int = 1, **more: object) -> MetadataStoreTask:
+        """What the next activity of a run gets."""
+        self._epoch += 1
+        input = MetadataStoreInput.model_validate(
+            {"cluster": "steps", "source": self.source, "target": self.target, "concurrency": 2, **more}
+        )
+        started = _STARTED + timedelta(seconds=run)
+        execution = Execution(input=input, run_id=f"run-{run}", started=started, epoch=self._epoch)
+        attempt = Attempt.of(execution, input.workflow_id, 1)
+        return MetadataStoreTask(self.runtime, execution, attempt, Afterwork())
+
+    def run(self, step: Callable[..., ResultT], *arguments: object, run: int = 1, **more: object) -> ResultT:
+        """Carry out one step to its end."""
+        return step(self.task(run=run, **more), ActivityContext(), *arguments)
+
+    def lose_the_watch(self) -> None:
+        """As with the worker that dies."""
+        self.runtime.watches.close()
+
+    def set(self, path: str, times: int = 1) -> None:
+        """Write to the source, as a broker does; each write raises the record's version by one."""
+        self.zookeeper.ensure_path(path)
+        for number in range(times):
+            self.zookeeper.set(path, b"%d" % number)
+
+    def service_writes(self, path: str) -> int:
+        """Write to the target, as a broker does after the commit; returns the version that the server chose."""
+        with self._oxia() as oxia:
+            return oxia.put(path.encode(), b"service", None)
+
+    def service_deletes(self, path: str) -> None:
+        """Delete in the target, as a broker does after the commit."""
+        with self._oxia() as oxia:
+            found = oxia.get(path.encode())
+            assert found is not None
+            oxia.delete(path.encode(), found.version)
+
+    def copied(self) -> dict[str, tuple[bytes, int]]:
+        """Value and version of all that the target holds."""
+        return {path: (one.value, one.version) for path, one in stores.read_oxia(self.target).items()}
+
+    def wanted(self) -> dict[str, tuple[bytes, int]]:
+        """Value and version of all that the source holds."""
+        return {path: (one.value, one.version) for path, one in stores.read_zookeeper(self.source).items()}
+
+    def empty_target(self) -> None:
+        """Delete what another test left."""
+        with self._oxia() as oxia:
+            for path, one in stores.read_oxia(self.target, without_coordinator=False).items():
+                oxia.delete(path.encode(), one.version)
+
+    def _oxia(self) -> OxiaClient:
+        return OxiaClient(parse_store_url(self.target))
+
+
+def highest(records: Iterable[tuple[bytes, int]]) -> int:
+    """The highest version among records."""
+    return max(version for _, version in records)

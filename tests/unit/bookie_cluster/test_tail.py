@@ -1,0 +1,287 @@
+"""What comes between two looks of the tail: brokers, deletions, newer attempts. Stores and bookies are doubles here.
+
+No real server can be brought to do these things at just these moments; the tail as a whole is under test on real ones
+in tests/integration/bookie_cluster/test_activities.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+
+from activities.bookie_cluster import tail
+from activities.bookie_cluster.ledgers import Ledgers, Verified
+from activities.lifecycle.context import ActivityContext, Cancelled
+from activities.lifecycle.registrations import Service
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import LedgerState
+from clients.cas.claims import ClaimKeeper
+from clients.errors import StoreConflict, Superseded
+from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.references import LedgerReference
+from models.bookie_cluster.results import CopySummary, TailCopy
+from models.bookie_registry import SwitchClaim
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.records import by_id, input, ledger, reference
+from tests.support.clients.memory_store import MemoryStore
+
+BROKER = Service("broker one", 1, b"{}")
+
+
+def answering(answer: Callable[[], object]) -> Callable[..., object]:
+    """A function that takes anything."""
+
+    def call(*_: object, **__: object) -> object:
+        return answer()
+
+    return call
+
+
+class Scene:
+    """Two clusters and the brokers that are registered, as the tail reads them.
+
+    Attributes:
+        source: ledgers of the cluster that is left.
+        target: those of the other one.
+        named: what Pulsar's metadata refer to.
+        known: what was compared before.
+        running: brokers that are registered.
+        mark: changes whenever one comes or goes.
+        deleted: ids that were deleted from the target.
+        at: what others do at a moment of the tail: `copied`, `compared`, `referred` and so on.
+    """
+
+    def __init__(self, source: Iterable[LedgerRecord], target: Iterable[LedgerRecord]) -> None:
+        self.source, self.target = by_id(source), by_id(target)
+        self.named: list[LedgerReference] = [reference(number) for number in self.source]
+        self.known = Verified({number: one.mzxid for number, one in self.target.items()})
+        self.running: list[Service] = []
+        self.mark = 1
+        self.deleted: list[int] = []
+        self.at: dict[str, Callable[[], None]] = {}
+        self.full_verify = False
+        self.copies = 0
+        self.store = MemoryStore()
+        self.steps = Steps(cast("SparkEngine", None))
+
+    def come_and_go(self) -> None:
+        """A broker registers, and is gone again at the next look."""
+        self.mark += 1
+
+    def happens(self, moment: str) -> None:
+        """Let others act, once."""
+        self.at.pop(moment, lambda: None)()
+
+    def run(self) -> TailCopy:
+        """Copy the tail."""
+        task: Any = self.steps.task(input(exclusive=True, ledgers="all", full_verify=self.full_verify))
+        self.registry(task.attempt).claim.take()
+        task.registry = lambda: self._opened(self.registry(task.attempt))
+        task.broker_store = lambda: self._opened(None)
+        task.ledgers = self._opened
+        task.ledgers_to_change = answering(lambda: self._opened(self))
+        return tail.copy_tail(task, ActivityContext())
+
+    def registry(self, me: Any) -> BookieRegistry:
+        """The registry on behalf of an attempt."""
+        return BookieRegistry(self.store, "/registry", ClaimKeeper(self.store, SwitchClaim, me))
+
+    def supersede(self) -> None:
+        """Another attempt takes the claim."""
+        self.registry(self.steps.task(input()).attempt).claim.renew()
+
+    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+        """Of the target."""
+        self.happens("removed")
+        self.deleted += [number for number, _ in items]
+        return len(items)
+
+    @contextmanager
+    def _opened(self, what: Any) -> Generator[Any]:
+        yield what
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Two ledgers that both sides have, and a copy of one that Pulsar has deleted since."""
+    made = Scene([ledger(1), ledger(2)], [ledger(1), ledger(2), ledger(3)])
+
+    def look(_: object) -> list[LedgerReference]:
+        made.happens("referred")
+        return list(made.named)
+
+    def scan(cluster: Any, _: Mapping[int, LedgerRecord]) -> Ledgers:
+        return dict(made.source if cluster.name == "a" else made.target)
+
+    monkeypatch.setattr(tail, "all_references", look)
+    monkeypatch.setattr(tail, "scan", scan)
+
+    def none_since(_: object, mark: int) -> bool:
+        return not made.running and made.mark == mark
+
+    def copier(*_: object, guard: Callable[[], None], urgent: bool) -> _Copier:
+        assert urgent
+        return _Copier(made, guard)
+
+    monkeypatch.setattr(tail, "compacted", answering(list))
+    monkeypatch.setattr(tail, "read_known", answering(lambda: made.known))
+    monkeypatch.setattr(tail, "brokers", answering(lambda: made.running))
+    monkeypatch.setattr(tail, "brokers_mark", answering(lambda: made.mark))
+    monkeypatch.setattr(tail, "none_since", none_since)
+    monkeypatch.setattr(tail, "LedgerCopier", copier)
+    monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
+    return made
+
+
+class _Copier:
+    """Copies everything at once, as `LedgerCopier` would."""
+
+    def __init__(self, scene: Scene, guard: Callable[[], None]) -> None:
+        self._scene, self._guard = scene, guard
+        self.failed: dict[int, str] = {}
+
+    def copy(self, records: Iterable[LedgerRecord]) -> None:
+        """Recover, copy and compare."""
+        scene = self._scene
+        scene.copies += 1
+        for record in records:
+            done = ledger(record.ledger_id, mzxid=record.mzxid + 100 * scene.copies)
+            scene.source[record.ledger_id] = scene.source[record.ledger_id]._replace(metadata=done.metadata)
+            scene.target[record.ledger_id] = done
+            scene.known.copies[record.ledger_id] = done.mzxid
+        scene.happens("copied")
+        self._guard()
+
+    def compare(self, _: Iterable[LedgerRecord]) -> None:
+        """Compare in full."""
+        self._scene.happens("compared")
+
+    def summary(self, *, known: int) -> CopySummary:
+        """What was done."""
+        return CopySummary(known=known)
+
+
+def test_what_stands_is_not_copied_and_orphans_go(scene: Scene) -> None:
+    """Nothing is to do where all was compared; a copy that nothing refers to any more is deleted."""
+    done = scene.run()
+    assert (scene.copies, done.checked, done.references, done.missing.count) == (0, 2, 2, 0)
+    assert (done.removed, scene.deleted, done.mark) == (1, [3], 1)
+
+
+def test_a_copy_that_is_still_referred_to_is_kept(scene: Scene) -> None:
+    """The last copy of a ledger that the source has lost stays while something names it."""
+    scene.named.append(reference(3))
+    assert scene.run().removed == 0
+    assert scene.deleted == []
+
+
+def test_only_the_very_copy_is_an_orphan(scene: Scene) -> None:
+    """What stands under the id of a copy, and is not the node that was compared, is somebody else's."""
+    scene.target[3] = ledger(3, mzxid=77)
+    assert scene.run().removed == 0
+    assert scene.deleted == []
+
+
+@pytest.mark.parametrize("moment", ["copied", "compared", "referred", "removed"])
+def test_a_broker_that_came_and_went_begins_the_copy_anew(scene: Scene, moment: str) -> None:
+    """Whenever it came, to the very end: the ledger that it created is copied too, before the tail says that all is."""
+    scene.source[2] = ledger(2, state=LedgerState.OPEN)
+    scene.full_verify = True
+
+    def create() -> None:
+        scene.come_and_go()
+        scene.source[4] = ledger(4, state=LedgerState.OPEN)
+        scene.named.append(reference(4))
+
+    if moment == "referred":
+        # The second reading, at the end.
+        scene.at["referred"] = lambda: scene.at.update(referred=create)
+    else:
+        scene.at[moment] = create
+    done = scene.run()
+    assert 4 in scene.target
+    assert done.mark == scene.mark > 1
+    assert done.missing.count == 0
+
+
+def test_a_reference_without_a_broker_begins_the_copy_anew(scene: Scene) -> None:
+    """A broker that is not registered any more may still create a ledger while it unloads its topics."""
+
+    def create() -> None:
+        scene.source[4] = ledger(4, state=LedgerState.OPEN)
+        scene.named.append(reference(4))
+
+    scene.at["referred"] = lambda: scene.at.update(referred=create)
+    done = scene.run()
+    assert 4 in scene.target
+    assert done.checked == 3
+
+
+def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
+    """No ledger is recovered before the last broker is gone, since that would stop its writers."""
+    scene.source[2] = ledger(2, state=LedgerState.OPEN)
+    scene.running = [BROKER]
+
+    def leave() -> None:
+        assert scene.copies == 0
+        scene.running = []
+        scene.come_and_go()
+
+    scene.at["waiting"] = leave
+    assert scene.run().mark == 2
+    assert scene.copies == 1
+
+
+@pytest.mark.parametrize("moment", ["compared", "referred"])
+def test_a_late_attempt_deletes_nothing(scene: Scene, moment: str) -> None:
+    """An attempt that was superseded while it compared, or in its last look, removes no orphan."""
+    scene.full_verify = True
+    scene.at[moment] = scene.supersede
+    if moment == "referred":
+        scene.at[moment] = lambda: scene.at.update(referred=scene.supersede)
+    with pytest.raises(Superseded):
+        scene.run()
+    assert scene.deleted == []
+
+
+def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
+    """Where a broker came and a newer attempt too, the late one ends, and does not begin anew."""
+    scene.source[2] = ledger(2, state=LedgerState.OPEN)
+
+    def both() -> None:
+        scene.come_and_go()
+        scene.supersede()
+
+    scene.at["copied"] = both
+    with pytest.raises(Superseded):
+        scene.run()
+    assert scene.copies == 1
+
+
+def test_ledgers_that_keep_changing_are_an_error(scene: Scene) -> None:
+    """Somebody who goes on writing to the source, and is no broker, is told after a few rounds."""
+
+    def again() -> None:
+        scene.source[2] = ledger(2, state=LedgerState.OPEN)
+        scene.at["copied"] = again
+
+    again()
+    with pytest.raises(StoreConflict, match="keep changing"):
+        scene.run()
+
+
+def test_a_cancelled_tail_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two rounds it looks whether it shall stop."""
+    scene.source[2] = ledger(2, state=LedgerState.OPEN)
+
+    def stop(_: object) -> None:
+        raise Cancelled
+
+    monkeypatch.setattr(ActivityContext, "check", stop)
+    with pytest.raises(Cancelled):
+        scene.run()
+    assert scene.copies == 0

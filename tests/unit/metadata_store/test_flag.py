@@ -1,0 +1,184 @@
+"""Others who act between a look at flag and claim and the write that follows it, in a store in memory.
+
+What a real ZooKeeper does with flag and claim is shown in tests/integration/metadata_store/test_flag.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.metadata_store.flag import FlagKeeper
+from clients.cas.store import Node
+from clients.errors import StoreConflict, Superseded
+from models.lifecycle.claim import CLAIM
+from models.migration_flag import FLAG, Flag, FlagPhase
+from tests.support.clients.claims import attempt_of
+from tests.support.clients.memory_store import MemoryStore
+
+TARGET = "oxia://127.0.0.1:6648/default"
+WORKFLOW = "metadata-store/c"
+
+
+def keeper(store: MemoryStore, *, run: int = 1, epoch: int = 1) -> FlagKeeper:
+    """The flag on behalf of an attempt."""
+    return FlagKeeper(store, attempt_of(WORKFLOW, run=run, epoch=epoch))
+
+
+def set_by_hand(store: MemoryStore, phase: FlagPhase) -> None:
+    """As an operator or Pulsar's own command does."""
+    value, standing = Flag(phase=phase, targetUrl=TARGET).encode(), store.get(FLAG)
+    if standing is None:
+        store.create(FLAG, value)
+    else:
+        store.set(FLAG, value, standing.version)
+
+
+def phase(store: MemoryStore) -> FlagPhase:
+    """Where the flag stands."""
+    return keeper(store).state().flag.phase
+
+
+@pytest.mark.parametrize("before", [None, FlagPhase.FAILED])
+def test_a_flag_that_is_moved_meanwhile_is_seen(before: FlagPhase | None) -> None:
+    """A flag that another coordinator creates or moves in the moment before ours is not overwritten."""
+    store = MemoryStore()
+    if before:
+        set_by_hand(store, before)
+    mine = keeper(store)
+    mine.take()
+    store.meanwhile(lambda: set_by_hand(store, FlagPhase.COPYING))
+    with pytest.raises(StoreConflict, match="did not set it"):
+        mine.advance(FlagPhase.PREPARATION, TARGET)
+    assert phase(store) is FlagPhase.COPYING
+
+
+@pytest.mark.parametrize("to", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+def test_a_claim_that_is_taken_meanwhile_is_seen(to: FlagPhase) -> None:
+    """A late attempt moves no flag once a newer one has taken the claim, though it saw its own before."""
+    store = MemoryStore()
+    mine, newer = keeper(store), keeper(store, epoch=2)
+    mine.take()
+    if to is FlagPhase.COPYING:
+        mine.advance(FlagPhase.PREPARATION, TARGET)
+    before = store.get(FLAG)
+    store.meanwhile(newer.renew)
+    with pytest.raises(Superseded):
+        mine.advance(to, TARGET)
+    assert store.get(FLAG) == before
+
+
+def test_a_commit_and_a_way_back_at_once() -> None:
+    """Of a commit and a way back that both saw COPYING one is done, and the other finds that."""
+    for first, second, stands in (
+        ("unblock", "commit", FlagPhase.FAILED),
+        ("commit", "unblock", FlagPhase.COMPLETED),
+        ("expire", "commit", FlagPhase.FAILED),
+    ):
+        store = MemoryStore()
+        mine, back = keeper(store), keeper(store, epoch=2)
+        mine.take()
+        mine.advance(FlagPhase.PREPARATION, TARGET)
+        mine.advance(FlagPhase.COPYING, TARGET)
+        acts = {
+            "commit": lambda mine=mine: mine.advance(FlagPhase.COMPLETED, TARGET),
+            "unblock": back.unblock,
+            "expire": mine.expire,
+        }
+        store.meanwhile(acts[first])
+        if second == "commit":
+            with pytest.raises(StoreConflict):
+                acts[second]()
+        else:
+            acts[second]()
+        assert phase(store) is stands
+
+
+def test_a_mark_is_ones_own() -> None:
+    """The transaction id of a mark is that of the claim's change by this attempt, and of nobody's later one."""
+    store = MemoryStore()
+    mine = keeper(store)
+    mine.take()
+    read, set_before = store.get, False
+
+    def get(path: str) -> Node | None:
+        nonlocal set_before
+        standing = read(path)
+        # Between the set and the look at it: in the second look at the claim.
+        if path == CLAIM and standing is not None and standing.version == 1 and not set_before:
+            set_before = True
+            keeper(store, epoch=2).mark()
+            standing = read(path)
+        return standing
+
+    store.get = get
+    with pytest.raises(Superseded):
+        mine.mark()
+    assert set_before
+
+
+def test_a_mark_of_a_late_attempt_is_refused() -> None:
+    """A newer attempt that takes the claim in the moment before the mark keeps it."""
+    store = MemoryStore()
+    mine, newer = keeper(store), keeper(store, epoch=2)
+    mine.take()
+    store.meanwhile(newer.mark)
+    with pytest.raises(Superseded):
+        mine.mark()
+    claim = newer.state().claim
+    assert claim is not None
+    assert claim.epoch == 2
+
+
+def test_a_repeated_flag_takes_nothing_over() -> None:
+    """FAILED is not set once more over what a run that begins in this moment sets."""
+    store = MemoryStore()
+    mine, next_run = keeper(store), keeper(store, run=2)
+    mine.take()
+    mine.advance(FlagPhase.PREPARATION, TARGET)
+    mine.release()
+
+    def begin() -> None:
+        next_run.take()
+        next_run.advance(FlagPhase.PREPARATION, TARGET)
+
+    store.meanwhile(begin)
+    assert not mine.rebroadcast()
+    assert next_run.state().blocked_by(WORKFLOW)
+
+
+def test_a_release_leaves_nothing_blocked() -> None:
+    """A claim goes only together with the writes that it blocks, also where they are blocked in this moment."""
+    store = MemoryStore()
+    mine, back = keeper(store), keeper(store, epoch=2)
+    mine.take()
+    store.meanwhile(lambda: mine.advance(FlagPhase.PREPARATION, TARGET))
+    back.release()
+    assert store.get(CLAIM) is None
+    assert phase(store) is FlagPhase.FAILED
+
+
+def test_the_fence_asks_for_claim_and_phase() -> None:
+    """Neither an attempt that was superseded passes, nor one that comes when the flag has gone on."""
+    store = MemoryStore()
+    mine, newer = keeper(store), keeper(store, epoch=2)
+    mine.take()
+    mine.advance(FlagPhase.PREPARATION, TARGET)
+    mine.require(FlagPhase.PREPARATION)
+    with pytest.raises(Superseded, match="too late"):
+        mine.require(FlagPhase.COPYING)
+    newer.renew()
+    with pytest.raises(Superseded, match="was superseded"):
+        mine.require(FlagPhase.PREPARATION)
+
+
+def test_a_new_run_remembers_nothing_of_the_one_before() -> None:
+    """Where the commit lay, and which flag was ours, is of one run."""
+    store = MemoryStore()
+    mine = keeper(store)
+    mine.take()
+    mine.advance(FlagPhase.PREPARATION, TARGET)
+    mine.advance(FlagPhase.COPYING, TARGET, settled_zxid=7, settled_target=9)
+    taken = keeper(store, run=2).take()
+    assert taken.flag.phase is FlagPhase.FAILED
+    assert taken.claim is not None
+    assert (taken.claim.settled_zxid, taken.claim.settled_target, taken.claim.blocked_since_ms) == (0, 0, 0)
