@@ -17,10 +17,8 @@ from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.registrations import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
 from clients.pulsar.admin.errors import AdminError
-from clients.pulsar.attribution import attribution, set_cursor_attribution
-from clients.pulsar.fields import bytes_field, split
+from clients.pulsar.fields import bytes_field
 from clients.pulsar.formats_pb2 import KeyValue
-from clients.pulsar.managed_ledgers import decode_cursor_info
 from clients.pulsar.names import TopicName, cursor_name
 from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.stack import StackSpec
@@ -29,6 +27,7 @@ from models.bookie_cluster.input import Direction
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 from models.bookie_registry import ReadMode
 from spark.engine import SparkEngine
+from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place
 from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.stacks import MakeStack
@@ -82,7 +81,7 @@ def name_the_old(place: Place) -> None:
     """Give the odd cursor a property, and an attribution."""
     value = node(place, ODD)
     value += bytes_field(_PROPERTIES, KeyValue(key="colour", value="blue").SerializeToString()).raw
-    place.set_node(path_of(ODD), set_cursor_attribution(value, ledger(place, ODD), OLD) or value)
+    place.set_node(path_of(ODD), cursor_node.attributed(value, OLD))
 
 
 def writes(url: str) -> bool:
@@ -121,22 +120,12 @@ def node(place: Place, topic: str) -> bytes:
 
 def ledger(place: Place, topic: str) -> int:
     """The ledger of a topic's cursor, -1 for none."""
-    return decode_cursor_info(node(place, topic)).cursorsLedgerId
+    return cursor_node.ledger_of(node(place, topic))
 
 
 def stamp(place: Place, topic: str) -> str | None:
     """The attribution of a topic's cursor."""
-    return attribution(decode_cursor_info(node(place, topic)).cursorProperties)
-
-
-def properties(value: bytes) -> dict[str, str]:
-    """The properties of a cursor."""
-    return {one.key: one.value for one in decode_cursor_info(value).cursorProperties}
-
-
-def other_bytes(value: bytes) -> list[bytes]:
-    """All fields of a cursor but its properties."""
-    return [field.raw for field in split(value) if field.number != _PROPERTIES]
+    return cursor_node.properties(node(place, topic)).get(cursor_node.ATTRIBUTION)
 
 
 def positions(place: Place, *topics: str) -> dict[str, tuple[str, str]]:
@@ -178,8 +167,8 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     assert asked == sorted((topic_url(topic), CURSORS[topic]) for topic in CURSORS if topic != "open")
     for topic in settled:
         after = node(place, topic)
-        assert other_bytes(after) == other_bytes(before[topic])
-        assert properties(after) == {**properties(before[topic]), "_pulsar.bookieClusterName": NEW}
+        assert cursor_node.without_properties(after) == cursor_node.without_properties(before[topic])
+        assert cursor_node.properties(after) == {**cursor_node.properties(before[topic]), cursor_node.ATTRIBUTION: NEW}
     assert node(place, "open") == before["open"]
 
     place.crash_brokers()
@@ -196,7 +185,7 @@ def test_owners_promote_closed_cursors_and_set_them_back(place: Place) -> None:
     assert (back.cursors, back.failed.count) == (4, 0)
     assert node(place, ODD) == before[ODD]
     assert {stamp(place, topic) for topic in CURSORS} == {OLD}
-    assert other_bytes(node(place, "open")) == other_bytes(before["open"])
+    assert cursor_node.without_properties(node(place, "open")) == cursor_node.without_properties(before["open"])
     place.crash_brokers()
     assert positions(place, *settled) == known
 

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
-from clients.pulsar.attribution import attribution, set_cursor_attribution, set_schema_attribution
-from clients.pulsar.fields import split
-from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.pulsar.attribution import set_schema_attribution
 from clients.pulsar.names import TopicName
 from deploy.devstack.admin import topic_url
 from deploy.devstack.provision import Toolchain
@@ -31,6 +29,7 @@ from models.bookie_registry import ReadMode
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
+from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles
 from tests.support.clients.java_ledgers import JavaLedgers
@@ -47,7 +46,6 @@ REGISTRY = "/admin/bookie-clusters"
 SCHEMAS = {"orders": 3, "plain": 2}
 """Topics with a schema, and how many versions it has; `orders` names the old cluster, `plain` names none."""
 CURSOR = "/managed-ledgers/public/default/persistent/held/sub"
-_PROPERTIES = 8
 LIMIT = 240.0
 GONE = "BKNoSuchLedgerExistsOnMetadataServerException"
 SLOW = 0.0001
@@ -150,23 +148,23 @@ def name_the_old(scene: Scene) -> None:
     """Give `orders` and the cursor their attribution, as brokers with the plugin do."""
     scene.set_node("/schemas/public/default/orders", set_schema_attribution(scene.locator("orders"), None, OLD) or b"")
     node = scene.zookeeper.get(CURSOR)[0]
-    scene.set_node(CURSOR, set_cursor_attribution(node, cursor_ledger(node), OLD) or b"")
+    scene.set_node(CURSOR, cursor_node.attributed(node, OLD))
 
 
 def cursor_ledger(node: bytes) -> int:
     """The ledger of a cursor, -1 for none."""
-    return decode_cursor_info(node).cursorsLedgerId
+    return cursor_node.ledger_of(node)
 
 
 def cursor_stamp(node: bytes) -> str | None:
     """The attribution of a cursor."""
-    return attribution(decode_cursor_info(node).cursorProperties)
+    return cursor_node.properties(node).get(cursor_node.ATTRIBUTION)
 
 
-def unattributed(held: Held) -> tuple[object, list[bytes]]:
+def unattributed(held: Held) -> tuple[object, bytes]:
     """All bytes but the attributions."""
-    cursor = [field.raw for field in split(held.cursor) if field.number != _PROPERTIES]
-    return {topic: without_stamps(node) for topic, node in held.schemas.items()}, cursor
+    schemas = {topic: without_stamps(node) for topic, node in held.schemas.items()}
+    return schemas, cursor_node.without_properties(held.cursor)
 
 
 def attributions(held: Held) -> set[str | None]:

@@ -27,10 +27,9 @@ from urllib.parse import quote, quote_plus
 import httpx
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from clients.errors import StoreConflict
-from clients.pulsar.attribution import set_cursor_attribution
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
+from tests.support.bookie_cluster import cursor_node
 from tests.support.http_server import HttpServer
 from tests.support.metadata_store.stores import kazoo
 
@@ -165,13 +164,14 @@ class PluginDouble:
         for _ in range(_RETRIES):
             try:
                 value, stat = self._zookeeper.get(path)
-                changed = set_cursor_attribution(value, body["expectedCursorsLedgerId"], body["targetClusterName"])
-                if changed is not None:
+                stands, expected = cursor_node.ledger_of(value), body["expectedCursorsLedgerId"]
+                if stands != expected:
+                    return Reply(HTTPStatus.CONFLICT, {"reason": f"the cursor has ledger {stands}, not {expected}"})
+                changed = cursor_node.attributed(value, body["targetClusterName"])
+                if changed != value:
                     self._zookeeper.set(path, changed, stat.version)
             except NoNodeError:
                 return Reply(HTTPStatus.NOT_FOUND, {"reason": f"there is no cursor {body['cursorName']!r}"})
-            except StoreConflict as conflict:
-                return Reply(HTTPStatus.CONFLICT, {"reason": str(conflict)})
             except BadVersionError:
                 continue
             return Reply(HTTPStatus.NO_CONTENT)
