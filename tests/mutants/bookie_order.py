@@ -5,11 +5,13 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _TARGETS = ("tests/unit/bookie_cluster/test_cleanup_targets.py",)
+_CLEANING = ("tests/unit/bookie_cluster/test_cleanup.py",)
 _LEDGERS = ("tests/unit/bookie_cluster/test_ledgers.py",)
 _METADATA = ("tests/unit/clients/test_ledger_metadata.py",)
 _BACK = "tests/workflows/bookie_cluster/test_rollback.py"
 _PATHS = "tests/workflows/bookie_cluster/test_paths.py"
 _JUDGING, _MOVING = "activities/bookie_cluster/cleanup_targets.py", "activities/bookie_cluster/ledgers.py"
+_CLEANUP = "activities/bookie_cluster/cleanup.py"
 _RESTART, _CUTOVER = "workflows/bookie_cluster/cutover_restart.py", "workflows/bookie_cluster/cutover.py"
 
 MUTANTS = (
@@ -154,6 +156,77 @@ MUTANTS = (
         "    return record is not None and _same_or_unfinished(standing, record)",
         "    return record is not None",
         _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/a-cleanup-before-the-flip",
+        _CLEANUP,
+        "    _require_active(task, task.input.target)\n",
+        "",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/a-cleanup-beside-an-earlier-attempt",
+        _CLEANUP,
+        "    task.renew()\n    # Until",
+        "    # Until",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/copies-go-beside-an-earlier-attempt",
+        _CLEANUP,
+        "    task.renew()\n    seen",
+        "    seen",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/a-late-attempt-deletes",
+        _CLEANUP,
+        "                note_deleted(task, registry, self._cluster, [record.ledger_id for record in chunk])\n"
+        "                progress.note_deleted(before + deleted + len(chunk))\n",
+        "",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/a-repeated-step-deletes-more",
+        _CLEANUP,
+        "            chosen = records[: max(0, most - before)]",
+        "            chosen = records[:most]",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/references-are-read-before-ledgers-only",
+        _CLEANUP,
+        "        named += all_references(store)\n",
+        "",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-of-any-version-go",
+        _CLEANUP,
+        "        return directory.delete([(record.ledger_id, record.version) for record in records])",
+        "        return directory.delete([(record.ledger_id, None) for record in records])",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/copies-go-while-brokers-are-directed-there",
+        _CLEANUP,
+        "    if directive is not None and directive[0].target == target.name:",
+        "    if False:",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/copies-go-while-brokers-are-there",
+        _CLEANUP,
+        "for broker, cluster in seen if cluster.url and not cluster.url.overlaps(source.root)]:",
+        "for broker, cluster in seen if cluster.url and False]:",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/copies-go-while-brokers-say-nothing",
+        _CLEANUP,
+        "for broker, cluster in seen if cluster.url is None]:",
+        "for broker, cluster in seen if False]:",
+        _CLEANING,
     ),
     # The order of the steps -------------------------------------------------------------------------------------------
     Mutant(

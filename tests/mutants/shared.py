@@ -54,6 +54,29 @@ MUTANTS = (
         _CAS,
     ),
     Mutant(
+        "shared/renew-sets-any-version",
+        _CLAIMS,
+        "        new = self.successor(old).model_copy(update=fields)\n        if new != old:\n"
+        "            self._store.set(self._path, new.encode(), version)",
+        "        new = self.successor(old).model_copy(update=fields)\n        if new != old:\n"
+        "            self._store.set(self._path, new.encode(), -1)",
+        _CAS,
+    ),
+    Mutant(
+        "shared/change-sets-any-version",
+        _CLAIMS,
+        "        if new != found.claim:\n            self._store.set(self._path, new.encode(), found.version)",
+        "        if new != found.claim:\n            self._store.set(self._path, new.encode(), -1)",
+        _CAS,
+    ),
+    Mutant(
+        "shared/release-of-any-version",
+        _CLAIMS,
+        "            self._store.delete(self._path, found.version)",
+        "            self._store.delete(self._path, -1)",
+        _CAS,
+    ),
+    Mutant(
         "shared/take-from-another-migration",
         _CLAIMS,
         "        if claim.workflow_id != self.me.workflow_id:\n            message = held_by",
@@ -142,28 +165,28 @@ MUTANTS = (
         _COMMAND,
         "    require()\n    context.check()",
         "    context.check()",
-        _LEASH,
+        (f"{_LEASH[0]}::test_a_lost_claim_ends_it",),
     ),
     Mutant(
         "shared/command-goes-on-without-the-claim",
         _COMMAND,
         "            with suppress(RetryableError):\n                require()",
         "            with suppress(RetryableError):\n                pass",
-        _LEASH,
+        (f"{_LEASH[0]}::test_a_lost_claim_ends_it",),
     ),
     Mutant(
         "shared/command-is-not-cancelled",
         _COMMAND,
         "        context.pause(_POLL)",
         "        time.sleep(_POLL)",
-        _LEASH,
+        (f"{_LEASH[0]}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/command-is-not-waited-for",
         _COMMAND,
         "            holder.join()\n            process.wait()\n",
         "            holder.join()\n",
-        _LEASH,
+        (f"{_LEASH[0]}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/command-without-a-limit",

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from tests.mutants import (
     bookie_order,
     bookie_registry,
+    bookie_steps,
     bookie_tail,
     metadata_copy,
     metadata_flag,
@@ -22,6 +23,7 @@ MUTANTS = (
     *metadata_order.MUTANTS,
     *bookie_registry.MUTANTS,
     *bookie_tail.MUTANTS,
+    *bookie_steps.MUTANTS,
     *bookie_order.MUTANTS,
 )
 

@@ -6,9 +6,8 @@ in tests/integration/bookie_cluster/test_activities.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -18,30 +17,16 @@ from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.registrations import Service
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
-from clients.cas.claims import ClaimKeeper
 from clients.errors import StoreConflict, Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import CopySummary, TailCopy
-from models.bookie_registry import SwitchClaim
-from spark.engine import SparkEngine
-from tests.support.bookie_cluster.activities import Steps
-from tests.support.bookie_cluster.records import by_id, input, ledger, reference
-from tests.support.clients.memory_store import MemoryStore
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
+from tests.support.bookie_cluster.records import by_id, ledger, reference
 
 BROKER = Service("broker one", 1, b"{}")
 
 
-def answering(answer: Callable[[], object]) -> Callable[..., object]:
-    """A function that takes anything."""
-
-    def call(*_: object, **__: object) -> object:
-        return answer()
-
-    return call
-
-
-class Scene:
+class Scene(MemorySwitch):
     """Two clusters and the brokers that are registered, as the tail reads them.
 
     Attributes:
@@ -52,57 +37,33 @@ class Scene:
         running: brokers that are registered.
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
-        at: what others do at a moment of the tail: `copied`, `compared`, `referred` and so on.
+        full_verify: whether all is compared once more.
     """
 
     def __init__(self, source: Iterable[LedgerRecord], target: Iterable[LedgerRecord]) -> None:
+        super().__init__()
         self.source, self.target = by_id(source), by_id(target)
         self.named: list[LedgerReference] = [reference(number) for number in self.source]
         self.known = Verified({number: one.mzxid for number, one in self.target.items()})
         self.running: list[Service] = []
         self.mark = 1
         self.deleted: list[int] = []
-        self.at: dict[str, Callable[[], None]] = {}
         self.full_verify = False
         self.copies = 0
-        self.store = MemoryStore()
-        self.steps = Steps(cast("SparkEngine", None))
 
     def come_and_go(self) -> None:
         """A broker registers, and is gone again at the next look."""
         self.mark += 1
 
-    def happens(self, moment: str) -> None:
-        """Let others act, once."""
-        self.at.pop(moment, lambda: None)()
-
     def run(self) -> TailCopy:
         """Copy the tail."""
-        task: Any = self.steps.task(input(exclusive=True, ledgers="all", full_verify=self.full_verify))
-        self.registry(task.attempt).claim.take()
-        task.registry = lambda: self._opened(self.registry(task.attempt))
-        task.broker_store = lambda: self._opened(None)
-        task.ledgers = self._opened
-        task.ledgers_to_change = answering(lambda: self._opened(self))
-        return tail.copy_tail(task, ActivityContext())
-
-    def registry(self, me: Any) -> BookieRegistry:
-        """The registry on behalf of an attempt."""
-        return BookieRegistry(self.store, "/registry", ClaimKeeper(self.store, SwitchClaim, me))
-
-    def supersede(self) -> None:
-        """Another attempt takes the claim."""
-        self.registry(self.steps.task(input()).attempt).claim.renew()
+        return tail.copy_tail(self.task(ledgers="all", full_verify=self.full_verify), ActivityContext())
 
     def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
         """Of the target."""
         self.happens("removed")
         self.deleted += [number for number, _ in items]
         return len(items)
-
-    @contextmanager
-    def _opened(self, what: Any) -> Generator[Any]:
-        yield what
 
 
 @pytest.fixture
@@ -240,9 +201,9 @@ def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
 def test_a_late_attempt_deletes_nothing(scene: Scene, moment: str) -> None:
     """An attempt that was superseded while it compared, or in its last look, removes no orphan."""
     scene.full_verify = True
-    scene.at[moment] = scene.supersede
+    scene.at[moment] = scene.newest
     if moment == "referred":
-        scene.at[moment] = lambda: scene.at.update(referred=scene.supersede)
+        scene.at[moment] = lambda: scene.at.update(referred=scene.newest)
     with pytest.raises(Superseded):
         scene.run()
     assert scene.deleted == []
@@ -254,7 +215,7 @@ def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
 
     def both() -> None:
         scene.come_and_go()
-        scene.supersede()
+        scene.newest()
 
     scene.at["copied"] = both
     with pytest.raises(Superseded):

@@ -225,6 +225,28 @@ def test_a_claim_is_lost_between_reading_and_writing() -> None:
         store.transaction([guard, Create("/written", b"")])
 
 
+@pytest.mark.parametrize("what", ["take", "renew", "change", "release"])
+def test_a_claim_that_is_taken_meanwhile_is_not_overwritten(what: str) -> None:
+    """Whatever an attempt does with a claim that stands, a newer one that takes it in this moment keeps it."""
+    store = MemoryStore()
+    keeper(store, attempt_of("one")).take(throttle=1.0)
+    mine, newer = keeper(store, attempt_of("one", epoch=2)), keeper(store, attempt_of("one", epoch=3))
+    acts = {
+        "take": mine.take,
+        "renew": mine.renew,
+        "change": lambda: mine.change(throttle=2.0),
+        "release": mine.release,
+    }
+    store.meanwhile(newer.take)
+    if what == "change":
+        assert acts[what]() is not None
+    else:
+        with pytest.raises(Superseded):
+            acts[what]()
+    held = newer.require()
+    assert (held.epoch, held.throttle) == (3, 2.0 if what == "change" else 1.0)
+
+
 def test_nothing_is_left_behind() -> None:
     """A released claim takes empty parents with it, and leaves those that hold something."""
     store = MemoryStore()

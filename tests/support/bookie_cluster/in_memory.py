@@ -1,0 +1,88 @@
+"""A switch whose registry and claim are in memory, and whose clusters are what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from clients.cas.claims import ClaimKeeper
+from clients.pulsar.bookie_registry import BookieRegistry
+from models.bookie_cluster.input import Direction
+from models.bookie_registry import REGISTRY, ClusterStatus, RegisteredCluster, SwitchClaim
+from models.lifecycle.claim import Attempt
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.records import input
+from tests.support.clients.memory_store import MemoryStore
+
+
+class MemorySwitch:
+    """The switch from `a`, which is ACTIVE, to `b`; its first attempt holds the claim.
+
+    Attributes:
+        store: holds registry and claim.
+        at: what others do at a moment, which a test names.
+    """
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.at: dict[str, Callable[[], object]] = {}
+        self._steps = Steps(cast("SparkEngine", None))
+        first = self.registry(self.attempt())
+        first.claim.take()
+        for name, status in (("a", ClusterStatus.ACTIVE), ("b", ClusterStatus.STANDBY)):
+            uri = f"zk+hierarchical://127.0.0.1:2181/ledgers-{name}"
+            first.register(RegisteredCluster(name=name, metadataServiceUri=uri, status=status))
+
+    def attempt(self) -> Attempt:
+        """That of the next step."""
+        return self._steps.task(input()).attempt
+
+    def registry(self, me: Attempt) -> BookieRegistry:
+        """The registry on behalf of an attempt."""
+        return BookieRegistry(self.store, REGISTRY, ClaimKeeper(self.store, SwitchClaim, me))
+
+    def newest(self) -> BookieRegistry:
+        """The registry on behalf of an attempt that takes the claim now."""
+        registry = self.registry(self.attempt())
+        registry.claim.renew()
+        return registry
+
+    def task(
+        self,
+        direction: Direction = Direction.FORWARD,
+        *,
+        run_id: str | None = None,
+        epoch: int | None = None,
+        attempt: int = 1,
+        **more: object,
+    ) -> Any:
+        """A step's view of the switch; whatever store it opens is this object."""
+        task: Any = self._steps.task(
+            input(exclusive=True, **more), direction, run_id=run_id, epoch=epoch, attempt=attempt
+        )
+        task.registry = lambda: opened(self.registry(task.attempt))
+        # Clusters are told apart by their names.
+        task.ledgers = opened
+        task.broker_store = task.ledgers_to_change = answering(lambda: opened(self))
+        return task
+
+    def happens(self, moment: str) -> None:
+        """Let others act, once."""
+        self.at.pop(moment, lambda: None)()
+
+
+@contextmanager
+def opened(what: Any) -> Generator[Any]:
+    """As a store that is open as long as the context lasts."""
+    yield what
+
+
+def answering(answer: Callable[[], object]) -> Callable[..., Any]:
+    """A function that takes anything."""
+
+    def call(*_: object, **__: object) -> object:
+        return answer()
+
+    return call

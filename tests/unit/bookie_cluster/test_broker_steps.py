@@ -1,0 +1,267 @@
+"""Brokers that come, go and write at the wrong moment while a switch stops, directs and starts them; all are doubles.
+
+Real brokers stop and start in tests/integration/bookie_cluster/test_brokers.py.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.bookie_cluster import absence, brokers, registry
+from activities.bookie_cluster.absence import Absence
+from activities.bookie_cluster.broker_control import BrokerController
+from activities.lifecycle.brokers import SeenCluster
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.registrations import Service
+from clients.errors import StoreConflict, Superseded
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import FailureKind
+from models.store_url import parse_store_url
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
+
+ONE, TWO = (Service(f"broker {name}", number, b"{}") for number, name in enumerate(("one", "two"), 1))
+ON_A, ON_B = (SeenCluster(parse_store_url(f"zk:127.0.0.1:2181/{name}"), name, "") for name in ("ledgers", "ledgersB"))
+BACK = Direction.BACK
+
+
+class Scene(MemorySwitch):
+    """Brokers, as the steps see them.
+
+    Attributes:
+        running: those that are registered.
+        mark: changes whenever one comes or goes.
+        orders: what brokers were told.
+        left: what is left of brokers that are registered no more.
+        strays: ledgers that came to the source behind the tail.
+        on: the cluster that brokers say they use.
+        wrote: the ledger to which each one's health check wrote.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running: list[Service] = []
+        self.mark = 1
+        self.orders: list[str] = []
+        self.left: list[str] = []
+        self.strays = ""
+        self.on = ON_B
+        self.wrote: int | None = 7
+
+    def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
+        """Have them stopped."""
+        return brokers.stop(self.task(direction, broker_control=control), ActivityContext())
+
+    def start(self, direction: Direction = Direction.FORWARD) -> BrokersOn:
+        """Have them started."""
+        return brokers.start(self.task(direction, broker_control="command"), ActivityContext())
+
+    def direct(
+        self, direction: Direction = Direction.FORWARD, mark: int | None = 1, *, run_id: str | None = None
+    ) -> Directive:
+        """Direct them."""
+        return registry.set_target(self.task(direction, run_id=run_id), ActivityContext(), mark)
+
+    def directed(self) -> str:
+        """Where they are directed to."""
+        found = self.newest().switch_target()
+        return found[0].target if found else ""
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """No broker runs; an order is carried out at once."""
+    made = Scene()
+
+    def ask(_: object, action: str, __: str, require: object) -> None:
+        assert callable(require)
+        require()
+        made.orders.append(action)
+        made.happens("ordered")
+
+    def none_since(_: object, mark: int) -> bool:
+        none = not made.running and made.mark == mark
+        made.happens("looked")
+        return none
+
+    monkeypatch.setattr(BrokerController, "ask", ask)
+    monkeypatch.setattr(brokers, "brokers", answering(lambda: list(made.running)))
+    monkeypatch.setattr(registry, "none_since", none_since)
+    monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
+    monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
+    monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
+    monkeypatch.setattr(brokers, "BrokerView", answering(lambda: opened(made)))
+    monkeypatch.setattr(MemorySwitch, "bookie_cluster", answering(lambda: made.on), raising=False)
+    monkeypatch.setattr(MemorySwitch, "health", answering(str), raising=False)
+    monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
+    return made
+
+
+def test_the_stop_is_ordered_whoever_is_registered(scene: Scene) -> None:
+    """A broker that keeps crashing is not registered at the moment, and must not come back either."""
+    assert scene.stop().brokers == ()
+    assert scene.orders == ["stop"]
+
+
+def test_a_late_attempt_orders_nothing(scene: Scene) -> None:
+    """An attempt that was superseded, or another run, neither stops nor starts brokers, nor directs them."""
+    late = scene.task(broker_control="command")
+    early_back = scene.task(BACK, broker_control="command")
+    scene.newest()
+    for act in (
+        lambda: brokers.stop(late, ActivityContext()),
+        lambda: brokers.start(early_back, ActivityContext()),
+        lambda: registry.set_target(late, ActivityContext(), 1),
+    ):
+        with pytest.raises(Superseded):
+            act()
+    assert scene.orders == []
+    assert scene.directed() == ""
+
+
+def test_an_earlier_attempt_is_stopped_before_the_order(scene: Scene) -> None:
+    """Each step moves the claim before it orders anything: one that was given up finds that."""
+    for act in (scene.stop, scene.start):
+        scene.running = [ONE] if act == scene.start else []
+        early = scene.registry(scene.attempt())
+        early.claim.renew()
+        act()
+        with pytest.raises(Superseded):
+            early.claim.require()
+
+
+def test_stopped_means_that_nothing_is_left(scene: Scene) -> None:
+    """Not registered is not stopped: topics are unloaded behind that."""
+    scene.running = [ONE]
+    waits: list[int] = []
+
+    def unregister() -> None:
+        waits.append(1)
+        scene.running, scene.left = [], ["broker one still answers"]
+        scene.at["waiting"] = end
+
+    def end() -> None:
+        waits.append(2)
+        scene.left = []
+
+    scene.at["waiting"] = unregister
+    assert scene.stop().brokers == ("broker one",)
+    assert waits == [1, 2]
+
+
+def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
+    """An attempt that comes after a crash goes on with the moment at which brokers were told to stop."""
+    scene.running = [ONE]
+    scene.at["ordered"] = lambda: pytest.fail("told")
+    task = scene.task(broker_control="command")
+    with pytest.raises(pytest.fail.Exception):
+        brokers.stop(task, ActivityContext())
+    known = brokers.read_absences(task, scene.newest())[Direction.FORWARD]
+    assert known.since is not None
+    scene.running = []
+    assert scene.stop().since == known.since
+
+
+def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
+    """Clients were without a broker for the longest pause before the order of a later attempt: it is not given."""
+    keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
+    longer = scene.task().input.pause_deadline + timedelta(seconds=1)
+    keeper._keep(  # pyright: ignore[reportPrivateUsage] - as an attempt noted it long ago
+        Absence(run=scene.task().run_id, since=datetime.now(UTC) - longer, looked=datetime.now(UTC) - longer)
+    )
+    with pytest.raises(ApplicationError, match="longest pause") as failed:
+        scene.stop()
+    assert failed.value.type == FailureKind.DEADLINE
+    assert scene.orders == []
+
+
+def test_no_directive_where_a_broker_came(scene: Scene) -> None:
+    """A broker that came since the copy has left a ledger that was not copied: the directive is not given."""
+    scene.mark = 2
+    assert not scene.direct().alone
+    scene.mark, scene.running = 1, [ONE]
+    assert not scene.direct().alone
+    assert scene.directed() == ""
+    scene.running = []
+    assert scene.direct().alone
+    assert scene.directed() == "b"
+
+
+def test_a_broker_that_comes_with_the_directive_is_told(scene: Scene) -> None:
+    """It read its configuration before: the copy follows once more, though the directive stands."""
+
+    def come() -> None:
+        scene.mark = 2
+
+    scene.at["looked"] = come
+    given = scene.direct()
+    assert (given.alone, given.epoch) == (False, 1)
+
+
+def test_a_late_directive_forward_is_refused(scene: Scene) -> None:
+    """Once this run has turned back, an attempt of it gives no directive forward; a later run may."""
+    scene.direct()
+    scene.direct(BACK)
+    with pytest.raises(StoreConflict, match="turned back already"):
+        scene.direct()
+    assert scene.directed() == "a"
+
+
+def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
+    """As many as before, each on the target by its own word, and each writing to a ledger there."""
+    scene.running = [ONE, TWO]
+    keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
+    keeper.look(scene.running, ordered=True)
+    seen: list[str] = []
+    scene.running, scene.on, scene.wrote = [ONE], ON_A, None
+
+    def two() -> None:
+        seen.append("one")
+        scene.running = [ONE, TWO]
+        scene.at["waiting"] = there
+
+    def there() -> None:
+        seen.append("misplaced")
+        scene.on = ON_B
+        scene.at["waiting"] = write
+
+    def write() -> None:
+        seen.append("does not write")
+        scene.wrote = 7
+
+    scene.at["waiting"] = two
+    assert len(scene.start().brokers) == 2
+    assert seen == ["one", "misplaced", "does not write"]
+
+
+@pytest.mark.parametrize("moment", ["before", "ordered"])
+def test_a_stray_ledger_turns_the_switch_back(scene: Scene, moment: str) -> None:
+    """What came to the source behind the tail is lacking in the target, whenever it is seen."""
+    scene.running = [ONE]
+
+    def write() -> None:
+        scene.strays = "ledger(s) 9"
+
+    if moment == "before":
+        write()
+    else:
+        scene.at[moment] = write
+    with pytest.raises(ApplicationError, match=r"created ledger\(s\) 9") as failed:
+        scene.start()
+    assert failed.value.type == FailureKind.CONFLICT
+    assert scene.orders == ([] if moment == "before" else ["start"])
+
+
+def test_a_run_that_has_ended_releases_nothing(scene: Scene) -> None:
+    """The claim of a later run, its progress and its registrations stay."""
+    later = scene.task(run_id="run-2")
+    scene.registry(later.attempt).claim.take()
+    before = dict(scene.store.nodes)
+    registry.release(scene.task(), ActivityContext())
+    assert scene.store.nodes == before
+    registry.release(scene.task(run_id="run-2"), ActivityContext())
+    assert scene.store.get(CLAIM) is None

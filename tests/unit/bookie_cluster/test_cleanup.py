@@ -1,0 +1,212 @@
+"""Who may delete ledgers, when, and how many. Stores and clusters are doubles here, which change at chosen moments.
+
+Which ledgers may go is judged in test_cleanup_targets.py; real ones go in tests/integration/bookie_cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from activities.bookie_cluster import cleanup
+from activities.bookie_cluster.ledgers import Ledgers
+from activities.lifecycle.brokers import SeenCluster
+from activities.lifecycle.context import ActivityContext
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.errors import StoreConflict, StoreUnreachable, Superseded
+from clients.pulsar.references import LedgerReference
+from models.bookie_cluster.results import LedgersDeleted
+from models.bookie_cluster.updates import CleanupOrder
+from models.store_url import parse_store_url
+from tests.support.bookie_cluster.in_memory import MemorySwitch
+from tests.support.bookie_cluster.records import by_id, ledger, reference
+
+ORDER = CleanupOrder(src_cluster="a")
+ON_A, ON_B = (parse_store_url(f"zk:127.0.0.1:2181/{name}") for name in ("ledgers", "ledgersB"))
+
+
+class Scene(MemorySwitch):
+    """Two clusters with the same ledgers, each of which was compared.
+
+    Attributes:
+        ledgers: of both.
+        named: what Pulsar's metadata refer to.
+        brokers: the clusters that brokers use.
+        deleted: ids, with the versions that were expected.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledgers = by_id(ledger(number) for number in range(1, 6))
+        self.named: list[LedgerReference] = []
+        self.brokers: list[tuple[str, SeenCluster]] = []
+        self.deleted: list[tuple[int, int | None]] = []
+
+    def clean(self, order: CleanupOrder = ORDER, **more: Any) -> LedgersDeleted:
+        """Delete in the source."""
+        return cleanup.delete_ledgers(self.task(**more), ActivityContext(), order)
+
+    def remove_copies(self) -> LedgersDeleted:
+        """Delete in the target."""
+        return cleanup.remove_copies(self.task(), ActivityContext())
+
+    def flip(self) -> None:
+        """The target becomes ACTIVE."""
+        self.newest().flip(new="b", old="a")
+
+    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+        """Of either cluster."""
+        self.happens("deleted")
+        self.deleted += items
+        for number, _ in items:
+            del self.ledgers[number]
+        return len(items)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Five ledgers; `a` is ACTIVE, and no broker runs."""
+    made = Scene()
+
+    def scan(_: object) -> Ledgers:
+        made.happens("scanned")
+        return dict(made.ledgers)
+
+    def verified(*_: object) -> dict[int, int]:
+        return {number: one.mzxid for number, one in made.ledgers.items()}
+
+    def references(_: object) -> list[LedgerReference]:
+        return list(made.named)
+
+    def none(*_: object) -> None:
+        return None
+
+    def empty(*_: object) -> dict[int, str]:
+        return {}
+
+    def brokers(_: object) -> list[tuple[str, SeenCluster]]:
+        return made.brokers
+
+    monkeypatch.setattr(cleanup, "scan", scan)
+    monkeypatch.setattr(cleanup, "read_verified", verified)
+    monkeypatch.setattr(cleanup, "all_references", references)
+    monkeypatch.setattr(cleanup, "read_cutover_ledger_id", none)
+    monkeypatch.setattr(cleanup, "read_failed", empty)
+    monkeypatch.setattr(cleanup, "_brokers", brokers)
+    return made
+
+
+def ids(records: Sequence[tuple[int, int | None]]) -> list[int]:
+    """Without versions."""
+    return [number for number, _ in records]
+
+
+def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
+    """While the source is ACTIVE a rollback may need its ledgers; afterwards they go at the versions that were read."""
+    with pytest.raises(StoreConflict, match="b is not ACTIVE"):
+        scene.clean()
+    assert scene.deleted == []
+    scene.flip()
+    assert scene.clean() == LedgersDeleted(deleted=5, left=0)
+    assert scene.deleted == [(number, 1) for number in range(1, 6)]
+
+
+@pytest.mark.parametrize("moment", ["scanned", "deleted"])
+def test_a_late_attempt_deletes_no_more(scene: Scene, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attempt that is superseded while it reads deletes nothing, and between two chunks it ends."""
+    monkeypatch.setattr(cleanup, "_CHUNK", 2)
+    scene.flip()
+    scene.at[moment] = scene.newest
+    with pytest.raises(Superseded):
+        scene.clean()
+    assert len(scene.deleted) == (0 if moment == "scanned" else 2)
+
+
+@pytest.mark.parametrize("what", ["clean", "remove_copies"])
+def test_an_earlier_attempt_is_stopped_by_a_later_one(scene: Scene, what: str) -> None:
+    """Each step moves the claim before it reads: one that was given up cannot go on beside it."""
+    acts = {"clean": scene.clean, "remove_copies": scene.remove_copies}
+    if what == "clean":
+        scene.flip()
+    early = scene.registry(scene.task().attempt)
+    early.claim.renew()
+
+    def be_refused() -> None:
+        with pytest.raises(Superseded):
+            early.claim.require()
+
+    scene.at["scanned"] = be_refused
+    acts[what]()
+    assert "scanned" not in scene.at
+
+
+def test_a_limit_holds_for_all_attempts_at_a_step(scene: Scene) -> None:
+    """A step that is repeated after its answer was lost deletes no more than the step may."""
+    scene.flip()
+    few = CleanupOrder(src_cluster="a", max_deletions=2)
+    step = scene.task().attempt.epoch + 1
+    assert scene.clean(few, epoch=step).deleted == 2
+    assert scene.clean(few, epoch=step, attempt=2).deleted == 2
+    assert ids(scene.deleted) == [1, 2]
+    assert scene.clean(few, epoch=step + 1).deleted == 2
+    assert ids(scene.deleted) == [1, 2, 3, 4]
+
+
+def test_what_becomes_referred_to_meanwhile_stays(scene: Scene) -> None:
+    """A reference that appears while ledgers are read is looked for behind that too."""
+    scene.flip()
+    lost = ledger(3, mzxid=77, length=7)
+
+    def refer() -> None:
+        scene.named.append(reference(3))
+        scene.ledgers[3] = lost
+
+    scene.at["scanned"] = refer
+    attribution = {"routing": "attribution", "ledgers": "referenced"}
+    assert scene.clean(**attribution).deleted == 4
+    assert ids(scene.deleted) == [1, 2, 4, 5]
+
+
+def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
+    """A ledger that somebody has written since conflicts, and is counted as left."""
+    scene.flip()
+
+    def refuse(items: Sequence[tuple[int, int | None]]) -> int:
+        scene.deleted += items
+        raise StoreConflict("another version")
+
+    def read(numbers: Sequence[int]) -> list[LedgerRecord | None]:
+        return [ledger(number) if number == 2 else None for number in numbers]
+
+    setattr(scene, "delete", refuse)  # noqa: B010 - a method of this one scene
+    setattr(scene, "read", read)  # noqa: B010
+    assert scene.clean() == LedgersDeleted(deleted=4, left=1)
+
+
+def test_copies_stay_where_brokers_may_use_them(scene: Scene) -> None:
+    """Copies go only while brokers are directed to the source, and each says that it is there."""
+    for broker, error in (
+        (SeenCluster(ON_B, "b", ""), StoreConflict),
+        (SeenCluster(None, "", "it does not answer"), StoreUnreachable),
+    ):
+        scene.brokers = [("one", SeenCluster(ON_A, "a", "")), ("two", broker)]
+        with pytest.raises(error, match="two"):
+            scene.remove_copies()
+    scene.brokers = []
+    scene.newest().set_target("b", "switch/one/run-1/forward")
+    with pytest.raises(StoreConflict, match="directed to b"):
+        scene.remove_copies()
+    assert scene.deleted == []
+    scene.newest().set_target("a", "switch/one/run-1/back")
+    scene.brokers = [("one", SeenCluster(ON_A, "a", ""))]
+    assert scene.remove_copies().deleted == 5
+
+
+def test_an_order_for_another_cluster_is_refused(scene: Scene) -> None:
+    """A cleanup deletes from the cluster that was left, whatever else is asked."""
+    scene.flip()
+    with pytest.raises(StoreConflict, match="not the cluster that this switch left"):
+        scene.clean(CleanupOrder(src_cluster="b"))
+    assert scene.deleted == []
