@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CAS = ("tests/unit/clients/test_cas.py",)
-_LEASH = ("tests/unit/lifecycle/test_leashed_command.py",)
+_LEASH = "tests/unit/lifecycle/test_leashed_command.py"
 _AFTERWORK = ("tests/unit/lifecycle/test_afterwork.py",)
 _CLAIMS, _FENCE = "clients/cas/claims.py", "spark/fence.py"
 _COMMAND, _LEASHING = "activities/lifecycle/leashed_command.py", "activities/lifecycle/command_leash.py"
@@ -165,70 +165,70 @@ MUTANTS = (
         _COMMAND,
         "    require()\n    context.check()",
         "    context.check()",
-        (f"{_LEASH[0]}::test_a_lost_claim_ends_it",),
+        (f"{_LEASH}::test_a_lost_claim_ends_it",),
     ),
     Mutant(
         "shared/command-goes-on-without-the-claim",
         _COMMAND,
         "            with suppress(RetryableError):\n                require()",
         "            with suppress(RetryableError):\n                pass",
-        (f"{_LEASH[0]}::test_a_lost_claim_ends_it",),
+        (f"{_LEASH}::test_a_lost_claim_ends_it",),
     ),
     Mutant(
         "shared/command-is-not-cancelled",
         _COMMAND,
         "        context.pause(_POLL)",
         "        time.sleep(_POLL)",
-        (f"{_LEASH[0]}::test_cancellation_ends_the_whole_group",),
+        (f"{_LEASH}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/command-is-not-waited-for",
         _COMMAND,
         "            holder.join()\n            process.wait()\n",
         "            holder.join()\n",
-        (f"{_LEASH[0]}::test_cancellation_ends_the_whole_group",),
+        (f"{_LEASH}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/command-without-a-limit",
         _COMMAND,
         "        if now - begun > limit:",
         "        if now < begun:",
-        _LEASH,
+        (f"{_LEASH}::test_a_limit_ends_it",),
     ),
     Mutant(
         "shared/old-order-is-begun",
         _LEASHING,
         "    if not 0 <= time.time() - issued < LEASH:",
         "    if not 0 <= time.time() - issued:",
-        _LEASH,
+        (f"{_LEASH}::test_an_old_order_is_not_begun",),
     ),
     Mutant(
         "shared/command-outlives-a-frozen-worker",
         _LEASHING,
         "        elif time.time() - heard > LEASH:",
         "        elif time.time() < heard:",
-        _LEASH,
+        (f"{_LEASH}::test_a_worker_that_freezes_or_dies_takes_it_along",),
     ),
     Mutant(
         "shared/command-outlives-a-dead-worker",
         _LEASHING,
         "            if not os.read(0, 4096):\n                return _end(child)",
         "            if not os.read(0, 4096):\n                continue",
-        _LEASH,
+        (f"{_LEASH}::test_a_worker_that_freezes_or_dies_takes_it_along",),
     ),
     Mutant(
         "shared/children-of-a-command-live-on",
         _LEASHING,
         "            os.killpg(child.pid, number)",
         "            os.kill(child.pid, number)",
-        _LEASH,
+        (f"{_LEASH}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/command-is-never-killed",
         _LEASHING,
         "    for number in (signal.SIGTERM, signal.SIGKILL):",
         "    for number in (signal.SIGTERM,):",
-        _LEASH,
+        (f"{_LEASH}::test_cancellation_ends_the_whole_group",),
     ),
     Mutant(
         "shared/deadline-is-given-up-when-the-store-is-away",

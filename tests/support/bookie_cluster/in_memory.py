@@ -56,7 +56,7 @@ class MemorySwitch:
         run_id: str | None = None,
         epoch: int | None = None,
         attempt: int = 1,
-        **more: object,
+        **more: Any,
     ) -> Any:
         """A step's view of the switch; whatever store it opens is this object."""
         task: Any = self._steps.task(

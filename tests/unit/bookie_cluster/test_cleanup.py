@@ -164,8 +164,7 @@ def test_what_becomes_referred_to_meanwhile_stays(scene: Scene) -> None:
         scene.ledgers[3] = lost
 
     scene.at["scanned"] = refer
-    attribution = {"routing": "attribution", "ledgers": "referenced"}
-    assert scene.clean(**attribution).deleted == 4
+    assert scene.clean(routing="attribution", ledgers="referenced").deleted == 4
     assert ids(scene.deleted) == [1, 2, 4, 5]
 
 

@@ -36,7 +36,8 @@ def pids(tmp_path: Path) -> Path:
 def script(pids: Path, *, deaf: bool = False) -> list[str]:
     """A command that begins another one, which may not care for TERM, and then takes its time."""
     ignore = "trap '' TERM; " if deaf else ""
-    child = f"{ignore}echo $$ >> {pids}; while :; do sleep 0.1; done"
+    # The inner shell's own number: unprotected, the outer one would put in its own.
+    child = f"{ignore}echo \\$\\$ >> {pids}; while :; do sleep 0.1; done"
     return ["sh", "-c", f'echo $$ >> {pids}; sh -c "{child}" & sleep {LONG}']
 
 
@@ -48,7 +49,7 @@ def begun(pids: Path) -> list[int]:
 def two(pids: Path) -> list[int]:
     """Their ids; none before both are there."""
     found = pids.read_text().split() if pids.exists() else []
-    return [int(one) for one in found] if len(found) == 2 else []
+    return [int(one) for one in found] if len(set(found)) == 2 else []
 
 
 def runs(pid: int) -> bool:
