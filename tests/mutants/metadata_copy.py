@@ -61,8 +61,7 @@ MUTANTS = (
         _PRE_COPY,
         "    floor = raise_floor(task, context, bulk.copied.highest)\n    rounds,",
         "    floor = 0\n    rounds,",
-        _step("test_no_version_is_given_twice"),
-        survives="the line that is drawn at the end of PRE_COPY covers it; before that no service writes there",
+        _step("test_no_copied_version_is_given_twice"),
     ),
     Mutant(
         "metadata-store/no-line-at-the-end-of-pre-copy",

@@ -116,6 +116,13 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     look("COMPLETED")
 
 
+def test_no_copied_version_is_given_twice(place: Place) -> None:
+    """Where nothing changes beside the bulk copy, its own highest version counts."""
+    ahead(place)
+    place.run(pre_copy.pre_copy, 0)
+    assert new_version(place) > highest(place.wanted().values())
+
+
 def test_an_offline_copy_gives_no_version_twice(place: Place) -> None:
     """The line is drawn offline too, where nobody holds an old version, and old positions stay distinct."""
     place.set("/tenants/a", new_version(place) + 50)
