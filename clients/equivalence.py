@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from clients.store import COORDINATOR, Record
 from clients.zookeeper.counters import keeps_count, target_count
 from models.store_url import StoreUrl
 
+_SEQUENTIAL = re.compile(rb"\d{10}$")
 _BENEATH_COORDINATOR = COORDINATOR + b"/"
 
 
@@ -17,6 +20,12 @@ def migrates(record: Record) -> bool:
 def is_coordination(path: bytes) -> bool:
     """Whether a path belongs to the migration's own coordination."""
     return path.startswith(COORDINATOR) and (path == COORDINATOR or path.startswith(_BENEATH_COORDINATOR))
+
+
+def is_recreated(path: bytes) -> bool:
+    """Whether a record of a session has to stand in the target too, by the hand of its session's client."""
+    # Pulsar 5.0.0-M1 remembers the path of a sequential ephemeral without its number, and so never recreates it.
+    return not (is_coordination(path) or _SEQUENTIAL.search(path))
 
 
 class Equivalence:
@@ -66,6 +75,10 @@ class Equivalence:
         if not self.target_is_zookeeper:
             return 0
         return max(record.version if self.keeps_versions else 0, self.counter(record))
+
+    def has_no_version(self, record: Record) -> bool:
+        """Whether the target takes a record's version for that of a record which does not exist."""
+        return record.version == -1 and self.keeps_versions and not self.target_is_zookeeper
 
     def equal(self, source: Record, target: Record) -> bool:
         """Whether the target holds what it shall for a record of the source."""

@@ -14,7 +14,13 @@ from activities.bookie_cluster.ledgers import Ledgers, all_references, compacted
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.exclusion import bookies_on_the_move, claimed, metadata_on_the_move, other_holder
+from activities.lifecycle.exclusion import (
+    another_cluster,
+    bookies_on_the_move,
+    claimed,
+    metadata_on_the_move,
+    other_holder,
+)
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.idgen import high_path
 from clients.cas.claims import read_claim
@@ -126,7 +132,12 @@ class SwitchPrecheckRun:
             # Our own earlier run was ended behind its commit: brokers on the target are then where they should be.
             self._committed = held.claim.directed == input.target.name
         self._findings.blockers += filter(
-            None, (metadata_on_the_move(store), bookies_on_the_move(store, mine, input.registry_path))
+            None,
+            (
+                metadata_on_the_move(store),
+                bookies_on_the_move(store, mine, input.registry_path),
+                another_cluster(store, input.cluster),
+            ),
         )
 
     def _read_references(self) -> None:

@@ -16,6 +16,11 @@ from models.lifecycle.claim import Claim
 from models.lifecycle.failures import Blocker
 from models.migration_flag import OPEN_PHASES, FlagPhase
 
+CLUSTERS = "/admin/clusters"
+"""Where Pulsar's metadata name the clusters that they know."""
+
+_NAMED = 10
+
 
 def other_holder(store: CasReader, workflow_id: str) -> Claim | None:
     """The claim of another migration on a store; None if there is none.
@@ -63,6 +68,19 @@ def bookies_on_the_move(store: CasReader, workflow_id: str, registry: str = REGI
     cause = f"another switch of bookie clusters is open in {registry}: {named}"
     cure = "let it end first, or, if its workflow is gone for good, remove its nodes beneath the registry"
     return Blocker(code="SWITCH_OPEN", cause=cause, cure=cure)
+
+
+def another_cluster(store: CasReader, cluster: str) -> Blocker | None:
+    """The store belongs to clusters of other names; one that names none may keep them in a configuration store.
+
+    Raises:
+        StoreError: the names cannot be read.
+    """
+    known = store.children(CLUSTERS)
+    if not known or cluster in known:
+        return None
+    cause = f"{store.url} knows no Pulsar cluster {cluster!r}, only {', '.join(known[:_NAMED])}"
+    return Blocker(code="CLUSTER_NAME", cause=cause, cure="give the clusterName of its brokers, or correct the address")
 
 
 def no_brokers(address: str) -> Blocker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -19,8 +18,6 @@ _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
 # What a broker holds as long as its session lives: its registration, its bundles, its producers' names, its part in a
 # migration of the metadata.
 _HELD = (b"/loadbalance", b"/namespace", b"/counters", PARTICIPANTS.encode())
-# Pulsar 5.0.0-M1 remembers the path of a sequential ephemeral without its number, and so never recreates it.
-_SEQUENTIAL = re.compile(rb"\d{10}$")
 
 
 class Service(NamedTuple):
@@ -76,11 +73,6 @@ def participants(reader: StoreReader) -> set[int]:
     """Sessions of the services that take part in a migration (PIP-454, "Participant Registration")."""
     nodes = reader.read(reader.children(PARTICIPANTS.encode()))
     return {node.owner for node in nodes if isinstance(node, Record) and node.owner}
-
-
-def is_sequential(path: bytes) -> bool:
-    """Whether a path ends in a number that the store chose; such ephemerals are not recreated elsewhere."""
-    return _SEQUENTIAL.search(path) is not None
 
 
 def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import is_sequential, participants, registered, still_registered
+from activities.lifecycle.registrations import participants, registered, still_registered
 from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
@@ -16,6 +16,7 @@ from activities.metadata_store.convergence import all_changes, converge, follow_
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.replica import CommitPoint, Replica
+from clients.equivalence import is_recreated
 from clients.errors import StoreConflict
 from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader
@@ -39,6 +40,8 @@ from spark.metadata_store import jobs
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
 # Seconds after which the flag is set once more: clients of ZooKeeper are back soon after the servers, or the network.
 _REBROADCAST_AFTER = 3.0
+# Seconds that ephemerals may be left which are no service's: nobody will recreate them, and writes are blocked.
+_STRANGERS_AFTER = 10.0
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
 
@@ -68,15 +71,18 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
             task.replica(FlagPhase.PREPARATION) as replica,
         ):
             pause = _FIRST_POLL
-            told = time.monotonic()
+            told = helped = time.monotonic()
             while (ready := _readiness(task, source, replica, watch)).missing:
                 missing = ready.missing
+                if not ready.strangers:
+                    helped = time.monotonic()
+                if time.monotonic() - helped > _STRANGERS_AFTER:
+                    cure = "Stop these clients, which take no part in a migration, and start again"
+                    raise _not_ready(f"nobody recreates {missing}. {cure}")
                 if time.time() > deadline:
-                    raise ApplicationError(
+                    raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
-                        f"Look into their logs; can they reach {task.input.target}?",
-                        type=FailureKind.NOT_READY,
-                        non_retryable=True,
+                        f"Look into their logs; can they reach {task.input.target}?"
                     )
                 context.waiting_for(WaitKind.PARTICIPANTS, missing)
                 # A service that was cut off when the flag moved does not learn of it otherwise, and would never get
@@ -363,10 +369,17 @@ def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceW
 
 
 class _Readiness(NamedTuple):
-    """Who is missing, in words, empty when nobody is; and then how many ephemerals stand in the target."""
+    """Who is missing.
+
+    Attributes:
+        missing: the same in words, empty when nobody is.
+        ephemerals: how many stand in the target, when nobody is missing.
+        strangers: whether only clients are missing that are no services and take no part.
+    """
 
     missing: str
     ephemerals: int = 0
+    strangers: bool = False
 
 
 def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> _Readiness:
@@ -378,13 +391,20 @@ def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, w
         return _Readiness(f"participants {', '.join(waiting)}")
     # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
     watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
-    found = replica.ephemerals(path for path in watch.ephemerals if not is_sequential(path))
+    found = replica.ephemerals(path for path in watch.ephemerals if is_recreated(path))
     absent = [one for one in found if not one.recreated]
     if not absent:
         return _Readiness("", len(found))
     names = {service.owner: service.name for service in registered(source)}
     owners = sorted({names.get(one.owner, f"session 0x{one.owner:x}") for one in absent})
-    return _Readiness(f"{len(absent)} ephemerals of {', '.join(owners)}: {some(one.path for one in absent)}")
+    # Beneath a chroot participants are not known, and a helper of theirs may have a session of its own.
+    strangers = not task.input.source_url.root and names.keys().isdisjoint(one.owner for one in absent)
+    told = f"{len(absent)} ephemerals of {', '.join(owners)}: {some(one.path for one in absent)}"
+    return _Readiness(told, strangers=strangers)
+
+
+def _not_ready(why: str) -> ApplicationError:
+    return ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
 
 
 def _forget_old_flag(task: MetadataStoreTask) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from activities.lifecycle.exclusion import bookies_on_the_move, claimed, no_brokers, other_holder
+from activities.lifecycle.exclusion import another_cluster, bookies_on_the_move, claimed, no_brokers, other_holder
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers, participants, registered
 from activities.metadata_store.flag import FlagState, read_state
@@ -24,12 +24,14 @@ from models.migration_flag import FLAG, Flag, FlagPhase
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
-from spark.metadata_store.spec import Pair, Surveyed
+from spark.metadata_store.spec import Pair, Some, Surveyed
 
 # A cutover without participants takes about this long: some transactions and four steps of a workflow.
 _CUTOVER_SECONDS = 2.0
 # Brokers recreate their ephemerals side by side; seen with two brokers and a bookie.
 _PREPARATION_SECONDS = 2.0
+# Names in one blocker.
+_SHOWN = 10
 # A copy reads once and writes once; writing dominates.
 _COPY_PER_READ = 4.0
 
@@ -56,6 +58,8 @@ class PrecheckRun:
         self._services: frozenset[str] = frozenset()
         self._flag = FlagPhase.NOT_STARTED
         self._left_blocked = False
+        #: Sessions that take part; None where that was not looked at.
+        self._known: set[int] | None = None
 
     def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
         """Check everything, then count the source."""
@@ -107,6 +111,8 @@ class PrecheckRun:
                 self._findings.blockers.append(switch)
         if holder:
             self._findings.blockers.append(claimed(store, holder, code="SOURCE_CLAIMED"))
+        if wrong := another_cluster(store, self._input.cluster):
+            self._findings.blockers.append(wrong)
 
     def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
@@ -147,6 +153,7 @@ class PrecheckRun:
     def _check_participants(self, reader: StoreReader) -> None:
         services, sessions = registered(reader), participants(reader)
         self._services = frozenset(service.name for service in services)
+        self._known = sessions | {service.owner for service in services}
         self._participants = tuple(service.name for service in services if service.owner in sessions)
         missing = [service.name for service in services if service.owner not in sessions]
         if self._input.source_url.root:
@@ -188,8 +195,8 @@ class PrecheckRun:
             ephemerals=found.ephemerals,
             largest_path=_text(found.largest[1]),
             largest_bytes=found.largest[0],
-            unreadable=tuple(_text(path) for path in found.unreadable),
-            unreadable_count=found.unreadable_count,
+            unreadable=tuple(_text(path) for path in found.unreadable.paths),
+            unreadable_count=found.unreadable.total,
         )
         if not found.records:
             self._findings.block(
@@ -198,23 +205,54 @@ class PrecheckRun:
         if survey.unreadable_count:
             self._findings.block(
                 "UNREADABLE",
-                f"{survey.unreadable_count} znodes cannot be read because of their ACL: "
-                f"{_some(survey.unreadable, survey.unreadable_count)}",
+                f"{_named('znodes', found.unreadable)} cannot be read because of their ACL",
                 "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL",
             )
-        if found.misplaced:
+        if found.misplaced.total:
             self._findings.block(
                 "PARTITION_KEYS",
-                f"the partition keys of these records cannot be read: {_some(map(_text, found.misplaced))}",
+                f"the partition keys of {_named('records', found.misplaced)} cannot be read",
                 "they belong to scalable topics; delete those, or keep this store",
             )
-        if found.too_high:
+        if found.too_high.total:
             self._findings.block(
                 "VERSION_TOO_HIGH",
-                f"ZooKeeper can only count up to a version or sequence number: {_some(map(_text, found.too_high))}",
+                "ZooKeeper can only count up to a version or sequence number, which takes too long for "
+                f"{_named('records', found.too_high)}",
                 "migrate to Oxia, which takes any version",
             )
+        if found.no_version.total:
+            self._findings.block(
+                "VERSION_MINUS_ONE",
+                f"Oxia takes version -1 for a record that does not exist, and {_named('znodes', found.no_version)} "
+                "have it: their version overflowed",
+                "set the data of each once, to what it is: zkCli.sh set PATH DATA",
+            )
+        self._check_sessions(found.sessions)
         return survey
+
+    def _check_sessions(self, sessions: Mapping[int, bytes]) -> None:
+        """Name clients whose ephemerals nobody recreates in the target; PREPARATION would wait for them."""
+        if self._known is None or sessions.keys() <= self._known:
+            return
+        # A service may have come while the source was read.
+        with open_reader(self._input.source_url, self._access) as reader:
+            self._known |= participants(reader) | {service.owner for service in registered(reader)}
+        strangers = {owner: path for owner, path in sessions.items() if owner not in self._known}
+        if not strangers:
+            return
+        named = [f"session 0x{owner:x} with {_text(path)}" for owner, path in sorted(strangers.items())]
+        told = f"{len(named):,} clients that are no participants hold ephemerals: {_some(named)}"
+        # After a failed attempt participants do not register again, and helpers of theirs have sessions of their own.
+        if self._left_blocked or self._flag is FlagPhase.FAILED:
+            self._findings.warn(f"{told}; PREPARATION will show whether they recreate them")
+            return
+        self._findings.block(
+            "FOREIGN_EPHEMERALS",
+            told,
+            "stop these clients, and wait until their sessions have expired: nobody else "
+            "recreates what they hold in the target, and PREPARATION would wait for it with metadata writes blocked",
+        )
 
     # The target -----------------------------------------------------------------------------------------------------
 
@@ -278,8 +316,13 @@ def _text(path: bytes) -> str:
     return path.decode(errors="backslashreplace")
 
 
-def _some(paths: Iterable[str], count: int = 0) -> str:
+def _named(what: str, found: Some) -> str:
+    """How many were found, and some of them by name."""
+    return f"{found.total:,} {what} ({_some(map(_text, found.paths), found.total)})"
+
+
+def _some(names: Iterable[str], count: int = 0) -> str:
     """Name a few; `count` is how many there are where the list does not hold all."""
-    named = list(paths)
-    more = max(count, len(named)) - len(named[:10])
-    return ", ".join(named[:10]) + (f" and {more:,} more" if more > 0 else "")
+    named = list(names)
+    more = max(count, len(named)) - len(named[:_SHOWN])
+    return ", ".join(named[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 import typer
@@ -17,6 +18,8 @@ from models.lifecycle.input import MigrationInput
 from worker.catalog import KINDS, Kind
 from worker.exit_codes import ExitCode
 
+# A worker that starts takes up to a minute on a busy machine.
+_FIRST_ANSWER = timedelta(seconds=90)
 _WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its end.")]
 
 
@@ -44,6 +47,6 @@ def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) 
             line = f"started {workflow_id} (run {run_id}); see pulsar-migrate status {workflow_id} --watch"
             answer(output, [line], started)
             return ExitCode.OK
-        return await watch(client, workflow_id, output)
+        return await watch(client, workflow_id, output, first_answer=_FIRST_ANSWER)
 
     raise typer.Exit(against_temporal(work))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Annotated
@@ -17,7 +18,7 @@ from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from cli.temporal_lines import query_line
 from cli.view import View, look
-from worker.exit_codes import ExitCode
+from worker.exit_codes import CommandFailed, ExitCode
 
 _EVERY = timedelta(seconds=2)
 
@@ -43,22 +44,36 @@ def status_command(
     raise typer.Exit(against_temporal(work))
 
 
-async def watch(client: Client, workflow_id: str, form: Form) -> ExitCode:
+async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: timedelta | None = None) -> ExitCode:
     """Follow a migration to its end and return the exit code that stands for it.
 
     A terminal shows one screen that changes; a pipe gets a line for each change, and the report at the end.
+
+    Args:
+        client: of Temporal.
+        workflow_id: of the migration.
+        form: how it is shown.
+        first_answer: longest wait for the first answer of a worker; None to wait for ever.
+
+    Raises:
+        CommandFailed: no worker has answered in that time.
     """
+    begun, answered = time.monotonic(), first_answer is None
     terminal = form is Form.TEXT and sys.stdout.isatty()
     last = ""
     with Live(auto_refresh=False) if terminal else nullcontext() as live:
 
         def show(view: View) -> None:
-            nonlocal last
+            nonlocal last, answered
+            answered = answered or view.ended or view.status is not None
             if live is not None:
                 live.update(screen(view), refresh=True)
             elif (line := headline(view)) != last:
                 last = line
                 print(line if form is Form.TEXT else view.model_dump_json(), flush=True)
+            if not answered and first_answer and time.monotonic() - begun > first_answer.total_seconds():
+                cause = f"{workflow_id} is started, but {view.silence}; it waits for a worker."
+                raise CommandFailed(ExitCode.UNREACHABLE, cause, "start one: pulsar-migrate worker")
 
         end = await follow(client, workflow_id, show, _EVERY, hint)
     if form is Form.TEXT and not terminal:

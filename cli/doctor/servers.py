@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from activities.lifecycle.exclusion import CLUSTERS
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
 from cli.doctor.findings import Check, Finding, failed, run_checks, warning
@@ -23,9 +24,6 @@ from models.lifecycle.units import Quantity, Unit, format_value
 from models.settings import Settings
 from models.store_url import StoreUrl
 from worker.exit_codes import CommandFailed, ExitCode
-
-CLUSTERS = b"/admin/clusters"
-"""Where Pulsar's metadata name the clusters that they know."""
 
 
 def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
@@ -63,11 +61,11 @@ def _answers(url: StoreUrl, access: Access) -> str:
 def _cluster(servers: Servers, access: Access) -> str | Finding:
     """Whether the store is that of a Pulsar cluster of this name: a wrong chroot looks like an empty store."""
     subject = f"cluster {servers.cluster}"
-    paths = _read(servers.metadata, access, lambda reader: reader.children(CLUSTERS))
+    paths = _read(servers.metadata, access, lambda reader: reader.children(CLUSTERS.encode()))
     known = sorted(path.rpartition(b"/")[2].decode() for path in paths)
     if not known:
         cure = "check the address, above all what follows the port"
-        return warning(subject, f"{servers.metadata} holds no Pulsar cluster (no {CLUSTERS.decode()})", cure)
+        return warning(subject, f"{servers.metadata} holds no Pulsar cluster (no {CLUSTERS})", cure)
     if servers.cluster not in known:
         return warning(
             subject, f"{servers.metadata} knows {', '.join(known)} only", "check the cluster's name and the address"

@@ -19,6 +19,7 @@ TOO_SHORT = "the phase is too short to pause"
 WINDOW_WAITS = "the window is a wait already; `change_window` moves its end"
 ROLLING_BACK = "the rollback is under way"
 CLEANING_UP = "the cleanup is under way"
+CLEANUP_GATE = "the cleanup ends, and what is left stays"
 
 
 class PhasePolicy(Result):

@@ -161,6 +161,36 @@ class WaitKind(StrEnum):
     """Items of a wave that run."""
 
 
+_BACK = (Verb.ROLLBACK,)
+_ON_OR_BACK = (Verb.PROCEED, Verb.ROLLBACK)
+
+ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
+    WaitKind.PAUSE: (Verb.RESUME, Verb.ROLLBACK),
+    WaitKind.HOLD: _ON_OR_BACK,
+    WaitKind.DECISION: _ON_OR_BACK,
+    WaitKind.WINDOW: (Verb.CLEANUP, Verb.PROCEED, Verb.ROLLBACK),
+    WaitKind.RETRY: _ON_OR_BACK,
+    WaitKind.BROKERS_STOP: _ON_OR_BACK,
+    WaitKind.BROKERS_START: _ON_OR_BACK,
+    WaitKind.BROKERS_PROOF: _ON_OR_BACK,
+    WaitKind.BROKERS_RETURNED: _BACK,
+    WaitKind.PARTICIPANTS: _BACK,
+    WaitKind.BOOKIES: _ON_OR_BACK,
+    WaitKind.STORE: _ON_OR_BACK,
+    WaitKind.SCAN: _BACK,
+    WaitKind.SPARK: _ON_OR_BACK,
+    WaitKind.CLIENTS: _BACK,
+    WaitKind.THROTTLE: _ON_OR_BACK,
+    WaitKind.CHANGE_WINDOW: _BACK,
+    WaitKind.GATE: _ON_OR_BACK,
+    WaitKind.ERROR_BUDGET: _ON_OR_BACK,
+    WaitKind.NOT_AFTER: _ON_OR_BACK,
+    WaitKind.STOP_SWITCH: _BACK,
+    WaitKind.ITEMS: _BACK,
+}
+"""The verbs that end each kind of wait, where they are legal; `proceed` also ends a cleanup with all its waits."""
+
+
 class WaitReason(Result):
     """Why nothing seems to happen.
 

@@ -14,7 +14,7 @@ from clients.stores import open_reader, revoke_permits
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.metadata_store import tasks
-from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, Surveyed
+from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, Some, Surveyed
 
 # Few enough that a difference lists few others, and many enough that a part's sums stay small: 8 bytes a bucket.
 _RECORDS_PER_BUCKET = 64
@@ -33,10 +33,11 @@ def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
         value_bytes=sum(one.value_bytes for one in found),
         ephemerals=sum(one.ephemerals for one in found),
         largest=max((one.largest for one in found), default=(0, b"")),
-        unreadable=tuple(path for one in found for path in one.unreadable)[:100],
-        unreadable_count=sum(one.unreadable_count for one in found),
-        misplaced=tuple(path for one in found for path in one.misplaced)[:100],
-        too_high=tuple(path for one in found for path in one.too_high)[:100],
+        unreadable=Some.joined(one.unreadable for one in found),
+        misplaced=Some.joined(one.misplaced for one in found),
+        too_high=Some.joined(one.too_high for one in found),
+        no_version=Some.joined(one.no_version for one in found),
+        sessions={session: path for one in found for session, path in one.sessions.items()},
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from clients.store import Partition
 from clients.stores import Access
 from models.lifecycle.claim import NOBODY, Attempt
+from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl
 
 
@@ -40,19 +42,45 @@ class Copied(NamedTuple):
     highest: int
 
 
+class Some(NamedTuple):
+    """Paths that were found: at most 100 of them, and how many there are."""
+
+    paths: tuple[bytes, ...] = ()
+    total: int = 0
+
+    @staticmethod
+    def of(paths: Sequence[bytes]) -> Some:
+        """All paths that one task found."""
+        return Some(tuple(paths[:NAMED]), len(paths))
+
+    @staticmethod
+    def joined(found: Iterable[Some]) -> Some:
+        """Those of several tasks."""
+        every = list(found)
+        paths = [path for one in every for path in one.paths]
+        return Some(tuple(paths[:NAMED]), sum(one.total for one in every))
+
+
 class Surveyed(NamedTuple):
-    """What one task, or a whole job, found in a store; at most 100 paths of unreadable records are named."""
+    """What one task, or a whole job, found in a store.
+
+    Attributes:
+        misplaced: Oxia: records written with a partition key, which cannot be carried.
+        too_high: ZooKeeper as target: records whose version or next number is too high to count up to.
+        no_version: Oxia as target: records of the one version that it takes for "there is none".
+        sessions: sessions that hold records which have to be recreated in the target, each with one of these; at most
+            1000 for each task.
+    """
 
     records: int
     value_bytes: int
     ephemerals: int
     largest: tuple[int, bytes]
-    unreadable: tuple[bytes, ...]
-    unreadable_count: int
-    misplaced: tuple[bytes, ...]
-    """Oxia: records written with a partition key, which cannot be carried."""
-    too_high: tuple[bytes, ...]
-    """ZooKeeper as target: records whose version or next number is too high to count up to."""
+    unreadable: Some
+    misplaced: Some
+    too_high: Some
+    no_version: Some
+    sessions: dict[int, bytes]
 
 
 class Changed(NamedTuple):

@@ -10,18 +10,18 @@ from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
-from clients.equivalence import Equivalence, is_coordination, migrates
+from clients.equivalence import Equivalence, is_coordination, is_recreated, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, Seen, StoreReader, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from models.lifecycle.claim import CLAIM, PacedClaim
 from spark.fence import WriteFence, claim_in
-from spark.metadata_store.spec import Changed, Copied, Pair, Side, SidePart, Surveyed
+from spark.metadata_store.spec import Changed, Copied, Pair, Side, SidePart, Some, Surveyed
 
 _NUMBERS = Struct(">qqI")
 _UINT64_MAX = (1 << 64) - 1
-_NAMED = 100
+_SESSIONS = 1000
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -65,6 +65,8 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
     unreadable: list[bytes] = []
     misplaced: list[bytes] = []
     too_high: list[bytes] = []
+    no_version: list[bytes] = []
+    sessions: dict[int, bytes] = {}
     rules = Equivalence(pair.source, pair.target)
     with open_reader(pair.source, pair.access) as reader:
         for batch in reader.scan(part):
@@ -73,22 +75,27 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                     unreadable.append(record.path)
                 elif not migrates(record):
                     ephemerals += bool(record.owner)
+                    if record.owner and len(sessions) < _SESSIONS and is_recreated(record.path):
+                        sessions.setdefault(record.owner, record.path)
                 else:
                     records += 1
                     value_bytes += len(record.value)
                     largest = max(largest, (len(record.value), record.path))
                     if rules.raise_needed(record) > MAX_RAISE:
                         too_high.append(record.path)
+                    if rules.has_no_version(record):
+                        no_version.append(record.path)
             misplaced += _misplaced(reader, part, batch)
     return Surveyed(
         records,
         value_bytes,
         ephemerals,
         largest,
-        tuple(unreadable[:_NAMED]),
-        len(unreadable),
-        tuple(misplaced[:_NAMED]),
-        tuple(too_high[:_NAMED]),
+        Some.of(unreadable),
+        Some.of(misplaced),
+        Some.of(too_high),
+        Some.of(no_version),
+        sessions,
     )
 
 

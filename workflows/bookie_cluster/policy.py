@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import SwitchCensus
-from models.lifecycle.policy import CLEANING_UP, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
+from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
@@ -31,6 +31,7 @@ _COMMON: dict[Phase, PhasePolicy] = {
         no_rollback=WINDOW_OVER,
         no_pause=TOO_SHORT,
         no_cleanup=CLEANING_UP,
+        gate=CLEANUP_GATE,
     ),
     Phase.ROLLED_BACK: PhasePolicy(
         undo=Undo.NONE,

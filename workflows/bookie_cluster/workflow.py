@@ -197,7 +197,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             # Before anything is deleted: ledgers of the cluster that is ACTIVE are never deleted (I12).
             await self.activities.run(Activities.flip_statuses, Call("The target becomes ACTIVE in the registry"))
             if self.state.order:
-                await self._delete(self.state.order)
+                if not await self.timers.unless_told(self._delete(self.state.order)):
+                    self.note(f"the cleanup was ended by `proceed`; the other ledgers of {self.input.source.name} stay")
             else:
                 self.note(f"the ledgers of {self.input.source.name} were left as they are")
         except (ActivityError, ApplicationError) as error:

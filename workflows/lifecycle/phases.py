@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.state import MigrationState
     from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
+    from models.lifecycle.verbs import Verb
     from workflows.lifecycle.activities import ActivityRunner
     from workflows.lifecycle.continuation import Continuation, ContinuationDue
     from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
@@ -188,11 +190,20 @@ class Phases:
             # Another try asks everything anew: answers of this one may be outdated.
             self._activities.begin()
             self._status.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
-            until = workflow.now() + patience
-            self._status.wait_for(WaitKind.RETRY, "the next attempt of the way back", until=until)
-            await workflow.sleep(patience, summary="next attempt of the way back")
-            self._status.stop_waiting()
+            await self._rest(patience)
             patience = min(2 * patience, _LONGEST_PATIENCE)
+
+    async def _rest(self, patience: timedelta) -> None:
+        """Wait before the next attempt of the way back; `proceed` begins it at once."""
+        verbs, why = self._state.verbs, "the next attempt of the way back"
+        verbs.close_gate("the way back is tried again at once")
+        self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + patience, ends_on=(Verb.PROCEED,))
+        try:
+            with suppress(TimeoutError):
+                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience, timeout_summary=why)
+        finally:
+            verbs.open_gate()
+            self._status.stop_waiting()
 
 
 def upsert(*updates: SearchAttributeUpdate[str]) -> None:

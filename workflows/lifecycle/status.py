@@ -11,7 +11,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailedItems
     from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import CutoverPlan, ProgressReport, Status, Waiting, WaitKind
+    from models.lifecycle.status import ENDERS, CutoverPlan, ProgressReport, Status, Waiting, WaitKind
     from workflows.lifecycle.details import render
 
 _NOTES = 500
@@ -49,7 +49,7 @@ class StatusBoard:
             outcome=state.outcome,
             history=state.history,
             progress=state.progress,
-            waiting=state.waiting or state.activity_waiting,
+            waiting=self._waiting(),
             paused=state.verbs.paused,
             undo=state.verbs.policy.undo,
             undo_cost=state.verbs.policy.undo_cost,
@@ -62,6 +62,14 @@ class StatusBoard:
             facts=state.facts,
             figures=state.figures,
         )
+
+    def _waiting(self) -> Waiting | None:
+        """What is waited for, with the verbs that end it now."""
+        shown = self._state.waiting or self._state.activity_waiting
+        if shown is None or shown.ends_on:
+            return shown
+        legal = self._state.verbs.legal()
+        return shown.model_copy(update={"ends_on": tuple(verb for verb in ENDERS[shown.kind] if verb in legal)})
 
     def hand_over(self, state: MigrationState[Any, Any, Any]) -> None:
         """The run ends, and the next one begins with this state: whoever still asks this one hears the same."""

@@ -142,6 +142,25 @@ class Timers:
             raise Interrupted(f"{passed}: the deadline passed", by_operator=False)
         return task.result()
 
+    async def unless_told(self, work: Awaitable[object]) -> bool:
+        """Run work until it ends or `proceed` ends it; returns whether it came to its own end.
+
+        Call it in a phase whose policy has a gate that says what `proceed` does there.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            await workflow.wait_condition(lambda: task.done() or self._verbs.proceed_wanted)
+        except asyncio.CancelledError:
+            await _end(task)
+            # How the activity inside took its cancellation, which is what callers look for.
+            task.result()
+            raise
+        if task.done():
+            task.result()
+            return True
+        await _end(task)
+        return False
+
     def next_bound(self) -> tuple[datetime, str] | None:
         """Time and name of the deadline that passes first."""
         return min(((at, name) for name, at in self._deadlines.items() if name != WINDOW), default=None)
@@ -169,3 +188,11 @@ class Timers:
 async def _wait(condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
     with suppress(TimeoutError):
         await workflow.wait_condition(condition, timeout=longest, timeout_summary=summary)
+
+
+async def _end(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        # Looked at, or asyncio would report it as never retrieved.
+        task.exception()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from models.lifecycle.policy import CLEANING_UP, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
+from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
+from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 
 AFTER_COMMIT = (
@@ -44,6 +45,7 @@ POLICIES: dict[Phase, PhasePolicy] = {
         no_rollback=AFTER_COMMIT,
         no_pause=TOO_SHORT,
         no_cleanup=CLEANING_UP,
+        gate=CLEANUP_GATE,
     ),
     Phase.FAILED: PhasePolicy(
         undo=Undo.NONE,
@@ -54,6 +56,27 @@ POLICIES: dict[Phase, PhasePolicy] = {
 }
 POLICIES[Phase.COPYING] = POLICIES[Phase.VERIFY] = POLICIES[Phase.PREPARATION]
 
+_REPLACED = "; what the target held before is gone for good"
+
 OFFLINE_COPY = PhasePolicy(
     undo=Undo.FREE, undo_cost="the source is only read; a rollback removes the copy from the target", no_pause=TOO_SHORT
 )
+
+
+def with_replaced_target(policy: PhasePolicy) -> PhasePolicy:
+    """The policy of a phase in which a rollback cannot bring back what `replace_target` has removed."""
+    undo = Undo.NONE if policy.undo is Undo.FREE else policy.undo
+    return policy.model_copy(update={"undo": undo, "undo_cost": policy.undo_cost + _REPLACED})
+
+
+def policies_of(input: MetadataStoreInput) -> dict[Phase, PhasePolicy]:
+    """What the operator may do in each phase of this migration."""
+    if not input.replace_target:
+        return POLICIES
+    begun = (Phase.PRE_COPY, Phase.CATCH_UP, Phase.PREPARATION, Phase.COPYING, Phase.VERIFY)
+    return POLICIES | {phase: with_replaced_target(POLICIES[phase]) for phase in begun}
+
+
+def offline_copy(input: MetadataStoreInput) -> PhasePolicy:
+    """The same for the copy of an offline migration."""
+    return with_replaced_target(OFFLINE_COPY) if input.replace_target else OFFLINE_COPY

@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start
-    from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
+    from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
@@ -71,7 +71,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             kind=KIND,
             target=start.input.target,
             first=Phase.PRECHECK,
-            policies=POLICIES,
+            policies=policies_of(start.input),
         )
 
     @workflow.run
@@ -109,8 +109,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _move_offline(self) -> None:
         self.hold.begin()
-        await self.phases.run(Phase.COPYING, self._copy_whole, policy=OFFLINE_COPY)
-        await self.phases.run(Phase.VERIFY, self._verify, policy=OFFLINE_COPY)
+        policy = offline_copy(self.input)
+        await self.phases.run(Phase.COPYING, self._copy_whole, policy=policy)
+        await self.phases.run(Phase.VERIFY, self._verify, policy=policy)
         await self.phases.run(Phase.COMPLETED, self._complete)
 
     async def _precheck(self) -> None:
@@ -323,6 +324,10 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             await self.activities.try_run(Activities.forget_watch, call, "the watch of the source was not ended")
 
     async def _clean_source(self) -> None:
+        if not await self.timers.unless_told(self._remove_records()):
+            self.note(f"the cleanup was ended by `proceed`; the rest of {self.input.source} stays")
+
+    async def _remove_records(self) -> None:
         count = await self.activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
         self.note(f"cleanup removes {count:,} records from {self.input.source}")
         remaining = 1

@@ -15,6 +15,7 @@ from tests.faults.metadata_store.environment import input
 from tests.faults.metadata_store.fault_round import FaultRound
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Run
+from tests.support.metadata_store import stores
 
 _STARTS = 20
 _LIMIT = 120.0
@@ -39,6 +40,7 @@ def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) ->
 def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of twenty starts at once one runs, and a rival by another name is told who holds source and target."""
     stack = stacks.take()
+    stores.know_cluster(stack.zk_url, "rival")
     mine, rival = input(stack), input(stack, cluster="rival")
     with FaultRound(environment, stacks) as fault_round:
         environment.gates.hold(_AFTER)
@@ -59,6 +61,7 @@ def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackP
 def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of two that passed the precheck the later one is told who came first, and its rollback takes nothing from it."""
     stack = stacks.take()
+    stores.know_cluster(stack.zk_url, "rival")
     first, second = input(stack), input(stack, cluster="rival")
     with FaultRound(environment, stacks) as fault_round:
         environment.gates.hold(_BEFORE)
@@ -82,6 +85,7 @@ def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, st
 def test_two_at_once(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of two that start at the same instant one completes, and the other is refused by the winner's name."""
     stack = stacks.take()
+    stores.know_cluster(stack.zk_url, "rival")
     plans = [input(stack), input(stack, cluster="rival")]
     with FaultRound(environment, stacks) as fault_round:
         runs = start_all(environment, plans)

@@ -123,7 +123,10 @@ def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
 
     assert codes(environment.precheck()) == ["TARGET_IDS_BEHIND"], "our own switch is not in the way"
     for elsewhere in ({}, {"registry_path": "/admin/other"}):
-        assert codes(environment.precheck(cluster="else", advance_ids=True, **elsewhere)) == ["SWITCH_OPEN"]
+        assert codes(environment.precheck(cluster="else", advance_ids=True, **elsewhere)) == [
+            "SWITCH_OPEN",
+            "CLUSTER_NAME",
+        ]
     assert codes(environment.precheck(target={**b, "name": "c"}, advance_ids=True)) == ["ADDRESS_IN_USE"]
     assert codes(environment.precheck(source=b, target=a, advance_ids=True)) == ["ANOTHER_ACTIVE", "BROKERS_ELSEWHERE"]
 

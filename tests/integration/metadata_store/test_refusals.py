@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -233,3 +234,51 @@ def test_one_store_under_two_names(stack: Stack, environment: Environment, sourc
     failure = environment.operator.refusal(nested)
     assert "one store under two names, or one holds the other" in str(failure)
     assert stores.persistent(stores.read_zookeeper(own)) == before
+
+
+def test_ephemerals_of_strangers_are_refused(stack: Stack, environment: Environment) -> None:
+    """A client that takes no part and holds an ephemeral is named by its session and node."""
+    own = f"{stack.zk_url}/strangers"
+    with stores.kazoo(stack.zk_url) as client:
+        client.ensure_path("/strangers/admin/clusters")
+        client.create("/strangers/locks/mine", b"", ephemeral=True, makepath=True)
+        client.create("/strangers/locks/other-", b"", ephemeral=True, sequence=True)
+        report = environment.operator.run(input(stack, source=own, dry_run=True))
+        session = client.client_id[0]
+    told = f"[FOREIGN_EPHEMERALS] 1 clients that are no participants hold ephemerals: session 0x{session:x} with"
+    assert f"{told} /locks/mine" in report.summary
+    assert environment.operator.run(input(stack, source=own, dry_run=True)).summary.count("FOREIGN_EPHEMERALS") == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("zk:no-such-host.invalid:2181", "the name no-such-host.invalid does not resolve"),
+        ("zk:127.0.0.1:1", "no server listens on port 1 of 127.0.0.1"),
+        ("OXIA", "does not speak ZooKeeper's protocol"),
+    ],
+)
+def test_addresses_without_a_zookeeper(stack: Stack, environment: Environment, source: str, why: str) -> None:
+    """A host that does not resolve, a refused port, and Oxia's port given as ZooKeeper are told within seconds."""
+    oxia = stack.oxia_url.removeprefix("oxia://").partition("/")[0]
+    wanted = input(stack, source=f"zk:{oxia}" if source == "OXIA" else source, dry_run=True)
+    begun = time.monotonic()
+    summary = environment.operator.run(wanted).summary
+    assert (
+        f"[SOURCE_UNREACHABLE] the source cannot be used: no ZooKeeper server answers ({wanted.source[3:]}: " in summary
+    )
+    assert why in summary
+    assert "Kazoo" not in summary
+    assert time.monotonic() - begun < 8
+
+
+def test_addresses_without_an_oxia(stack: Stack, environment: Environment) -> None:
+    """A namespace that Oxia does not have, and ZooKeeper's port given as Oxia, are told with one cure each."""
+    missing = environment.operator.run(
+        input(stack, target=f"{stack.oxia_url.rpartition('/')[0]}/nowhere", dry_run=True)
+    )
+    assert "has no namespace 'nowhere'; create it" in missing.summary
+    assert "0.16" not in missing.summary
+    hosts = stack.zk_url.removeprefix("zk:")
+    swapped = environment.operator.run(input(stack, target=f"oxia://{hosts}", dry_run=True))
+    assert f"if {hosts} is the port of another server, such as ZooKeeper, correct it" in swapped.summary

@@ -62,7 +62,7 @@ class SwitchEnvironment:
         """The switch from the first bookies, `a`, to the second ones, `b`."""
         return BookieClusterInput.model_validate(
             {
-                "cluster": "steps",
+                "cluster": self.stack.state.spec.cluster,
                 "metadata_url": self.stack.zk_url,
                 "source": {"name": "a", "metadataServiceUri": self.stack.bookkeeper_uri},
                 "target": {"name": "b", "metadataServiceUri": self.stack.second_bookkeeper_uri},

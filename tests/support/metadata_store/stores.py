@@ -97,6 +97,12 @@ def committed_ms(zk_url: str) -> int:
         return json.loads(claim)["moved_ms"] or client.get(FLAG)[1].mtime
 
 
+def know_cluster(url: str, name: str) -> None:
+    """Let a cluster's metadata know another cluster, as geo-replication does."""
+    with kazoo(url) as client:
+        client.create(f"/admin/clusters/{name}", b"{}", makepath=True)
+
+
 def put_oxia(oxia_url: str, key: str, value: bytes) -> int:
     """Write one record, and return its version id, which counts the writes of its shard."""
     address, _, namespace = oxia_url.removeprefix("oxia://").partition("/")

@@ -15,6 +15,7 @@ from cli.view import Failure, Step, View
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report
 from models.lifecycle.status import (
+    CutoverPlan,
     Outcome,
     PhaseEntry,
     Progress,
@@ -216,6 +217,21 @@ def test_steps_failures_and_deadlines() -> None:
 
     failed = view(status=None, execution="FAILED", failure=Failure(kind="Conflict", message="held by another"))
     assert lines(failed) == ["bookie-cluster-switch/prod | FAILED | SWITCH", "failed     Conflict: held by another"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        (CutoverPlan(), None),
+        (CutoverPlan(hold=True), "held until `proceed` (hold --off ends it)"),
+        (CutoverPlan(at=NOW + timedelta(hours=2)), "not before 2026-03-01 14:00:00Z, in 2 h (cutover-at changes it)"),
+        (CutoverPlan(hold=True, begun=True), None),
+    ],
+)
+def test_what_holds_the_cutover(plan: CutoverPlan, told: str | None) -> None:
+    """Status says what holds the cut-over and how to change that, until it has begun."""
+    found = [line for line in lines(view(status=status(cutover=plan))) if line.startswith("cut-over")]
+    assert found == ([f"cut-over   {told}"] if told else [])
 
 
 def test_only_the_newest_notes() -> None:

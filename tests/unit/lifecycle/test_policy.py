@@ -12,10 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from models.bookie_cluster.input import Routing
+from models.bookie_cluster.phases import Phase as SwitchPhase
 from models.lifecycle.policy import ENDED, PhasePolicy, VerbState
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.metadata_store.phases import Phase
+from workflows.bookie_cluster.policy import POLICIES as SWITCH_POLICIES
 from workflows.metadata_store.policy import OFFLINE_COPY, POLICIES
 
 _LAST = [(phase, POLICIES[phase]) for phase in (Phase.COMPLETED, Phase.VALIDATION)]
@@ -242,10 +245,19 @@ def test_verbs_of_each_phase() -> None:
         Phase.VERIFY: (Verb.ROLLBACK,),
         Phase.COMPLETED: (),
         Phase.VALIDATION: (Verb.CLEANUP, Verb.PROCEED),
-        Phase.CLEANUP: (),
+        Phase.CLEANUP: (Verb.PROCEED,),
         Phase.FAILED: (),
     }
     assert VerbState(policy=OFFLINE_COPY).legal() == (Verb.ROLLBACK,)
+
+
+@pytest.mark.parametrize("verb", [Verb.CLEANUP, Verb.PROCEED])
+def test_no_rollback_once_the_window_is_ended(verb: Verb) -> None:
+    """The answer that ends a window does not offer the rollback, which nothing would honour any more."""
+    lifecycle = VerbState(policy=SWITCH_POLICIES[Routing.RESTART][SwitchPhase.ROLLBACK_WINDOW])
+    assert Verb.ROLLBACK in lifecycle.legal()
+    assert Verb.ROLLBACK not in lifecycle.take(verb).legal
+    assert lifecycle.take(Verb.ROLLBACK).why == f"the window was ended by {verb}"
 
 
 def test_cleanup_then_proceed() -> None:

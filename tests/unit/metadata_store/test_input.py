@@ -9,10 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from models.lifecycle.input import SourceCleanup
+from models.lifecycle.status import Undo
 from models.lifecycle.verbs import WindowChange
 from models.metadata_store.input import MetadataStoreInput, Mode
+from models.metadata_store.phases import Phase
 from models.migration_flag import Flag, FlagPhase
 from models.store_url import parse_store_url
+from workflows.metadata_store.policy import offline_copy, policies_of
 
 PLAN: dict[str, Any] = {"cluster": "blue", "source": "zk:zk-1:2181/pulsar", "target": "oxia://oxia-1:6648/pulsar"}
 
@@ -216,3 +219,14 @@ def test_flag_is_pulsars() -> None:
     flag = Flag.model_validate_json(text)
     assert flag.phase is FlagPhase.PREPARATION
     assert flag.model_dump_json() == text
+
+
+@pytest.mark.parametrize(("replace", "undo"), [(False, Undo.FREE), (True, Undo.NONE)])
+def test_what_was_replaced_does_not_come_back(replace: bool, undo: Undo) -> None:
+    """With `replace_target` a rollback of the copy is not free, and says what is gone."""
+    input = MetadataStoreInput.model_validate({**PLAN, "replace_target": replace})
+    for policy in (policies_of(input)[Phase.PRE_COPY], offline_copy(input)):
+        assert policy.undo is undo
+        assert ("what the target held before is gone for good" in policy.undo_cost) is replace
+        assert not policy.no_rollback
+    assert policies_of(input)[Phase.PRECHECK].undo is Undo.FREE

@@ -449,6 +449,20 @@ async def test_cleanup_that_is_cancelled(stage: Harness) -> None:
     assert script.steps[-2:] == ["delete_ledgers", "release"]
 
 
+async def test_cleanup_that_is_ended(stage: Harness) -> None:
+    """`proceed` ends a cleanup; the ledgers that are left stay, and the switch's own nodes leave the registry."""
+    hang = Hang()
+    script = Script(delete_ledgers=hang)
+    run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
+    await hang.entered()
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert script.cancelled == ["delete_ledgers"]
+    assert script.steps[-2:] == ["delete_ledgers", "release"]
+    assert any("the cleanup was ended by `proceed`" in note for note in report.notes)
+
+
 async def test_delay_is_changed(stage: Harness) -> None:
     """The delay can be made shorter while it runs."""
     run = await _rolled_back(stage)

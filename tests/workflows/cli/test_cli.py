@@ -23,6 +23,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
 from cli.commands.replay import replay
+from cli.commands.status import watch
+from cli.options import Form
 from deploy.devstack.stack import StackSpec
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
@@ -294,6 +296,15 @@ async def test_no_worker(shell: Shell) -> None:
     assert f"no worker on the queue {TASK_QUEUE} answers" in answer.json["silence"]
     told = await shell("proceed", workflow_id)
     assert (told.code, "no worker took steer" in told.err) == (7, True)
+
+
+async def test_a_wait_without_a_worker_ends(shell: Shell) -> None:
+    """Following a start to its end says that no worker answers, and ends with exit code 7."""
+    workflow_id = await shell.begin("nobody")
+    with pytest.raises(CommandFailed, match=f"is started, but no worker on the queue {TASK_QUEUE} answers") as ended:
+        await watch(shell.client, workflow_id, Form.TEXT, first_answer=timedelta(seconds=0.1))
+    assert (ended.value.code, ended.value.cure) == (ExitCode.UNREACHABLE, "start one: pulsar-migrate worker")
+    await shell.client.get_workflow_handle(workflow_id).terminate()
 
 
 async def test_unreachable() -> None:

@@ -9,7 +9,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Restoration
@@ -20,6 +20,7 @@ from tests.workflows.metadata_store.activities import ANSWERS, LIVE, Script
 
 UNDO = ["unblock_writes", "clear_target"]
 COMMITTED = Restoration(committed=True, flag=FlagPhase.COMPLETED)
+UNBLOCKED = Restoration(committed=False, flag=FlagPhase.FAILED)
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
 
 
@@ -71,6 +72,20 @@ async def test_rollback_given_twice(stage: Harness) -> None:
     assert run.script.steps == ["precheck", "pre_copy", "prepare", *UNDO]
     assert any("Z rollback (first): " in note for note in report.notes)
     assert any("Z rollback refused: " in note and note.endswith("(second)") for note in report.notes)
+
+
+async def test_a_way_back_that_failed_is_tried_at_once(stage: Harness) -> None:
+    """Between two attempts of the way back status names `proceed`, which begins the next one without waiting."""
+    hang = Hang()
+    run = await stage.start(Script(prepare=hang, unblock_writes=[DENIED, UNBLOCKED]))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
+    assert status.waiting is not None
+    assert (status.waiting.ends_on, status.legal_verbs) == (("proceed",), [Verb.PROCEED])
+    assert (await run.steer(Verb.PROCEED)).why == "the way back is tried again at once"
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps.count("unblock_writes") == 2
 
 
 async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:

@@ -135,6 +135,24 @@ async def test_proceed_keeps_the_source(stage: Harness, first: Verb) -> None:
     assert report.notes[-1].endswith("was left as it is")
 
 
+async def test_proceed_ends_a_cleanup(stage: Harness) -> None:
+    """A cleanup that waits can be ended: status names the verb, the step is cancelled, and the migration is done."""
+    hang = Hang()
+    run = await stage.start(Script(clean_source=hang), cleanup="remove")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    await hang.entered()
+    late = WaitReason(kind=WaitKind.RETRY, why="the next attempt of a step: no route")
+    await run.handle.signal("report_progress", ProgressReport(waiting=late))
+    waiting = (await run.status()).waiting
+    assert waiting is not None
+    assert waiting.ends_on == ("proceed",)
+    assert (await run.steer(Verb.PROCEED)).why == "the cleanup ends, and what is left stays"
+    report = await run.report()
+    assert (report.outcome, run.script.cancelled) == (Outcome.DONE, ["clean_source"])
+    assert "the cleanup was ended by `proceed`" in report.notes[-1]
+
+
 async def test_longer_window(stage: Harness) -> None:
     """A window can be made longer while it is open."""
     run = await stage.start(validation_window="PT1H")

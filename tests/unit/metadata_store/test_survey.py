@@ -1,0 +1,67 @@
+"""What PRECHECK makes of what a scan of the source found."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.metadata_store.precheck import PrecheckRun
+from clients.equivalence import Equivalence, is_recreated
+from clients.store import Record
+from clients.stores import Access
+from models.lifecycle.failures import NAMED
+from models.metadata_store.input import MetadataStoreInput
+from models.store_url import parse_store_url
+from spark.metadata_store.spec import Some, Surveyed
+
+INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
+NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), {})
+
+
+def findings(found: Surveyed) -> list[str]:
+    """The blockers, as text; a scan alone needs no server."""
+    run = PrecheckRun(INPUT, "metadata-store/blue", Access(), unblock=lambda: None)
+    run._surveyed(found)  # pyright: ignore[reportPrivateUsage] - what comes before it asks servers
+    return [str(blocker) for blocker in run._findings.blockers]  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("field", ["unreadable", "misplaced", "too_high", "no_version"])
+def test_long_lists_are_counted_whole(field: str) -> None:
+    """A blocker says how many there are, names ten, and counts the others, however few of them were kept."""
+    parts = [Some.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
+    found = Some.joined([*parts, Some.of([b"/last", b"/but", b"/not", b"/least", b"/x", b"/y", b"/z"])])
+    assert len(found.paths) == NAMED
+    (blocker,) = findings(NOTHING._replace(**{field: found}))
+    assert "2,507 " in blocker
+    assert "/0/0, /0/1, " in blocker
+    assert "/0/9 and 2,497 more" in blocker
+
+
+def test_a_version_that_oxia_cannot_keep_is_named() -> None:
+    """A znode of version -1 is a blocker with the command that cures it; nothing else is said of a good source."""
+    assert findings(NOTHING) == []
+    (blocker,) = findings(NOTHING._replace(no_version=Some.of([b"/overflowed"])))
+    assert blocker.startswith("[VERSION_MINUS_ONE] Oxia takes version -1 for a record that does not exist")
+    assert "1 znodes (/overflowed)" in blocker
+    assert "zkCli.sh set PATH DATA" in blocker
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "refused"), [("oxia://b:1", -1, True), ("oxia://b:1", -2, False), ("zk:b:1", -1, False)]
+)
+def test_only_oxia_refuses_that_version(target: str, version: int, refused: bool) -> None:
+    """Other negative versions, to which a version overflows first, are kept."""
+    record = Record(b"/a", b"", version, 0, 0, 0, 0)
+    assert Equivalence(INPUT.source_url, parse_store_url(target)).has_no_version(record) is refused
+
+
+@pytest.mark.parametrize(
+    ("path", "recreated"),
+    [
+        (b"/locks/mine", True),
+        (b"/counters/producer-name/-0000000000", False),
+        (b"/pulsar/migration-coordinator/participants/id-0000000001", False),
+    ],
+)
+def test_which_ephemerals_are_recreated(path: bytes, recreated: bool) -> None:
+    """Sequential ephemerals, and those of the migration itself, are nobody's to recreate."""
+    assert is_recreated(path) is recreated
