@@ -110,7 +110,7 @@ async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:
     report = await run.report()
     assert {call.queue for call in run.script.calls} == {"pulsar-migrate"}
     assert run.script.steps == LIVE
-    assert sum("the worker that watches the source does not answer" in note for note in report.notes) == 1
+    assert sum("the worker that watches the source, or Temporal, was away" in note for note in report.notes) == 1
 
 
 async def test_lost_watch_is_told(stage: Harness) -> None:
