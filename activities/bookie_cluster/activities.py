@@ -64,9 +64,11 @@ class BookieClusterActivities:
         return await self._run(execution, direction, build.advance_ids)
 
     @activity.defn(name="bookie_cluster_build")
-    async def build(self, execution: Execution[BookieClusterInput], direction: Direction) -> CopySummary:
-        """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full."""
-        return await self._run(execution, direction, build.build)
+    async def build(
+        self, execution: Execution[BookieClusterInput], direction: Direction, seconds: float
+    ) -> CopySummary:
+        """BUILD: copy ledgers while brokers serve until little is left, and keep it so for these seconds."""
+        return await self._run(execution, direction, lambda task, context: build.build(task, context, seconds))
 
     @activity.defn(name="bookie_cluster_stop_brokers")
     async def stop_brokers(

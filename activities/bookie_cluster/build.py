@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import (
-    Verified,
+    Ledgers,
     all_references,
     compacted,
     moving,
+    orphans,
     progress_path,
     read_known,
     scan,
@@ -29,9 +31,14 @@ from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import CopySummary, IdCheck
+from models.lifecycle.status import ProgressTask, ProgressUnit
 
-# So little takes seconds with brokers stopped: another look for it would cost as much.
-_SMALL = 16 << 20
+# So much takes seconds with brokers stopped: another look for it would cost as much.
+_LITTLE, _LITTLE_SECONDS = 16 << 20, 2.0
+# A round that leaves more than this part of what the one before left is no gain: producers are as fast as the copy.
+_SHRINKS = 0.7
+# In seconds; a look reads all metadata, and shall take a tenth of the time at most.
+_ROUND_EVERY, _LOOKS_APART = 5.0, 9.0
 
 
 def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
@@ -67,87 +74,172 @@ def advance_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
     return check_ids(task, context)
 
 
-def build(task: BookieClusterTask, context: ActivityContext) -> CopySummary:
-    """BUILD: copy the closed ledgers with their ids, entry ids and custom metadata, and compare each in full.
+def build(task: BookieClusterTask, context: ActivityContext, seconds: float = 0.0) -> CopySummary:
+    """BUILD: copy ledgers with their ids, entry ids and custom metadata while brokers serve, and compare each in full.
 
-    What closes meanwhile is copied too, until little is left, and of open ledgers what is confirmed. Can be called
-    again and again while brokers serve, so that a cut-over has little left to copy whenever it comes.
+    Closed ledgers are copied, and with routing `restart` what is confirmed of open ones, in rounds until little is
+    left for a cut-over. Can be called again and again.
+
+    Args:
+        task: the step.
+        context: told how far it is.
+        seconds: how long to go on with rounds, some seconds apart, so that little is left whenever the cut-over comes.
 
     Raises:
         StoreConflict: a newer attempt has taken over.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
+    end = time.monotonic() + seconds
     with task.registry() as registry, task.broker_store() as store:
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
-        progress = SwitchProgress(task, registry)
-        # All are tried again: bookies that did not answer may be back.
-        progress.forget_failed()
-        progress.keep_scope(task.input.ledgers)
-        verified = read_known(task, store)
-        cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
-        copying = LedgerCopier(task, context, progress, verified)
-        look = _look(task, store, verified)
-        _set_cutover_ledger_id(task, registry, progress, look.highest, cutover)
-        known, before = look.closed - len(look.todo), None
-        while look.todo and (before is None or _SMALL < look.todo_bytes < before / 2):
-            before = look.todo_bytes
-            copying.copy(look.todo)
-            context.check()
-            look = _look(task, store, verified, failed=copying.failed)
-        if task.input.routing is Routing.RESTART:
-            copying.copy_open(look.unclosed)
-        return copying.summary(
-            known=known,
-            left_open=len(look.unclosed),
-            left_bytes=look.todo_bytes + _confirmed_bytes(task, look.unclosed, verified),
-        )
+        rounds = _Rounds(task, context, registry, store)
+        rounds.converge()
+        while time.monotonic() + rounds.patience < end:
+            context.pause(rounds.patience)
+            rounds.converge()
+        return rounds.summary()
 
 
 class _Look(NamedTuple):
-    """The source at one time: ids up to `highest`, what moves and is closed, and what of it is not verified."""
+    """Both sides at one time.
 
-    highest: int
-    closed: int
-    todo: list[LedgerRecord]
-    unclosed: list[LedgerRecord]
+    Attributes:
+        source: the ledgers of the one.
+        target: those of the other.
+        closed: how many of the source move and are closed.
+        todo: those of them that are not verified.
+        unclosed: those that move and are open.
+        orphans: see `orphans`.
+    """
 
-    @property
-    def todo_bytes(self) -> int:
-        """Sum of the lengths of what is to do."""
-        return sum(record.metadata.length for record in self.todo)
-
-
-def _look(task: BookieClusterTask, store: StoreReader, verified: Verified, *, failed: Collection[int] = ()) -> _Look:
-    with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
-        everything, standing = scan(source), scan(target)
-    named = all_references(store)
-    named += compacted(task, everything, named, strict=False)
-    chosen = moving(task.input, task.ends.source.name, everything, named)
-    closed = [record for record in chosen.values() if record.metadata.closed]
-    # What an earlier attempt compared is not read again, as long as neither side's metadata have changed.
-    todo = [
-        record
-        for record in closed
-        if record.ledger_id not in failed and not verified.holds(record, standing.get(record.ledger_id))
-    ]
-    unclosed = [record for record in chosen.values() if not record.metadata.closed]
-    return _Look(max(everything, default=-1), len(closed), todo, unclosed)
+    source: Ledgers
+    target: Ledgers
+    closed: int = 0
+    todo: Sequence[LedgerRecord] = ()
+    unclosed: Sequence[LedgerRecord] = ()
+    orphans: Sequence[tuple[int, int]] = ()
 
 
-def _confirmed_bytes(task: BookieClusterTask, unclosed: list[LedgerRecord], verified: Verified) -> int:
-    """Bytes of open ledgers that their copies lack; those of bookies that do not answer count as none."""
-    total = 0
-    if task.input.routing is Routing.ATTRIBUTION or not unclosed:
-        return total
-    with open_cluster(task.ends.source.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as source:
-        for record in unclosed:
-            with contextlib.suppress(StoreError):
-                entries = last_entries(source.bookies, record.ledger_id, record.metadata)
-                length = max((read_header(body).length for body in entries), default=0)
-                begun = verified.begun.get(record.ledger_id)
-                total += max(0, length - (begun.length if begun else 0))
-    return total
+class _Rounds:
+    """The rounds of one attempt: each copies what the look before it has found, and looks anew.
+
+    Attributes:
+        patience: seconds until the next round is worth its while.
+    """
+
+    def __init__(
+        self, task: BookieClusterTask, context: ActivityContext, registry: BookieRegistry, store: StoreReader
+    ) -> None:
+        self._task, self._context, self._store = task, context, store
+        self._progress = progress = SwitchProgress(task, registry)
+        # All are tried again: bookies that did not answer may be back.
+        progress.forget_failed()
+        progress.keep_scope(task.input.ledgers)
+        self._verified = read_known(task, store)
+        cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
+        self._copying = LedgerCopier(task, context, progress, self._verified)
+        self._seen = _Look({}, {})
+        self._look()
+        _set_cutover_ledger_id(task, registry, progress, max(self._seen.source, default=-1), cutover)
+        self._known = self._seen.closed - len(self._seen.todo)
+        self._rounds = self._removed = self._left = 0
+        self._seconds = self._rate = 0.0
+        self._little = True
+        self.patience = _ROUND_EVERY
+
+    def converge(self) -> None:
+        """Copy until little is left, or until a round leaves about as much as the one before."""
+        begun, before = time.monotonic(), None
+        if self._rounds:
+            self._look()
+        while True:
+            self._copy()
+            self._left = self._left_bytes()
+            self._little = self._left <= max(_LITTLE, self._rate * _LITTLE_SECONDS)
+            if self._little or (before is not None and self._left > _SHRINKS * before):
+                break
+            before = self._left
+        self._seconds += time.monotonic() - begun
+        detail = f"{self._rounds:,} rounds, the total is left for the cut-over"
+        self._context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
+
+    def summary(self) -> CopySummary:
+        """What all rounds did."""
+        done = self._copying.summary(known=self._known, left_open=len(self._seen.unclosed), left_bytes=self._left)
+        return done.model_copy(
+            update={
+                "little": self._little,
+                "rounds": self._rounds,
+                "removed": self._removed,
+                "seconds": round(self._seconds, 3),
+            }
+        )
+
+    def _copy(self) -> None:
+        begun, before = time.monotonic(), self._copying.entry_bytes
+        if self._seen.todo:
+            self._copying.copy(self._seen.todo)
+        self._context.check()
+        if self._task.input.routing is Routing.RESTART:
+            self._copying.copy_open(self._seen.unclosed)
+            self._remove_orphans()
+        if (copied := self._copying.entry_bytes - before) > _LITTLE:
+            self._rate = copied / (time.monotonic() - begun)
+        self._rounds += 1
+        self._look()
+
+    def _remove_orphans(self) -> None:
+        """What Pulsar deletes meanwhile must not add up until brokers are stopped."""
+        if not self._seen.orphans:
+            return
+        # These deletes carry versions, and no fence of their own.
+        self._progress.require()
+        with self._task.ledgers_to_change(self._task.ends.target) as target:
+            self._removed += target.delete(self._seen.orphans)
+
+    def _look(self) -> None:
+        begun, task, verified = time.monotonic(), self._task, self._verified
+        with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
+            everything, standing = scan(source, self._seen.source), scan(target, self._seen.target)
+        named = all_references(self._store)
+        named += compacted(task, everything, named, strict=False)
+        chosen = moving(task.input, task.ends.source.name, everything, named).values()
+        closed = [record for record in chosen if record.metadata.closed]
+        self._seen = _Look(
+            source=everything,
+            target=standing,
+            closed=len(closed),
+            # What an earlier attempt compared is not read again, as long as neither side's metadata have changed.
+            todo=[
+                record
+                for record in closed
+                if record.ledger_id not in self._copying.failed
+                and not verified.holds(record, standing.get(record.ledger_id))
+            ],
+            unclosed=[record for record in chosen if not record.metadata.closed],
+            orphans=orphans(everything, standing, named, verified),
+        )
+        self.patience = max(_ROUND_EVERY, _LOOKS_APART * (time.monotonic() - begun))
+
+    def _left_bytes(self) -> int:
+        """Bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
+        left = sum(self._lacking(record, record.metadata.length) for record in self._seen.todo)
+        task, unclosed = self._task, self._seen.unclosed
+        if task.input.routing is Routing.ATTRIBUTION or not unclosed:
+            return left
+        root, tls = task.ends.source.root, task.runtime.bookie_tls
+        with open_cluster(root, task.access, tls, task.pair.read_timeout) as source:
+            for record in unclosed:
+                # Those of bookies that do not answer count as none.
+                with contextlib.suppress(StoreError):
+                    entries = last_entries(source.bookies, record.ledger_id, record.metadata)
+                    left += self._lacking(record, max((read_header(body).length for body in entries), default=0))
+        return left
+
+    def _lacking(self, record: LedgerRecord, length: int) -> int:
+        begun, copy = self._verified.begun.get(record.ledger_id), self._seen.target.get(record.ledger_id)
+        return max(0, length - (begun.length if begun and copy and begun.mzxid == copy.mzxid else 0))
 
 
 def _highest(task: BookieClusterTask) -> int:

@@ -71,6 +71,11 @@ class LedgerCopier:
         self._refused: set[int] = set()
         self.failed: dict[int, str] = {}
 
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of the entries that were written until now."""
+        return self._entry_bytes
+
     def copy(self, records: Iterable[LedgerRecord]) -> None:
         """Copy ledgers and compare each in full; those that are open are recovered first.
 
@@ -116,10 +121,11 @@ class LedgerCopier:
 
         ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take)
         # Ledgers that have closed since, and are not copied yet, are gone on with too.
-        self._verified.begun.update(found)
-        self._progress.set_begun(
-            {number: begun for number, begun in self._verified.begun.items() if number not in self._verified.copies}
-        )
+        known, copies = self._verified.begun, self._verified.copies
+        new = {number: begun for number, begun in (known | found).items() if number not in copies}
+        if new != known:
+            self._verified.begun = new
+            self._progress.set_begun(new)
 
     def _tell_what_is_tried_again(self) -> None:
         if self._refused:

@@ -118,6 +118,33 @@ def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list
     return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
 
 
+def orphans(
+    source: Mapping[int, LedgerRecord],
+    target: Mapping[int, LedgerRecord],
+    named: Iterable[LedgerReference],
+    verified: Verified,
+) -> list[tuple[int, int]]:
+    """Our copies of ledgers that Pulsar has deleted since, with their versions; what is still referred to is left out.
+
+    Args:
+        source: all ledgers of the one cluster.
+        target: those of the other.
+        named: what Pulsar's metadata refer to.
+        verified: what was copied, open ledgers included.
+    """
+    referred = {reference.ledger_id for reference in named}
+    begun = {number: one.mzxid for number, one in verified.begun.items()}
+    return [
+        (number, standing.version)
+        for number, mzxid in (begun | verified.copies).items()
+        if number not in source
+        and number not in referred
+        and (standing := target.get(number)) is not None
+        # Only the very node that was compared; what stands there otherwise is somebody else's.
+        and standing.mzxid == mzxid
+    ]
+
+
 @dataclass
 class Verified:
     """Ledgers of which both sides were compared in full.

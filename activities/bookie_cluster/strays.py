@@ -22,7 +22,12 @@ def strays(task: BookieClusterTask) -> str:
             return ""
         with task.ledgers(ends.source) as source:
             newer = {number for number in scan(source) if number > highest}
+        if not newer:
+            return ""
         # The cluster may serve others too, who go on creating ledgers.
-        found = sorted(newer.intersection(one.ledger_id for one in all_references(store))) if newer else []
+        found = sorted(newer.intersection(one.ledger_id for one in all_references(store)))
+    with task.ledgers(ends.target) as target:
+        # What the target has too is a copy of a way back that was given up; ids of both never meet otherwise (I11).
+        found = [number for number, copy in zip(found, target.read(found), strict=True) if copy is None]
     more = ", …" if len(found) > NAMED else ""
     return f"ledger(s) {', '.join(map(str, found[:NAMED]))}{more}" if found else ""

@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledger_copier import LedgerCopier
-from activities.bookie_cluster.ledgers import Ledgers, Verified, all_references, compacted, moving, read_known, scan
+from activities.bookie_cluster.ledgers import (
+    Ledgers,
+    Verified,
+    all_references,
+    compacted,
+    moving,
+    orphans,
+    read_known,
+    scan,
+)
 from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import Service, brokers, brokers_mark, none_since
@@ -136,22 +145,11 @@ class _Tail:
         return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named), named)
 
     def _remove_orphans(self, sides: _Sides, verified: Verified) -> int:
-        """Delete our copies of ledgers that Pulsar has deleted since; what is still referred to is left alone."""
-        referred = {reference.ledger_id for reference in sides.named}
-        begun = {number: one.mzxid for number, one in verified.begun.items()}
-        orphans = [
-            (number, standing.version)
-            for number, mzxid in (begun | verified.copies).items()
-            if number not in sides.source
-            and number not in referred
-            and (standing := sides.target.get(number)) is not None
-            # Only the very node that was compared; what stands there otherwise is somebody else's.
-            and standing.mzxid == mzxid
-        ]
-        if not orphans:
+        found = orphans(sides.source, sides.target, sides.named, verified)
+        if not found:
             return 0
         with self._task.ledgers_to_change(self._task.ends.target) as target:
-            return target.delete(orphans)
+            return target.delete(found)
 
 
 class _Alone:

@@ -106,8 +106,11 @@ class CopySummary(Result):
         deleted: ledgers that were deleted at the source meanwhile.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
-        left_bytes: what a cut-over at this moment would still have to copy: ledgers that closed since, and the
-            confirmed part of open ones.
+        left_bytes: what a cut-over at this moment would still have to copy: of ledgers that closed since, and of open
+            ones, what their copies lack.
+        little: false where more than little is left, and the last round left as much as the one before.
+        rounds: how often everything was looked for that the target lacked, and copied.
+        removed: copies that were deleted because their ledgers had been deleted at the source.
         failed: ledgers that could not be copied or that differ, and why.
     """
 
@@ -121,6 +124,9 @@ class CopySummary(Result):
     entry_bytes: int = 0
     compared: int = 0
     left_bytes: int = 0
+    little: bool = True
+    rounds: int = 1
+    removed: int = 0
     failed: FailedItems = FailedItems(what=NOT_COPIED)
     seconds: float = 0.0
 

@@ -81,16 +81,26 @@ class CopyFigures(Figures):
     seconds: Seconds
 
     @staticmethod
-    def of(done: CopySummary) -> CopyFigures:
-        """The figures of a copy."""
+    def of(done: CopySummary, *, before: CopyFigures | None = None) -> CopyFigures:
+        """The figures of a copy, together with those of one that it goes on with."""
+        first = before or CopyFigures(
+            copied_ledgers=0,
+            # What the copy itself has verified is known to those that go on with it.
+            equal_ledgers=done.known,
+            copied_entries=0,
+            copied_bytes=0,
+            compared_entries=0,
+            recovered_ledgers=0,
+            seconds=0.0,
+        )
         return CopyFigures(
-            copied_ledgers=done.copied,
-            equal_ledgers=done.equal + done.known,
-            copied_entries=done.entries,
-            copied_bytes=done.entry_bytes,
-            compared_entries=done.compared,
-            recovered_ledgers=done.recovered,
-            seconds=done.seconds,
+            copied_ledgers=first.copied_ledgers + done.copied,
+            equal_ledgers=first.equal_ledgers + done.equal,
+            copied_entries=first.copied_entries + done.entries,
+            copied_bytes=first.copied_bytes + done.entry_bytes,
+            compared_entries=first.compared_entries + done.compared,
+            recovered_ledgers=first.recovered_ledgers + done.recovered,
+            seconds=round(first.seconds + done.seconds, 3),
         )
 
 
@@ -99,11 +109,15 @@ class BookieClusterFigures(Figures):
 
     Attributes:
         blockers: how many a dry run found.
-        build: the copy of closed ledgers, while brokers serve.
+        build: the copy while brokers serve, all rounds together.
+        catch_up_rounds: how many these were.
+        left_bytes: what was left after the last of them, for the copy without brokers.
         tail: the copy of the rest, while no broker runs.
         removed_copies: copies removed from the target because the source had deleted the ledgers meanwhile.
         pause_seconds: from the first order to stop, or the first broker's end, to the commit.
         brokers_away_seconds: from there to the first broker on the target.
+        rollback_build: in a rollback, the copy back while brokers serve.
+        rollback_tail: in a rollback, the copy of the rest, while no broker runs.
         rollback_brokers_away_seconds: the same in a rollback, to the first broker on the source.
         new_ledgers: ledgers that brokers write in the target, as proof: one for each broker.
         promoted_schemas: schemas whose attribution was changed.
@@ -117,10 +131,14 @@ class BookieClusterFigures(Figures):
 
     blockers: Count | None = None
     build: CopyFigures | None = None
+    catch_up_rounds: Count | None = None
+    left_bytes: Bytes | None = None
     tail: CopyFigures | None = None
     removed_copies: Ledgers | None = None
     pause_seconds: Seconds | None = None
     brokers_away_seconds: Seconds | None = None
+    rollback_build: CopyFigures | None = None
+    rollback_tail: CopyFigures | None = None
     rollback_brokers_away_seconds: Seconds | None = None
     new_ledgers: Ledgers | None = None
     promoted_schemas: Count | None = None

@@ -46,6 +46,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
         cutover: when the cut-over shall begin; None before the first run has read it from its input.
+        behind: what changed while the cut-over waited is not copied yet.
         failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.
         deadlines: names and times of the timers that run.
         lost_queues: queues of workers that did not answer any more.
@@ -61,6 +62,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     undoing: Failure | None = None
     committed: bool = False
     cutover: CutoverPlan | None = None
+    behind: bool = False
     notes: list[str] = []
     alarms: list[str] = []
     failed: dict[str, FailedItems] = {}

@@ -8,6 +8,7 @@ _TAIL = ("tests/unit/bookie_cluster/test_tail.py",)
 _TASKS = ("tests/unit/bookie_cluster/test_tasks.py",)
 _PROGRESS = ("tests/unit/bookie_cluster/test_progress.py",)
 _TAILING = "activities/bookie_cluster/tail.py"
+_LEDGERS = "activities/bookie_cluster/ledgers.py"
 
 MUTANTS = (
     Mutant(
@@ -48,23 +49,23 @@ MUTANTS = (
     ),
     Mutant(
         "bookie-cluster/copies-that-are-referred-to-go",
-        _TAILING,
-        "            and number not in referred\n",
+        _LEDGERS,
+        "        and number not in referred\n",
         "",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/ledgers-of-others-go",
-        _TAILING,
-        "            and standing.mzxid == mzxid\n",
+        _LEDGERS,
+        "        and standing.mzxid == mzxid\n",
         "",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/copies-of-living-ledgers-go",
-        _TAILING,
-        "            if number not in sides.source\n            and number not in referred",
-        "            if number not in referred",
+        _LEDGERS,
+        "        if number not in source\n        and number not in referred",
+        "        if number not in referred",
         _TAIL,
     ),
     Mutant(

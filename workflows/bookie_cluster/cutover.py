@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.results import CopySummary, Directive, IdCheck, LedgersDeleted
     from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
     from models.lifecycle.failures import FailureKind
+    from models.lifecycle.units import Quantity, Unit
     from workflows.lifecycle.activities import Call
     from workflows.lifecycle.migration import Migration
 
@@ -22,6 +23,7 @@ FORWARD, BACK = Direction.FORWARD, Direction.BACK
 # How long one part of what a later start can do as well is tried.
 CLEARING = timedelta(minutes=10)
 
+_SIZE = Unit(Quantity.SIZE)
 _METHOD = "every entry's bytes, read back from the target; every ledger's metadata"
 
 
@@ -40,9 +42,19 @@ class Cutover(ABC):
 
     # Forward: BUILD, SWITCH, PROMOTE ----------------------------------------------------------------------------------
 
-    @abstractmethod
     async def build(self) -> None:
-        """Copy closed ledgers while brokers serve (PIP-477, phase 4)."""
+        """Copy ledgers while brokers serve, until little is left, and while the cut-over is held (PIP-477, phase 4)."""
+        self.state.stage = CutoverStage.COPIES
+        if self.input.advance_ids:
+            await self.advance_ids()
+        if await self.decide(await self.copy(once=True)):
+            # The operator took time, in which ledgers changed.
+            self.state.behind = True
+        await self.migration.hold.wait(self._catch_up)
+
+    @abstractmethod
+    async def decide(self, built: CopySummary) -> bool:
+        """Wait for the operator's decision on what cannot be copied; whether it had to be waited for."""
 
     @abstractmethod
     async def switch(self) -> None:
@@ -64,18 +76,49 @@ class Cutover(ABC):
 
     # Both directions --------------------------------------------------------------------------------------------------
 
-    async def copy_closed(self) -> CopySummary:
-        """Copy closed ledgers, after lifting the target's ids where the input asks for it."""
-        built = await self.activities.run(Activities.build, Call("Copy closed ledgers, compare each in full"), FORWARD)
+    async def copy(self, length: timedelta = timedelta(0), *, once: bool = False) -> CopySummary:
+        """Copy ledgers to the target while brokers serve, in rounds until little is left, and for this time on.
+
+        Args:
+            length: how long to go on.
+            once: see `Call`.
+        """
+        call = Call("Copy ledgers while brokers serve, compare each in full", once=once)
+        built = await self.activities.run(Activities.build, call, FORWARD, length.total_seconds())
+        if self.activities.catching_up:
+            # An earlier run of the workflow has counted this.
+            return built
         self.migration.board.report_failures(built.failed)
-        self.state.figures.build = CopyFigures.of(built)
-        self.state.certificate.update(
+        figures, certificate = self.state.figures, self.state.certificate
+        figures.build = CopyFigures.of(built, before=figures.build)
+        figures.update(
+            catch_up_rounds=(figures.catch_up_rounds or 0) + built.rounds,
+            left_bytes=built.left_bytes,
+            removed_copies=(figures.removed_copies or 0) + built.removed,
+        )
+        certificate.update(
             source=self.input.source.metadataServiceUri,
             target=self.input.target.metadataServiceUri,
             method=_METHOD,
-            compared_entries_in_build=built.compared,
+            compared_entries_in_build=figures.build.compared_entries,
         )
+        if not length:
+            self.tell_what_is_left(built)
         return built
+
+    def tell_what_is_left(self, built: CopySummary) -> None:
+        """Note where much is left for the time without brokers, and rounds make it no less."""
+        if not built.little:
+            self.migration.board.note(
+                f"what is left to copy without brokers gets no less: {_SIZE.format(built.left_bytes)}; fewer messages, "
+                "a higher throttle or more concurrency help"
+            )
+
+    async def _catch_up(self, length: timedelta) -> None:
+        """Copy what came while the cut-over is held; at the end, for no time, until nothing is left to decide."""
+        built = await self.copy(length)
+        while not length and await self.decide(built):
+            built = await self.copy()
 
     async def set_target(self, direction: Direction, mark: int | None = None) -> Directive:
         """Write the directive, unless a broker has come since this mark."""

@@ -9,7 +9,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Activities
     from models.bookie_cluster.input import Direction
     from models.bookie_cluster.phases import Phase
-    from models.bookie_cluster.results import Promotion
+    from models.bookie_cluster.results import CopySummary, Promotion
     from models.bookie_cluster.state import CutoverStage
     from models.bookie_cluster.updates import ReadModeChange
     from models.bookie_registry import ReadMode
@@ -27,12 +27,10 @@ class AttributionCutover(Cutover):
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
-    async def build(self) -> None:
-        """Copy closed ledgers; what cannot be copied stays attributed to the source."""
-        self.state.stage = CutoverStage.COPIES
-        if self.input.advance_ids:
-            await self.advance_ids()
-        await self.copy_closed()
+    async def decide(self, built: CopySummary) -> bool:
+        """Ask nothing: what cannot be copied stays attributed to the source."""
+        del built
+        return False
 
     async def switch(self) -> None:
         """Set the directive: brokers create new ledgers in the target from now on."""
@@ -44,7 +42,7 @@ class AttributionCutover(Cutover):
     async def promote(self) -> None:
         """Copy what was closed since BUILD, and attribute what is equal to the target."""
         # Once more: ledgers were closed in the source until every broker had followed the directive.
-        await self.copy_closed()
+        await self.copy(once=True)
         self.state.stage = CutoverStage.PROMOTED
         done = await self._set_attributions(FORWARD)
         self.state.figures.update(

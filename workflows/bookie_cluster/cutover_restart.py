@@ -13,7 +13,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Activities
     from models.bookie_cluster.input import Direction, Proof
-    from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive, TailCopy
+    from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy
     from models.bookie_cluster.state import CopyFigures, CutoverStage
     from models.lifecycle.names import BROKERS_AWAY_GAUGE
     from models.lifecycle.status import WaitKind
@@ -33,14 +33,10 @@ class RestartCutover(Cutover):
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
-    async def build(self) -> None:
-        """Copy closed ledgers; what cannot be copied needs a decision."""
-        self.state.stage = CutoverStage.COPIES
-        if self.input.advance_ids:
-            await self.advance_ids()
-        built = await self.copy_closed()
+    async def decide(self, built: CopySummary) -> bool:
+        """What cannot be copied needs a decision."""
         effect = "goes on without these ledgers: brokers on the target will not find them"
-        await self.migration.decisions.decide(built.failed, effect=effect)
+        return await self.migration.decisions.decide(built.failed, effect=effect)
 
     async def switch(self) -> None:
         """Stop brokers, bring the target up to date, and set the directive."""
@@ -50,7 +46,7 @@ class RestartCutover(Cutover):
         async with self.migration.timers.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
             # PRECHECK asked while brokers created ledgers; with all of them stopped the answer stays true (I11).
             await self.require_ids()
-            tail, directive = await self._copy_and_direct(FORWARD)
+            tail, directive = await self._direct(await self._copy_tail(FORWARD), FORWARD)
             self._certify(tail)
         pause = self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
         gauge = workflow.metric_meter().create_gauge_float(BROKERS_AWAY_GAUGE, "Time without any broker", "s")
@@ -70,11 +66,10 @@ class RestartCutover(Cutover):
     async def roll_back(self) -> None:
         """Start brokers on the source again; what the target gained is copied back first."""
         if self.state.stage >= CutoverStage.DIRECTED:
-            if not await self._may_go_back():
+            self.state.stays = self.state.stays or not await self._bring_back()
+            if self.state.stays:
                 await self._start_brokers(FORWARD)
-                self.state.stays = True
                 return
-            await self._bring_back()
             # Whatever fails from here on, brokers must not be stopped again.
             self.state.stage = CutoverStage.BROKERS_STOPPED
         elif self.state.stopped is not None:
@@ -90,9 +85,14 @@ class RestartCutover(Cutover):
                 away = (on.since - on.away_since).total_seconds()
                 self.state.figures.rollback_brokers_away_seconds = away
 
+    @property
+    def _giving_up(self) -> str:
+        target, source = self.input.target.name, self.input.source.name
+        return f"the way back is given up: brokers stay on {target}, and the ledgers of {source} are left"
+
     async def _may_go_back(self) -> bool:
         """Wait until the source can take brokers back; false where the operator gives the way back up."""
-        source, target = self.input.source.name, self.input.target.name
+        source, effect = self.input.source.name, self._giving_up
         verbs, board = self.migration.verbs, self.migration.board
         patience = _LOOK_AGAIN
         while True:
@@ -100,7 +100,6 @@ class RestartCutover(Cutover):
             found = await self.activities.run(Activities.check_way_back, call)
             if not found.blockers:
                 return True
-            effect = f"the way back is given up: brokers stay on {target}, and the ledgers of {source} are left"
             why = f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}"
             verbs.close_gate(effect)
             until = workflow.now() + patience
@@ -115,22 +114,42 @@ class RestartCutover(Cutover):
                 verbs.open_gate()
                 board.stop_waiting()
             if given_up:
-                self.migration.note(effect)
                 return False
             patience = min(2 * patience, CLEARING)
 
-    async def _bring_back(self) -> None:
+    async def _bring_back(self) -> bool:
+        """Copy back what the target gained, and stop brokers in between; false where the operator gives that up."""
+        if not await self._may_go_back():
+            return False
         if self.state.stage >= CutoverStage.PROMOTED:
-            # While brokers serve, so that they are away for what came last only.
-            call = Call(f"Copy back what {self.input.target.name} gained; brokers serve", once=False)
-            await self.activities.run(Activities.build, call, BACK)
+            # While brokers serve, so that they are away for what came last only; which is looked at again then.
+            built = await self._unless_proceed(self._build_back(), self._giving_up)
+            if built is None or not await self._may_go_back():
+                return False
+            self.state.figures.rollback_build = CopyFigures.of(built)
+            self.tell_what_is_left(built)
         await self._stop_brokers(BACK)
+        # Nobody serves any more: a way back that is repeated copies nothing at the pace of a copy beside brokers.
+        self.state.stage = CutoverStage.DIRECTED
+        # The source may die meanwhile: steps are tried again until it lives.
+        tail = await self._unless_proceed(self._fill_source(), self._giving_up)
+        if tail is None:
+            return False
+        tail, _ = await self._direct(tail, BACK)
+        self.state.certificate.copied_back = tail.copy_summary.copied
+        self.state.certificate.compared_entries_in_rollback = tail.copy_summary.compared
+        self.state.figures.rollback_tail = CopyFigures.of(tail.copy_summary)
+        return True
+
+    async def _build_back(self) -> CopySummary:
+        call = Call(f"Copy back what {self.input.target.name} gained; brokers serve", once=False)
+        return await self.activities.run(Activities.build, call, BACK, 0.0)
+
+    async def _fill_source(self) -> TailCopy:
         # Before brokers write to the source again: ids below the target's would be read out of order, and messages lost
         # (I11).
         await self._lift_source_ids()
-        tail, _ = await self._copy_and_direct(BACK)
-        self.state.certificate.copied_back = tail.copy_summary.copied
-        self.state.certificate.compared_entries_in_rollback = tail.copy_summary.compared
+        return await self._copy_tail(BACK)
 
     async def _lift_source_ids(self) -> None:
         """Whatever the target handed out, the source's next id lies above it (I11 holds in both directions)."""
@@ -163,27 +182,39 @@ class RestartCutover(Cutover):
 
     async def _proven_or_waived(self, step: Callable[[Proof], Awaitable[ResultT]], effect: str) -> ResultT:
         """Run a step that waits for proof, until it comes or `proceed` waives it."""
-        verbs = self.migration.verbs
-        verbs.close_gate(effect)
-        proving = asyncio.ensure_future(step(Proof.FULL))
-        try:
-            await workflow.wait_condition(lambda: proving.done() or verbs.proceed_wanted)
-            if proving.done():
-                return proving.result()
-        finally:
-            if not proving.done():
-                proving.cancel()
-                await asyncio.wait([proving])
-            verbs.open_gate()
+        proven = await self._unless_proceed(step(Proof.FULL), effect)
+        if proven is not None:
+            return proven
         self.migration.note(f"without proof: {effect}")
         return await step(Proof.WAIVED)
 
-    async def _copy_and_direct(self, direction: Direction) -> tuple[TailCopy, Directive]:
-        """Bring the other side up to date while no broker runs, and set the directive; again if a broker came then."""
+    async def _unless_proceed(self, step: Awaitable[ResultT], effect: str) -> ResultT | None:
+        """Run a step until it ends, or until `proceed` cancels it; None then."""
+        verbs = self.migration.verbs
+        verbs.close_gate(effect)
+        running = asyncio.ensure_future(step)
+        try:
+            await workflow.wait_condition(lambda: running.done() or verbs.proceed_wanted)
+            if running.done():
+                return running.result()
+        finally:
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+                _ = running.cancelled() or running.exception()
+            verbs.open_gate()
+        return None
+
+    async def _copy_tail(self, direction: Direction) -> TailCopy:
+        """Bring the other side up to date while no broker runs."""
+        name = self.input.ends(direction).target.name
+        call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
+        return await self.activities.run(Activities.copy_tail, call, direction)
+
+    async def _direct(self, tail: TailCopy, direction: Direction) -> tuple[TailCopy, Directive]:
+        """Set the directive when what was copied is all that is wanted; a broker that came meanwhile is followed."""
         name = self.input.ends(direction).target.name
         while True:
-            call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
-            tail = await self.activities.run(Activities.copy_tail, call, direction)
             effect = f"brokers start on the {'source' if direction is BACK else 'target'} without these"
             await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
             # Before the call: where its answer is lost, the way back has to take the directive for given.
@@ -192,6 +223,7 @@ class RestartCutover(Cutover):
             if directive.alone:
                 return tail, directive
             self.migration.note(f"a broker came after everything had been copied to {name}: the copy follows once more")
+            tail = await self._copy_tail(direction)
 
     async def _start_brokers(self, direction: Direction) -> BrokersOn:
         """Wait until brokers are proven to write to the direction's target."""
@@ -209,7 +241,7 @@ class RestartCutover(Cutover):
     def _certify(self, tail: TailCopy) -> None:
         done = tail.copy_summary
         self.state.figures.tail = CopyFigures.of(done)
-        self.state.figures.removed_copies = tail.removed
+        self.state.figures.removed_copies = (self.state.figures.removed_copies or 0) + tail.removed
         self.state.certificate.update(
             compared_entries_in_tail=done.compared,
             ledgers_compared=tail.checked,

@@ -87,8 +87,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             self.hold.begin()
             self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
         else:
-            await self.phases.run(Phase.BUILD, self.cutover.build)
-            await self.timers.unless_interrupted(self.hold.wait())
+            await self.phases.run(Phase.BUILD, self.cutover.build, holds_inside=True)
             await self.phases.run(Phase.SWITCH, self.cutover.switch)
         await self.phases.run(Phase.PROMOTE, self.cutover.promote)
         await self.phases.run(Phase.ROLLBACK_WINDOW, self._watch)
@@ -121,8 +120,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     # The way back (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
-    async def _roll_back(self, cause: str) -> bool:
-        """Put brokers back on the source; true where the operator lets them stay on the target after all."""
+    async def _roll_back(self, cause: str) -> str:
+        """Put brokers back on the source; says where the operator lets them stay on the target after all."""
         state = self.state
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
@@ -132,7 +131,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
                     self.board.note(
                         "nothing was touched; start the switch again, and it goes on, or can be rolled back"
                     )
-                    return False
+                    return ""
                 state.stage = CutoverStage.PROMOTED
             # Kept, since the way back lowers the stage as it goes, and may take several runs of the workflow.
             state.rolled_back_from = state.stage
@@ -140,7 +139,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             self.decisions.forget()
         await self.phases.undo(Phase.ROLLED_BACK, self.cutover.roll_back)
         if state.stays:
-            return True
+            return f"the switch ends as if its window had: {self.input.cluster} uses {self.input.target.name}"
         try:
             await self.cutover.tidy_target(state.rolled_back_from)
         except FAILURES:
@@ -148,7 +147,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             await self._release()
             raise
         await self._release()
-        return False
+        return ""
 
     # Window and cleanup (phases 6 and 7) ------------------------------------------------------------------------------
 

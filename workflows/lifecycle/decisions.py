@@ -35,8 +35,10 @@ class Decisions:
         self._timers = timers
         self._continuation = continuation
 
-    async def decide(self, *failures: FailedItems, effect: str) -> None:
+    async def decide(self, *failures: FailedItems, effect: str) -> bool:
         """Report failures, and wait for the operator's decision if some of them are not covered by one already.
+
+        Returns whether it had to be waited for.
 
         Args:
             failures: what could not be done.
@@ -45,10 +47,11 @@ class Decisions:
         self._status.report_failures(*failures)
         fresh = [failed for failed in failures if not self._covers(failed)]
         if not fresh:
-            return
+            return False
         listed = "; ".join(f"{failed.count:,} {failed.what} ({_first(failed.items)})" for failed in fresh)
         await self.wait(f"a decision: {listed}", effect)
         self._state.accepted.update((failed.what, failed) for failed in failures if failed.count)
+        return True
 
     async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION) -> None:
         """Wait inside a phase for the operator's word: `proceed` goes on.

@@ -23,6 +23,7 @@ Round = Callable[[timedelta], Awaitable[object]]
 
 # Each round stays in the history, so they grow longer as the hold grows old.
 _SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(minutes=10), 20
+_BEGUN = "the cut-over has begun"
 
 
 class _Reason(NamedTuple):
@@ -62,11 +63,14 @@ class CutoverHold:
         """Why hold and time cannot be changed any more; empty while they can."""
         if self._verbs.ended:
             return ENDED
-        return "the way back has begun" if self._state.undoing else "the cut-over has begun" if self.plan.begun else ""
+        return "the way back has begun" if self._state.undoing else _BEGUN if self.plan.begun else ""
 
     def begin(self) -> None:
         """The cut-over begins: from now on nobody can hold it."""
         self.plan.begun = True
+        if not self._verbs.policy.no_pause:
+            # Nothing would be caught up with while it is paused.
+            self._verbs.revise(self._verbs.policy.model_copy(update={"no_pause": _BEGUN}))
         self._status.publish()
 
     async def wait(self, catch_up: Round | None = None) -> None:
@@ -79,11 +83,15 @@ class CutoverHold:
             catch_up: done again and again meanwhile, and once more for no time after the hold, so that little is left
                 to do. A round is cancelled when the hold ends.
         """
-        while self._reason():
-            await self._hold(catch_up)
+        while self._reason() or (catch_up is not None and self._state.behind):
+            if self._reason():
+                # In the state: the run may end between the hold and the round that follows it.
+                self._state.behind = True
+                await self._hold(catch_up)
             if catch_up is not None:
                 # What the cancelled round had not done. The operator may hold again meanwhile.
                 await catch_up(timedelta(0))
+                self._state.behind = False
         self.begin()
 
     # Inside -----------------------------------------------------------------------------------------------------------
@@ -110,6 +118,8 @@ class CutoverHold:
             over.set()
             task.cancel()
             await asyncio.wait([task])
+            # What a cancelled round met is of no interest, and would be logged as an error.
+            _ = task.cancelled() or task.exception()
             self._verbs.open_gate()
             self._status.stop_waiting()
 

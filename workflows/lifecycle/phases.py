@@ -100,14 +100,15 @@ class Phases:
         await self._recorded(entry, self._run_shielded(work))
 
     async def rollback_on_failure(
-        self, work: Callable[[], Awaitable[None]], *, undo: Callable[[str], Awaitable[bool]]
+        self, work: Callable[[], Awaitable[None]], *, undo: Callable[[str], Awaitable[str]]
     ) -> None:
         """Run phases, and undo what they did when one fails, is interrupted, or the workflow is cancelled.
 
         Args:
             work: the phases; where it ends well, nothing of them is undone any more.
-            undo: undoes, retrying for as long as it takes; gets the cause. True means that the migration turned out to
-                be committed, so that it goes on as if nothing had happened.
+            undo: undoes, retrying for as long as it takes; gets the cause. What it returns says why the migration goes
+                on all the same: it turned out to be committed, or the operator has given the way back up. It is empty
+                where everything is undone.
 
         Raises:
             Interrupted, ApplicationError, CancelledError: why the phases were undone.
@@ -122,10 +123,11 @@ class Phases:
                 # In the state, so that a run which continues as new amid the way back goes on with it.
                 state.undoing = failure_of(error)
         if state.undoing is not None:
-            if not await undo(state.undoing.why):
+            goes_on = await undo(state.undoing.why)
+            if not goes_on:
                 raise raised_again(state.undoing)
             state.verbs.commit()
-            self._status.note("the migration had been committed before it was interrupted, and goes on")
+            self._status.note(goes_on)
         state.undoing, state.committed = None, True
 
     # Inside -----------------------------------------------------------------------------------------------------------

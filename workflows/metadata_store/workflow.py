@@ -214,18 +214,18 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     # The way back before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
 
-    async def _fail(self, cause: str) -> bool:
-        """Give writes back to the source; True if the commit had happened after all."""
+    async def _fail(self, cause: str) -> str:
+        """Give writes back to the source; what it says if the commit had happened after all."""
         await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))
         if (restored := self.state.restored) and restored.committed:
             # What the commit that was interrupted had not done yet: late writes, the second flag, our record.
             if self.state.pre:
                 await self.phases.undo(Phase.COMPLETED, self._complete)
-            return True
+            return "the migration had been committed before it was interrupted, and goes on"
         # After the flag: services wait for their writes, and nobody for an empty target.
         await self._clear_target()
         await self._forget_watch()
-        return False
+        return ""
 
     async def _unblock(self, cause: str) -> None:
         call = Call("Give metadata writes back to the source")

@@ -16,6 +16,7 @@ from tests.workflows.bookie_cluster.activities import (
     ANSWERS,
     BEHIND,
     BLOCKED,
+    BUILT,
     CONTESTED,
     FAILED,
     HOLED,
@@ -66,14 +67,14 @@ async def _decided(stage: Harness) -> Run:
 
 async def _steered(stage: Harness) -> Run:
     """Paced, paused, resumed, and cleaned up by an order."""
-    hang = Hang()
-    run = await stage.start(Script(build=hang))
+    hang, catching_up = Hang(), Hang()
+    run = await stage.start(Script(build=[hang, catching_up, BUILT]))
     await hang.entered()
     await run.update("set_throttle", Speed(megabytes_per_second=5))
     await run.update("set_concurrency", Concurrency(batches=2))
     await run.signal(Verb.PAUSE)
     hang.release()
-    await run.until(lambda status: status.waiting is not None)
+    await catching_up.entered()
     await run.signal(Verb.RESUME)
     await run.until(_in_window)
     await run.update("clean_up", CleanupOrder(src_cluster="old", max_deletions=2000))

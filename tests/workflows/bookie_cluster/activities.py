@@ -150,8 +150,8 @@ STOPPED_BACK = [
 ]
 """The way back of routing `restart` once brokers were directed to the target."""
 
-COPY_BACK = ["check_way_back", "build", *STOPPED_BACK[1:]]
-"""The same once they serve there."""
+COPY_BACK = ["check_way_back", "build", *STOPPED_BACK]
+"""The same once they serve there: the source is looked at again before they stop."""
 
 
 class Script(doubles.Script):

@@ -139,7 +139,7 @@ async def test_cancellation_in_the_window(stage: Harness) -> None:
     await _open(run)
     await run.handle.cancel()
     assert isinstance(await run.failure(), CancelledError)
-    assert run.script.steps[-9:] == [*COPY_BACK, "release"]
+    assert run.script.steps[-len(COPY_BACK) - 1 :] == [*COPY_BACK, "release"]
 
 
 async def test_rollback_after_the_window(stage: Harness) -> None:
@@ -178,7 +178,9 @@ async def test_longest_pause(stage: Harness, step: str) -> None:
     failure = await run.typed_failure()
     assert (failure.type, failure.message) == (FailureKind.DEADLINE, "longest pause: the deadline passed")
     assert run.script.cancelled == [step]
+    # The copies stay, for the next start.
     assert run.script.steps[-4:] == [*LIFT, "start_brokers", "release"]
+    assert "remove_copies" not in run.script.steps
     assert (await run.status()).deadlines == {}
 
 
@@ -260,7 +262,7 @@ async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert run.script.steps[-10:] == [*COPY_BACK, "start_brokers", "release"]
+    assert run.script.steps[-len(COPY_BACK) - 2 :] == [*COPY_BACK, "start_brokers", "release"]
     assert any("tried again in 5 s: Denied: no right to write" in note for note in report.notes)
 
 
@@ -271,7 +273,8 @@ async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     await _open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
-    assert run.script.steps[-14:] == [*COPY_BACK[:5], *COPY_BACK, "release"]
+    # Brokers are stopped at the second attempt: nothing is copied beside them.
+    assert run.script.steps[-len(COPY_BACK) - 5 :] == [*COPY_BACK[:6], *STOPPED_BACK, "release"]
     assert any("the next ledger of old would get the id 21" in note for note in report.notes)
 
 
@@ -331,6 +334,46 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
     assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
     assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, cancelled: bool) -> None:
+    """`proceed` ends a copy to a source that has died meanwhile: brokers start on the target, where they stay.
+
+    So it ends as done also where a cancellation began the way back: brokers use the target, and nothing was undone.
+    """
+    hang = Hang()
+    run = await stage.start(Script())
+    await _open(run)
+    run.script.say(step, hang)
+    await (run.handle.cancel() if cancelled else run.signal(Verb.ROLLBACK))
+    await hang.entered()
+    assert (await run.status()).legal_verbs == [Verb.PROCEED]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert run.script.cancelled == [step]
+    steps = [one for one in run.script.steps if one != "take_census"]
+    begun = COPY_BACK[: COPY_BACK.index(step) + 1]
+    assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
+    assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
+    assert sum("the way back is given up: brokers stay on new" in note for note in report.notes) == 1
+    assert any("the switch ends as if its window had" in note for note in report.notes)
+    assert not any("had been committed before" in note for note in report.notes)
+
+
+async def test_a_way_back_stays_given_up(stage: Harness) -> None:
+    """A way back that was given up is not begun again where brokers' start on the target has to be repeated."""
+    dead = WayBack(blockers=(BLOCKER,))
+    starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
+    run = await stage.start(Script(check_way_back=dead, start_brokers=starts))
+    await _open(run)
+    await run.signal(Verb.ROLLBACK)
+    await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.steps[-4:] == ["start_brokers", "start_brokers", "flip_statuses", "release"]
 
 
 async def test_contested_positions_on_the_way_back(stage: Harness) -> None:

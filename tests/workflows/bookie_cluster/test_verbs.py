@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from tests.workflows.bookie_cluster.activities import (
-    BEGIN,
     CENSUS,
     RESTART,
     TARGETS,
@@ -62,22 +60,6 @@ async def test_early_and_late_verbs_do_no_harm(stage: Harness, step: str) -> Non
         assert (await run.refusal("steer", VerbRequest(verb=verb))).type == FailureKind.REFUSED
     assert (await run.status()).legal_verbs == LEGAL[step]
     hang.release()
-    assert (await run.report()).outcome is Outcome.DONE
-
-
-async def test_pause_holds_before_brokers_are_stopped(stage: Harness) -> None:
-    """A pause lets BUILD end, holds before SWITCH for as long as it likes, and `resume` goes on."""
-    hang = Hang()
-    run = await stage.start(Script(build=hang), pause_deadline="PT1M", rollback_window="PT0S")
-    await hang.entered()
-    await run.signal(Verb.PAUSE)
-    hang.release()
-    await run.until(lambda status: status.waiting is not None)
-    await stage.env.sleep(timedelta(hours=8))
-    status = await run.status()
-    assert (status.phase, status.legal_verbs) == (Phase.BUILD, [Verb.ROLLBACK, Verb.RESUME])
-    assert run.script.steps == BEGIN
-    await run.signal(Verb.RESUME)
     assert (await run.report()).outcome is Outcome.DONE
 
 

@@ -118,9 +118,9 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
     async def _move(self) -> None:
         await self.phases.run(Phase.MIGRATE, self._waves.run)
 
-    async def _undo(self, why: str) -> bool:
+    async def _undo(self, why: str) -> str:
         async def note() -> None:
             self.board.note(f"{self._waves.status().running} children run on the way back: {why}")
 
         await self.phases.undo(Phase.FAILED, note)
-        return False
+        return ""

@@ -1,0 +1,212 @@
+"""A bookie cluster switch that holds before its cut-over: its copy is kept up to date, and who ends the hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.phases import Phase
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import CutoverTime, HoldChange, Verb
+from tests.workflows.bookie_cluster.activities import (
+    ANSWERS,
+    ATTRIBUTION,
+    BEGIN,
+    BUILT,
+    FAILED,
+    RESTART,
+    AttributionScript,
+    Script,
+)
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+
+DONE = [*RESTART, "flip_statuses", "release"]
+MUCH = BUILT.model_copy(update={"left_bytes": 900_000_000, "little": False})
+ROUND = BUILT.model_copy(
+    update={"copied": 3, "equal": 0, "known": 1196, "entry_bytes": 1_000, "left_bytes": 70, "rounds": 2, "removed": 1}
+)
+
+# Rounds begin to grow longer after some minutes.
+_LONG = timedelta(minutes=6)
+
+
+async def test_hold_before_cutover(stage: Harness) -> None:
+    """A held switch copies what comes for as long as it likes; after `proceed` one last round, and brokers stop."""
+    run = await _held(stage, hold_before_cutover=True)
+    await stage.env.sleep(_LONG)
+    status = await run.status()
+    assert (status.phase, status.cutover.hold, status.deadlines) == (Phase.BUILD, True, {})
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]
+    assert status.waiting is not None
+    assert status.waiting.ends_on == ("proceed", "hold_before_cutover", "rollback")
+    assert status.figures["left_bytes"] == ROUND.left_bytes
+    before = status.figures["catch_up_rounds"]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert run.script.stages == DONE
+    rounds = _rounds(run)
+    # The first copies what is there. The others grow longer, and the last one waits for nothing.
+    assert (rounds[0], rounds[1], rounds[-1]) == (0, 10, 0)
+    assert max(rounds) > rounds[1]
+    assert report.figures["catch_up_rounds"] >= before + ROUND.rounds
+    assert report.figures["build"]["copied_ledgers"] == BUILT.copied + ROUND.copied * _answered(report.figures)
+    assert report.figures["removed_copies"] == _answered(report.figures) + 1
+
+
+async def test_pause_before_brokers_stop(stage: Harness) -> None:
+    """A pause in BUILD lasts as long as it likes, with rounds; `resume` leads to one more, and brokers stop."""
+    hang = Hang()
+    run = await stage.start(Script(build=[hang, ROUND]), pause_deadline="PT1M", rollback_window="PT0S")
+    await hang.entered()
+    await run.signal(Verb.PAUSE)
+    hang.release()
+    await run.until(lambda status: _waits(status, WaitKind.PAUSE))
+    await stage.env.sleep(_LONG)
+    status = await run.status()
+    assert (status.phase, status.legal_verbs) == (Phase.BUILD, [Verb.ROLLBACK, Verb.RESUME])
+    assert run.script.stages == BEGIN
+    assert status.figures["left_bytes"] == ROUND.left_bytes
+    await run.signal(Verb.RESUME)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == DONE
+    assert _rounds(run)[-1] == 0
+
+
+async def test_no_round_without_a_hold(stage: Harness) -> None:
+    """A switch that nobody holds copies once, and goes on."""
+    run = await stage.start(Script(), rollback_window="PT0S")
+    report = await run.report()
+    assert _rounds(run) == [0]
+    assert report.figures["catch_up_rounds"] == 1
+
+
+async def test_no_pause_once_the_cutover_has_begun(stage: Harness) -> None:
+    """Hold, time and pause are refused from the moment on at which nothing is caught up with any more."""
+    stopping = Hang()
+    run = await stage.start(Script(stop_brokers=stopping), rollback_window="PT0S")
+    await stopping.entered()
+    for name, change in {"hold_before_cutover": HoldChange(hold=True), "cutover_at": CutoverTime(at=None)}.items():
+        assert (await run.refusal(name, change)).message == "the cut-over has begun"
+    assert Verb.PAUSE not in (await run.status()).legal_verbs
+    stopping.release()
+    await run.report()
+
+
+async def test_cutover_at(stage: Harness) -> None:
+    """Brokers stop at the time that was set, nobody has to be there, and the last round was right before."""
+    at = await stage.env.get_current_time() + timedelta(minutes=10)
+    run = await _held(stage, cutover_at=at.isoformat())
+    report = await run.report()
+    begun = next(entry for entry in report.history if entry.phase == Phase.SWITCH).started
+    assert at <= begun < at + timedelta(minutes=5)
+    assert (run.script.stages, _rounds(run)[-1]) == (DONE, 0)
+
+
+async def test_what_gets_no_less_is_told(stage: Harness) -> None:
+    """Where producers are as fast as the copy the switch goes on, and says how much is left for the pause."""
+    run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
+    report = await run.report()
+    assert any("what is left to copy without brokers gets no less: 900" in note for note in report.notes)
+    assert report.figures["left_bytes"] == MUCH.left_bytes
+
+
+async def test_a_decision_is_followed_by_a_round(stage: Harness) -> None:
+    """What changed while the operator decided on ledgers that cannot be copied is copied before brokers stop."""
+    run = await stage.start(Script(build=[FAILED, ROUND]), rollback_window="PT0S")
+    await run.until(lambda status: _waits(status, WaitKind.DECISION))
+    await stage.env.sleep(_LONG)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == DONE
+    assert _rounds(run) == [0, 0]
+
+
+async def test_ledgers_that_fail_while_held(stage: Harness) -> None:
+    """Ledgers that cannot be copied any more are named while the switch is held, and decided on after the hold."""
+    run = await _held(stage, build=[BUILT, FAILED], hold_before_cutover=True)
+    await run.until(lambda status: bool(status.failed_items))
+    await run.signal(Verb.PROCEED)
+    status = await run.until(lambda status: _waits(status, WaitKind.DECISION))
+    assert (status.phase, "stop_brokers" in run.script.steps) == (Phase.BUILD, False)
+    # Whoever decides can hold the cut-over again.
+    await run.update("hold_before_cutover", HoldChange(hold=True))
+    await run.signal(Verb.PROCEED)
+    rounds = status.figures["catch_up_rounds"]
+    # The round after the decision, and one of the hold.
+    await run.until(lambda now: _waits(now, WaitKind.HOLD) and now.figures["catch_up_rounds"] > rounds + 1)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == DONE
+
+
+async def test_hold_over_runs(stage: Harness) -> None:
+    """A held switch continues as new runs, keeps what it was told, and copies everything once only."""
+    script = Script(build=[ANSWERS["build"], ROUND])
+    run = await stage.start(script, history_limit=40, rollback_window="PT0S", hold_before_cutover=True)
+    await run.until(lambda status: _waits(status, WaitKind.HOLD))
+    await stage.env.sleep(timedelta(minutes=3))
+    status = await run.until(lambda status: _waits(status, WaitKind.HOLD))
+    assert await run.runs() > 1
+    assert (status.phase, status.cutover.hold) == (Phase.BUILD, True)
+    assert status.figures["build"]["copied_ledgers"] < 2 * BUILT.copied
+    await stage.client.get_workflow_handle(run.handle.id).signal("proceed", "")
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert (run.script.stages, _rounds(run).count(0)) == (DONE, 2)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_held_switch_goes_back(stage: Harness, broken: bool) -> None:
+    """A rollback, and a round that fails for good, lead out of the hold; the copies stay for the next start."""
+    if broken:
+        conflict = ApplicationError("others write there", type=FailureKind.CONFLICT, non_retryable=True)
+        run = await stage.start(Script(build=[BUILT, conflict]), hold_before_cutover=True)
+        assert (await run.typed_failure()).type == FailureKind.CONFLICT
+    else:
+        run = await _held(stage, hold_before_cutover=True)
+        await run.signal(Verb.ROLLBACK)
+        assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.stages == [*BEGIN, "release"]
+
+
+async def test_attribution_is_held_too(stage: Harness) -> None:
+    """With routing `attribution` writes are directed after the hold, and what is promoted is copied until then."""
+    run = await stage.start(AttributionScript(), rollback_window="PT0S", hold_before_cutover=True)
+    await run.until(_has_caught_up)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.stages == [*ATTRIBUTION, *DONE[-2:]]
+
+
+def _rounds(run: Run) -> list[float]:
+    """How long each call of BUILD was to go on."""
+    return [call.args[1] for call in run.script.calls if call.step == "build" and call.args[0] == Direction.FORWARD]
+
+
+def _answered(figures: dict[str, Any]) -> int:
+    """How many rounds of a hold were not cancelled, the last one included."""
+    return (figures["catch_up_rounds"] - BUILT.rounds) // ROUND.rounds
+
+
+def _waits(status: Status, kind: WaitKind) -> bool:
+    return status.waiting is not None and status.waiting.kind is kind
+
+
+async def _held(stage: Harness, *, build: Any = None, **fields: Any) -> Run:
+    """A switch that holds before its cut-over, with one round done."""
+    script = Script(build=build or [ANSWERS["build"], ROUND])
+    run = await stage.start(script, rollback_window="PT0S", **fields)
+    await run.until(_has_caught_up)
+    return run
+
+
+def _has_caught_up(status: Status) -> bool:
+    """Whether a round of the hold has ended; the test server takes no cancellation of a step that ends just then."""
+    return _waits(status, WaitKind.HOLD) and status.figures.get("catch_up_rounds", 0) > BUILT.rounds
