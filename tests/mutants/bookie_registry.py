@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _REGISTRY = ("tests/unit/clients/test_bookie_registry.py",)
+_CLAIM_TELLS = "each of our writers changes the claim too, whose version is in the same transaction"
 _NODES = "clients/pulsar/bookie_registry.py"
 
 MUTANTS = (
@@ -42,6 +43,7 @@ MUTANTS = (
         "        return Set(self.path, node.value, node.version)",
         "        return Set(self.path, node.value, -1)",
         _REGISTRY,
+        survives=_CLAIM_TELLS,
     ),
     Mutant(
         "bookie-cluster/a-registration-without-the-lock",
@@ -49,6 +51,7 @@ MUTANTS = (
         "registered=tuple(sorted(known))), lock, *creations])",
         "registered=tuple(sorted(known))), *creations])",
         _REGISTRY,
+        survives=_CLAIM_TELLS,
     ),
     Mutant(
         "bookie-cluster/a-registration-without-the-claim",
@@ -72,11 +75,12 @@ MUTANTS = (
         _REGISTRY,
     ),
     Mutant(
-        "bookie-cluster/the-claim-is-looked-at-after-the-node",
+        "bookie-cluster/a-node-of-any-version",
         _NODES,
         "        self._commit(Create(path, value) if node is None else Set(path, value, node.version), guard=guard)",
-        "        self._commit(Create(path, value) if node is None else Set(path, value, -1), guard=None)",
+        "        self._commit(Create(path, value) if node is None else Set(path, value, -1), guard=guard)",
         _REGISTRY,
+        survives="only the claim's holder writes these nodes, and its version is in the same transaction",
     ),
     Mutant(
         "bookie-cluster/parents-without-the-claim",

@@ -77,6 +77,7 @@ MUTANTS = (
         "        registry.claim.renew()\n        last",
         "        last",
         _STEPS,
+        survives="the directive's own transaction renews the claim too",
     ),
     Mutant(
         "bookie-cluster/strays-are-not-looked-for-before-the-start",

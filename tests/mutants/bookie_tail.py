@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 _TAIL = ("tests/unit/bookie_cluster/test_tail.py",)
 _TASKS = ("tests/unit/bookie_cluster/test_tasks.py",)
 _PROGRESS = ("tests/unit/bookie_cluster/test_progress.py",)
+_RECOVERY = ("tests/unit/clients/test_recovery.py",)
+_RECOVERING = "clients/bookkeeper/recovery.py"
 _TAILING = "activities/bookie_cluster/tail.py"
 _LEDGERS = "activities/bookie_cluster/ledgers.py"
 
@@ -46,6 +48,7 @@ MUTANTS = (
         "                tail.progress.require()\n",
         "                pass\n",
         _TAIL,
+        survives="the copy looks at the claim before its first act too",
     ),
     Mutant(
         "bookie-cluster/copies-that-are-referred-to-go",
@@ -109,6 +112,62 @@ MUTANTS = (
         "            left = set(batch.ledger_ids) - lost",
         "            left = set(batch.ledger_ids)",
         _TASKS,
+    ),
+    Mutant(
+        "bookie-cluster/a-writer-that-goes-on-is-closed",
+        _RECOVERING,
+        "            if len(write_set & unfenced) >= self._metadata.ack_quorum:",
+        "            if False:",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/who-is-silent-is-fenced",
+        _RECOVERING,
+        "            if isinstance(answer, Refused) and answer.code not in _ABSENT\n",
+        "            if isinstance(answer, Refused) and answer.code is None\n",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/who-is-silent-has-no-entry",
+        _RECOVERING,
+        "        absent = sum(flaw.code in _ABSENT for flaw in flaws.values())",
+        "        absent = len(flaws)",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/one-that-lacks-an-entry-is-enough",
+        _RECOVERING,
+        "        if absent >= self._metadata.write_quorum - self._metadata.ack_quorum + 1:",
+        "        if absent >= 1:",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/damaged-entries-are-taken",
+        _RECOVERING,
+        "            elif flaw := self._flaw(answer[0], entry):",
+        "            elif flaw := None:",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/the-end-is-what-was-confirmed",
+        _RECOVERING,
+        "            yield from self._write_again(last + 1, bodies)\n",
+        "            break\n",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/the-end-is-not-written-again",
+        _RECOVERING,
+        "            yield from self._write_again(last + 1, bodies)\n",
+        "            pass\n",
+        _RECOVERY,
+    ),
+    Mutant(
+        "bookie-cluster/fewer-than-the-ack-quorum-are-enough",
+        _RECOVERING,
+        "                if len(set(target.replicas(entry)) - self._silent) < self._metadata.ack_quorum:",
+        "                if False:",
+        _RECOVERY,
     ),
     Mutant(
         "bookie-cluster/progress-of-a-late-attempt",

@@ -217,16 +217,17 @@ def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
     keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
     keeper.look(scene.running, ordered=True)
     seen: list[str] = []
-    scene.running, scene.on, scene.wrote = [ONE], ON_A, None
+    scene.running = [ONE]
 
+    # At each look one thing is wrong, and no other.
     def two() -> None:
         seen.append("one")
-        scene.running = [ONE, TWO]
+        scene.running, scene.on = [ONE, TWO], ON_A
         scene.at["waiting"] = there
 
     def there() -> None:
         seen.append("misplaced")
-        scene.on = ON_B
+        scene.on, scene.wrote = ON_B, None
         scene.at["waiting"] = write
 
     def write() -> None:

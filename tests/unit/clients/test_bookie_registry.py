@@ -147,6 +147,23 @@ def test_a_claim_that_is_lost_between_two_reads_protects_the_node(store: MemoryS
     assert node.value == b"[1, 2]"
 
 
+def test_parents_are_made_by_the_holder_alone(store: MemoryStore) -> None:
+    """Parents stand outside of the transaction: an attempt that loses the claim just then leaves none behind."""
+    mine, newer = registry(store), registry(store, epoch=2)
+    read, parent = store.get, f"{REGISTRY}/orchestrator/b-to-a"
+
+    def get(path: str) -> Node | None:
+        if path == parent:
+            store.get = read
+            newer.claim.renew()
+        return read(path)
+
+    store.get = get
+    with pytest.raises(Superseded):
+        mine.put(f"{parent}/scope", b"all")
+    assert read(parent) is None
+
+
 def test_who_turned_back_gives_no_other_directive(store: MemoryStore) -> None:
     """A late attempt at the directive forward finds the one back, and leaves brokers where they are."""
     mine = registry(store)
@@ -164,6 +181,7 @@ def test_who_turned_back_gives_no_other_directive(store: MemoryStore) -> None:
 def test_two_directives_at_once_have_two_epochs(store: MemoryStore) -> None:
     """A directive that somebody else gives between the look and ours is counted, and not overwritten."""
     mine, other = registry(store), registry(store)
-    mine.set_target("b", "switch/one/run-1/forward")
+    first = mine.set_target("b", "switch/one/run-1/forward")
+    assert mine.set_target("b", "switch/one/run-1/forward") == first, "the same one once more"
     store.meanwhile(lambda: other.set_target("a", "switch/one/run-1/back"))
     assert mine.set_target("b", "switch/one/run-1/again").epoch == 3
