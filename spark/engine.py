@@ -85,20 +85,29 @@ class SparkEngine:
             StoreError: the first that a task raised, as soon as that task has ended; the others are stopped.
             Exception: Spark's error, where a task failed otherwise, or the run was cancelled.
         """
-        if not items:
-            return []
-        with self._registered(Run(tag, urgent=urgent)) as run:
-            context = self._session.wait(run.stopped)
-            try:
-                return run.collect(context, items, task, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
-            except StoreError:
-                raise
-            except Exception as error:
-                if _jvm_died():
-                    self._revive(context)
-                    # Worth another attempt: the JVM is new, and the jobs compare before they write.
-                    raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
-                raise
+        results: dict[int, ResultT] = {}
+        self._run(items, task, results.__setitem__, tag=tag, urgent=urgent)
+        return [results[index] for index in range(len(items))]
+
+    def fold(
+        self,
+        items: Sequence[ItemT],
+        task: Callable[[ItemT], ResultT],
+        take: Callable[[ItemT, ResultT], object],
+        *,
+        tag: str,
+        urgent: bool = False,
+    ) -> None:
+        """As `run`, where results are added up and not kept.
+
+        Args:
+            items: see `run`, as for `task`, `tag` and `urgent`.
+            task: see there.
+            take: called with each item and its result, one after the other and in no order.
+            tag: see there.
+            urgent: see there.
+        """
+        self._run(items, task, lambda index, result: take(items[index], result), tag=tag, urgent=urgent)
 
     def counted(self, tag: str) -> int:
         """Records that the finished tasks of the run with this tag report; 0 where none runs."""
@@ -139,6 +148,30 @@ class SparkEngine:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    def _run(
+        self,
+        items: Sequence[ItemT],
+        task: Callable[[ItemT], ResultT],
+        take: Callable[[int, ResultT], object],
+        *,
+        tag: str,
+        urgent: bool,
+    ) -> None:
+        if not items:
+            return
+        with self._registered(Run(tag, urgent=urgent)) as run:
+            context = self._session.wait(run.stopped)
+            try:
+                run.collect(context, items, task, take, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
+            except StoreError:
+                raise
+            except Exception as error:
+                if _jvm_died():
+                    self._revive(context)
+                    # Worth another attempt: the JVM is new, and the jobs compare before they write.
+                    raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
+                raise
+
     @contextlib.contextmanager
     def _registered(self, run: Run) -> Generator[Run]:
         """Let a run be found by its tag."""
@@ -168,7 +201,16 @@ class SparkEngine:
             self._ship_code(context)
         warm_up = Run("warm-up", urgent=True)
         slots = list(range(self._limits().urgent))
-        warm_up.collect(context, slots, _import_code, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
+        warmed: dict[int, None] = {}
+        warm_up.collect(
+            context,
+            slots,
+            _import_code,
+            warmed.__setitem__,
+            tries=self._tries,
+            lanes=self._lanes,
+            jobs=self._jobs,
+        )
         return context
 
     def _set_variable(self, name: str, value: str) -> None:

@@ -36,7 +36,8 @@ class _Spread(NamedTuple, Generic[ItemT, ResultT]):
     context: SparkContext
     work: Callable[[Iterable[ItemT]], Iterable[ResultT]]
     todo: deque[tuple[int, ItemT]]
-    results: dict[int, ResultT]
+    take: Callable[[int, ResultT], object]
+    taking: threading.Lock
 
 
 class Run:
@@ -65,12 +66,13 @@ class Run:
         context: SparkContext,
         items: Sequence[ItemT],
         task: Callable[[ItemT], ResultT],
+        take: Callable[[int, ResultT], object],
         *,
         tries: int,
         lanes: Lanes,
         jobs: Executor,
-    ) -> list[ResultT]:
-        """Results in the order of the items.
+    ) -> None:
+        """Run the task for each item; `take` gets the item's number and the result as soon as there is one.
 
         Raises:
             StoreError: the first that a task raised.
@@ -80,7 +82,9 @@ class Run:
         from spark.tally import Tally, TallyParam, telling
 
         tally = self._tally = context.accumulator(Tally(), TallyParam())
-        spread = _Spread[ItemT, ResultT](context, telling(task, tally, tries), deque(enumerate(items)), {})
+        spread = _Spread[ItemT, ResultT](
+            context, telling(task, tally, tries), deque(enumerate(items)), take, threading.Lock()
+        )
         limits = lanes.limits
         threads = min(len(items), limits.urgent if self._urgent else limits.each)
         running = {jobs.submit(self._work_off, spread, lanes) for _ in range(threads)}
@@ -92,7 +96,6 @@ class Run:
             raise failure
         if self.stopped.is_set():
             raise RunStopped
-        return [spread.results[index] for index in range(len(items))]
 
     def _await(
         self, context: SparkContext, running: set[Future[None]], tally: Accumulator[Tally]
@@ -126,6 +129,7 @@ class Run:
         try:
             # A task that has told its error has no result.
             for result in context.parallelize([item], 1).mapPartitions(spread.work).collect():
-                spread.results[index] = result
+                with spread.taking:
+                    spread.take(index, result)
         finally:
             context.removeJobTag(self._own_tag)

@@ -14,7 +14,6 @@ from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper, read_state
-from activities.metadata_store.replica import Replica
 from clients.cas.claims import ClaimKeeper
 from clients.stores import open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed
@@ -24,6 +23,7 @@ from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.migration_flag import FlagPhase
 from spark.engine import SparkEngine
+from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair
 
 _log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
-from activities.metadata_store.replica import CommitPoint, Replica
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
+from spark.metadata_store.replica import CommitPoint, Replica
 
 FEW_CHANGES = 500
 """Changes that a cutover copies in well under a second; fewer need no further round."""

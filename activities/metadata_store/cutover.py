@@ -15,7 +15,7 @@ from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.pre_copy import raise_floor
-from activities.metadata_store.replica import CommitPoint, Replica
+from activities.metadata_store.repair import repair_many
 from clients.equivalence import is_recreated
 from clients.errors import StoreConflict
 from clients.store import StoreReader
@@ -35,6 +35,7 @@ from models.metadata_store.results import (
 )
 from models.migration_flag import FLAG, FlagPhase
 from spark.metadata_store import jobs
+from spark.metadata_store.replica import CommitPoint, Replica
 
 # Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
@@ -134,21 +135,23 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
         context.blocked_since = _blocked_since(flag.state())
     changes = all_changes(task, context, pre.since_zxid)
     todo = set(changes.dirty.paths)
-    compared = len(todo)
+    compared, repaired, highest = len(todo), 0, 0
+    if task.input.full_verify:
+        comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
+        rest = repair_many(task, context, comparison)
+        compared, todo, highest = comparison.records, todo | set(rest.paths), rest.highest
+        repaired = comparison.different.paths - len(rest.paths)
     with task.replica(FlagPhase.COPYING) as replica:
-        if task.input.full_verify:
-            comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
-            compared, todo = comparison.records, todo | set(comparison.different)
         context.check()
         different = set(replica.differences(todo))
         # The mark is from before the comparison: what changed while it ran stays dirty.
         changes.watch.mark_clean(todo - different, changes.dirty.mark)
         if different:
             converge(task, context, replica, changes, different)
-        floor = raise_floor(task, context, replica.highest, pre.version_floor)
+        floor = raise_floor(task, context, max(replica.highest, highest), pre.version_floor)
     return Verification(
         compared=compared,
-        repaired=len(different),
+        repaired=repaired + len(different),
         whole=task.input.full_verify,
         version_floor=floor,
         seconds=time.monotonic() - begun,
@@ -164,10 +167,11 @@ def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCo
     begun = time.monotonic()
     comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
     context.check()
+    rest = repair_many(task, context, comparison)
     with task.replica() as replica:
         # Repaired once: nobody writes, so a record that differs again has another writer or cannot be kept.
-        replica.apply(comparison.different)
-        if stays := replica.differences(comparison.different):
+        replica.apply(rest.paths)
+        if stays := replica.differences(rest.paths):
             raise ApplicationError(
                 f"{len(stays)} records of the target differ after they were written again: {some(stays)}",
                 type=FailureKind.VERIFICATION_FAILED,
@@ -175,7 +179,7 @@ def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCo
             )
     return Verification(
         compared=comparison.records,
-        repaired=len(comparison.different),
+        repaired=comparison.different.paths,
         whole=True,
         seconds=time.monotonic() - begun,
     )

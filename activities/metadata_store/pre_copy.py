@@ -10,6 +10,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
+from activities.metadata_store.repair import repair_many
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
@@ -40,7 +41,7 @@ class _Bulk(NamedTuple):
             copy_seconds=self.copy_seconds,
             compared=self.comparison.records,
             compare_seconds=self.compare_seconds,
-            repaired=len(self.comparison.different),
+            repaired=self.comparison.different.paths,
             rounds=rounds,
             version_floor=floor,
             highest_version=self.copied.highest,
@@ -69,10 +70,11 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     _empty_target(task, context, _take_target_unless_late(task))
     bulk = _copy_and_compare(task, context, records)
     watch.add_ephemerals(bulk.comparison.ephemerals)
+    rest = repair_many(task, context, bulk.comparison)
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
-    floor = raise_floor(task, context, bulk.copied.highest)
-    rounds, highest = _catch_up(task, context, since_zxid, set(bulk.comparison.different))
+    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))
+    rounds, highest = _catch_up(task, context, since_zxid, set(rest.paths))
     # A record that changes very often has outrun the margin meanwhile.
     floor = raise_floor(task, context, highest, floor)
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
@@ -88,9 +90,10 @@ def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) 
         source.take()
     _empty_target(task, context, _take_target(task))
     bulk = _copy_and_compare(task, context, records)
+    rest = repair_many(task, context, bulk.comparison)
     with task.replica() as replica:
-        replica.apply(bulk.comparison.different)
-    floor = raise_floor(task, context, bulk.copied.highest)
+        replica.apply(rest.paths)
+    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))
     return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 
 

@@ -64,8 +64,8 @@ class Jobs:
         begin = time.perf_counter()
         found = jobs.compare(self._engine, self._pair, records=self._records, tag="compare")
         seconds = time.perf_counter() - begin
-        if found.different or found.records < self._records:
-            raise OursFailed(f"{found.records} records compared, different: {found.different[:5]}")
+        if found.different.paths or found.records < self._records:
+            raise OursFailed(f"{found.records} records compared, different: {found.different}")
         return {"seconds": seconds, "records": found.records}
 
     def _claim(self) -> None:

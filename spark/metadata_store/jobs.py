@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import compress
 
-from clients.equivalence import Equivalence
-from clients.store import Partition, Record
+from clients.store import Partition
 from clients.stores import open_reader, revoke_permits
+from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.metadata_store import tasks
-from spark.metadata_store.spec import Comparison, Copied, Pair, Side, SidePart, Some, Surveyed
+from spark.metadata_store.spec import (
+    Buckets,
+    Comparison,
+    Copied,
+    Differences,
+    Pair,
+    Repaired,
+    Side,
+    SidePart,
+    Some,
+    Surveyed,
+)
 
 # Few enough that a difference lists few others, and many enough that a part's sums stay small: 8 bytes a bucket.
 _RECORDS_PER_BUCKET = 64
@@ -61,7 +73,8 @@ def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
 def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Comparison:
     """Compare both stores whole: path set, values, versions and counters.
 
-    First both sides are added up by buckets of paths; only buckets whose sums differ are listed record by record.
+    First both sides are added up by buckets of paths; only in buckets whose sums differ records are compared one by
+    one, by the tasks. This process gets sums, counts and at most 100 names, however large the stores are.
 
     Args:
         engine: the session.
@@ -71,19 +84,41 @@ def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Compa
     """
     buckets = min(_MOST_BUCKETS, 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length()))
     # The longest parts first, those of the target, so that no core waits for the last one.
-    sides = [SidePart(part, of_source=False) for part in _parts(pair, pair.target)]
-    sides += [SidePart(part, of_source=True) for part in _parts(pair, pair.source)]
-    found = engine.run(sides, partial(tasks.sum_part, pair, buckets), tag=tag, urgent=pair.urgent)
-    source = _add([sums for sums, side in zip(found, sides, strict=True) if side.of_source], buckets)
-    target = _add([sums for sums, side in zip(found, sides, strict=True) if not side.of_source], buckets)
-    differing = frozenset(
-        index for index, (mine, theirs) in enumerate(zip(*_words(source, target), strict=True)) if mine != theirs
-    )
-    # Read again for this: what changes in between shows as different and is written again, which does no harm.
-    different = _list_differences(engine, pair, buckets, differing, sides, tag=tag) if differing else []
-    # Apart from the sums: a target's count may be higher than wanted, and cannot be lowered.
-    different += _lagging_counters(pair, source.counters)
-    return Comparison(source.records, tuple(dict.fromkeys(different)), source.ephemerals)
+    sides = _sides(pair, of_source=False) + _sides(pair, of_source=True)
+    sums = _Sums(buckets)
+    engine.fold(sides, partial(tasks.sum_part, pair, buckets), sums.add, tag=tag, urgent=pair.urgent)
+    differing = sums.differing()
+    found = _Found()
+    if differing:
+        # Read again for this: what changes in between shows as different and is written again, which does no harm.
+        task = partial(tasks.difference_part, pair, differing)
+        engine.fold(sides, task, lambda _, one: found.add(one), tag=tag, urgent=pair.urgent)
+    return Comparison(sums.records, found.differences(), tuple(sums.ephemerals), differing)
+
+
+def repair(engine: SparkEngine, pair: Pair, comparison: Comparison, *, tag: str) -> Repaired:
+    """Bring in line what a compare found different, however much that is.
+
+    The attempt must hold the claim of the target.
+
+    Raises:
+        StoreConflict: another attempt claimed the target.
+        StoreError: a store failed; the job can be repeated.
+    """
+    pair = replace(pair, parallelism=engine.width(tag=tag))
+    found, records, highest = _Found(), 0, 0
+
+    def take(_: SidePart, one: Repaired) -> None:
+        nonlocal records, highest
+        records, highest = records + one.records, max(highest, one.highest)
+        found.add(one.left)
+
+    task = partial(tasks.repair_part, pair, comparison.buckets)
+    with _alone(pair, pair.target):
+        # One side after the other: no two tasks write the same record.
+        for of_source in (True, False):
+            engine.fold(_sides(pair, of_source=of_source), task, take, tag=tag, urgent=pair.urgent)
+    return Repaired(records, found.differences(), highest)
 
 
 def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> set[bytes]:
@@ -120,7 +155,7 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
     url = pair.source if store == "source" else pair.target
     most = (1 << 62) if limit is None else limit
     # A call with a limit reads what it deletes and little more: it takes small parts, as many as it needs.
-    parts = _parts(pair if limit is None else replace(pair, parts=max(pair.parts, _SMALL_PARTS)), url)
+    parts = _parts(replace(pair, parts=max(pair.parts, _SMALL_PARTS)), url)
     lanes = max(1, len(parts)) if limit is None else engine.width(tag=tag)
     subtrees = [part._replace(singles=()) for part in parts if part.subtrees or part.shard >= 0]
     removed = left = 0
@@ -131,13 +166,19 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
             share = max(1, (most - removed) // len(group))
             found = engine.run(group, partial(tasks.clear_part, pair, store, share), tag=tag, urgent=pair.urgent)
             removed += sum(one[0] for one in found)
-            left += sum(one[1] for one in found)
+            # A task holds few records at a time: without a limit it is repeated as long as it gets on.
+            again = [limit is None and bool(one[0] and one[1]) for one in found]
+            subtrees += compress(group, again)
+            left += sum(one[1] for one, more in zip(found, again, strict=True) if not more)
         left += len(subtrees)
-        singles = tuple(path for part in parts for path in part.singles)
+        singles = [path for part in parts for path in part.singles]
         # The tops last and in one task: what is beneath them was deleted by several others.
-        if singles and not left:
-            tops = Partition(singles=singles, subtrees=(), shard=-1, start=b"", end=b"")
-            removed += tasks.clear_part(pair, store, 1 << 62, tops)[0]
+        while singles and not left:
+            tops = Partition(singles=tuple(singles), subtrees=(), shard=-1, start=b"", end=b"")
+            done, rest = tasks.clear_part(pair, store, 1 << 62, tops)
+            removed += done
+            if not (done and rest):
+                break
     return removed, left
 
 
@@ -156,65 +197,48 @@ def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
         return reader.partitions(pair.parts)
 
 
-def _add(sides: list[Side], buckets: int) -> Side:
-    total = array("Q", bytes(8 * buckets))
-    for side in sides:
-        part = array("Q", side.sums)
-        total = array("Q", [(mine + more) & _UINT64_MAX for mine, more in zip(total, part, strict=True)])
-    return Side(
-        total.tobytes(),
-        sum(side.records for side in sides),
-        tuple(path for side in sides for path in side.ephemerals),
-        tuple(counter for side in sides for counter in side.counters),
-    )
+def _sides(pair: Pair, *, of_source: bool) -> list[SidePart]:
+    return [SidePart(part, of_source) for part in _parts(pair, pair.source if of_source else pair.target)]
 
 
-def _words(*sides: Side) -> Iterable[array[int]]:
-    return (array("Q", side.sums) for side in sides)
+class _Sums:
+    """What tasks add up, the source's sums less the target's."""
+
+    def __init__(self, buckets: int) -> None:
+        self.records = 0
+        self.ephemerals: list[bytes] = []
+        self._buckets = buckets
+        self._total = array("Q", bytes(8 * buckets))
+        self._lagging: set[int] = set()
+
+    def add(self, side: SidePart, found: Side) -> None:
+        """Take what one task found."""
+        sign = 1 if side.of_source else -1
+        for index, part in enumerate(array("Q", found.sums)):
+            if part:
+                self._total[index] = (self._total[index] + sign * part) & _UINT64_MAX
+        self._lagging |= found.lagging
+        if side.of_source:
+            self.records += found.records
+            self.ephemerals += found.ephemerals
+
+    def differing(self) -> Buckets:
+        """Where both sides are not the same."""
+        return Buckets.of(self._buckets, self._lagging.union(index for index, rest in enumerate(self._total) if rest))
 
 
-def _list_differences(
-    engine: SparkEngine,
-    pair: Pair,
-    buckets: int,
-    differing: frozenset[int],
-    sides: list[SidePart],
-    *,
-    tag: str,
-) -> list[bytes]:
-    found = engine.run(sides, partial(tasks.list_part, pair, buckets, differing), tag=tag, urgent=pair.urgent)
-    source: dict[bytes, int] = {}
-    target: dict[bytes, int] = {}
-    for entries, side in zip(found, sides, strict=True):
-        (source if side.of_source else target).update(entries)
-    different = [path for path, mine in source.items() if target.get(path) != mine]
-    excess = [path for path in target if path not in source]
-    return different + _not_carriers(pair, excess)
+class _Found:
+    """Differences of many tasks."""
 
+    def __init__(self) -> None:
+        self._paths = 0
+        self._named: list[bytes] = []
 
-def _not_carriers(pair: Pair, excess: list[bytes]) -> list[bytes]:
-    """Leave out what only carries children: ZooKeeper needs parents that Oxia does without."""
-    rules = Equivalence(pair.source, pair.target)
-    found = _read(pair, pair.target, excess)
-    return [
-        path
-        for path, record in zip(excess, found, strict=True)
-        if not (isinstance(record, Record) and rules.may_stand_alone(record))
-    ]
+    def add(self, found: Differences) -> None:
+        """Take what one task found."""
+        self._paths += found.paths
+        self._named += found.named[: NAMED - len(self._named)]
 
-
-def _lagging_counters(pair: Pair, counters: tuple[tuple[bytes, int], ...]) -> list[bytes]:
-    """Paths whose next number in the target is lower than it must be."""
-    found = _read(pair, pair.target, [path for path, _ in counters])
-    return [
-        path
-        for (path, least), record in zip(counters, found, strict=True)
-        if not (isinstance(record, Record) and record.count >= least)
-    ]
-
-
-def _read(pair: Pair, url: StoreUrl, paths: list[bytes]) -> list[object]:
-    if not paths:
-        return []
-    with open_reader(url, pair.access) as reader:
-        return list(reader.read(paths))
+    def differences(self) -> Differences:
+        """All together."""
+        return Differences(self._paths, tuple(self._named))

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from xxhash import xxh3_64_intdigest
+
 from clients.store import Partition
 from clients.stores import Access
 from models.lifecycle.claim import NOBODY, Attempt
@@ -103,18 +105,64 @@ class SidePart(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of a compare: sums of record digests by path bucket.
+    """A part of one side of a compare.
 
     Attributes:
-        sums: unsigned 64-bit integers, one for each bucket, native byte order.
+        sums: of record digests by path bucket: unsigned 64-bit integers, one for each bucket, native byte order.
         ephemerals: paths of records that belong to sessions.
-        counters: paths whose next number must be compared by itself, with the least number that the target needs.
+        lagging: buckets of records whose next number in the target is lower than it must be.
     """
 
     sums: bytes
     records: int
     ephemerals: tuple[bytes, ...]
-    counters: tuple[tuple[bytes, int], ...]
+    lagging: frozenset[int]
+
+
+class Buckets(NamedTuple):
+    """Some of the buckets into which the paths of a compare fall.
+
+    Attributes:
+        total: how many buckets there are, a power of two, 8 or more.
+        chosen: a bit for each, set for those that are meant.
+    """
+
+    total: int
+    chosen: bytes
+
+    @classmethod
+    def of(cls, total: int, chosen: Iterable[int]) -> Buckets:
+        """These ones."""
+        bits = bytearray(total // 8)
+        for one in chosen:
+            bits[one >> 3] |= 1 << (one & 7)
+        return cls(total, bytes(bits))
+
+    def hold(self, path: bytes) -> bool:
+        """Whether a path falls into one of the chosen ones."""
+        one = bucket(path, self.total)
+        return bool(self.chosen[one >> 3] >> (one & 7) & 1)
+
+    def __bool__(self) -> bool:
+        """Whether any are chosen."""
+        return any(self.chosen)
+
+
+def bucket(path: bytes, buckets: int) -> int:
+    """The bucket of a path; `buckets` is a power of two."""
+    return xxh3_64_intdigest(path) & (buckets - 1)
+
+
+class Differences(NamedTuple):
+    """Paths that differ, are missing or stand in excess in the target: how many, and at most 100 of them."""
+
+    paths: int
+    named: tuple[bytes, ...]
+
+    @property
+    def all_named(self) -> bool:
+        """Whether none is left out of `named`."""
+        return self.paths == len(self.named)
 
 
 class Comparison(NamedTuple):
@@ -122,10 +170,26 @@ class Comparison(NamedTuple):
 
     Attributes:
         records: persistent records of the source that were compared.
-        different: paths that differ, are missing or stand in excess in the target.
+        different: what the target has not as it shall.
         ephemerals: paths of the source's ephemerals.
+        buckets: into which all different paths fall.
     """
 
     records: int
-    different: tuple[bytes, ...]
+    different: Differences
     ephemerals: tuple[bytes, ...]
+    buckets: Buckets
+
+
+class Repaired(NamedTuple):
+    """What one task of a repair, or a whole one, did.
+
+    Attributes:
+        records: that were looked at.
+        left: what is still different after some tries.
+        highest: the highest version among the records of the source that were read.
+    """
+
+    records: int
+    left: Differences
+    highest: int

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from struct import Struct
 
 from xxhash import xxh3_64_intdigest
 
+from clients.closeable import Closeable
 from clients.equivalence import Equivalence, is_coordination, is_recreated, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.store import ABSENT, Partition, Record, Seen, StoreReader, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from models.lifecycle.claim import CLAIM, PacedClaim
+from models.lifecycle.failures import NAMED
 from spark.fence import WriteFence, claim_in
-from spark.metadata_store.spec import Changed, Copied, Pair, Side, SidePart, Some, Surveyed
+from spark.metadata_store.path_set import PathSet
+from spark.metadata_store.replica import AT_ONCE, Mirror, Replica
+from spark.metadata_store.spec import (
+    Buckets,
+    Changed,
+    Copied,
+    Differences,
+    Pair,
+    Repaired,
+    Side,
+    SidePart,
+    Some,
+    Surveyed,
+    bucket,
+)
 
 _NUMBERS = Struct(">qqI")
 _UINT64_MAX = (1 << 64) - 1
 _SESSIONS = 1000
+# Records that are held before they are deleted.
+_SEEN = 50_000
+# How often a record is written that is different still, or again.
+_TRIES = 3
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -105,11 +126,6 @@ def digest(record: Record, numbers: tuple[int, int]) -> int:
     return xxh3_64_intdigest(head + record.path + record.value)
 
 
-def bucket(path: bytes, buckets: int) -> int:
-    """The bucket of a path; `buckets` is a power of two."""
-    return xxh3_64_intdigest(path) & (buckets - 1)
-
-
 def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
     """Add up the digests of one part of one side, by bucket."""
     rules = Equivalence(pair.source, pair.target)
@@ -117,31 +133,107 @@ def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
     sums = array("Q", bytes(8 * buckets))
     records = 0
     ephemerals: list[bytes] = []
-    counters: list[tuple[bytes, int]] = []
-    collect = side.of_source and rules.target_is_zookeeper
+    with ExitStack() as opened:
+        # A target's count may be higher than wanted, and cannot be lowered: it is no part of the sums.
+        apart = side.of_source and rules.target_is_zookeeper
+        counters = opened.enter_context(_Counters(pair, buckets)) if apart else None
+        for record in _records(pair, side):
+            if not migrates(record):
+                if record.owner:
+                    ephemerals.append(record.path)
+                continue
+            index = bucket(record.path, buckets)
+            # Added up and not chained, so that parts can be read in any order, by any task.
+            sums[index] = (sums[index] + digest(record, numbers(record))) & _UINT64_MAX
+            records += 1
+            if counters and (least := rules.counter(record)):
+                counters.add(record.path, least)
+        lagging = counters.lagging() if counters else frozenset[int]()
+    return Side(sums.tobytes(), records, tuple(ephemerals), lagging)
+
+
+class _Counters(Closeable):
+    """Looks whether next numbers in the target are as high as they must be, many at a time; a context manager."""
+
+    def __init__(self, pair: Pair, buckets: int) -> None:
+        self._buckets = buckets
+        self._reader = open_reader(pair.target, pair.access)
+        self._least: dict[bytes, int] = {}
+        self._lagging: set[int] = set()
+
+    def add(self, path: bytes, least: int) -> None:
+        """Look at one, now or later."""
+        self._least[path] = least
+        if len(self._least) >= AT_ONCE:
+            self._look()
+
+    def lagging(self) -> frozenset[int]:
+        """Buckets of the paths whose next number is too low."""
+        self._look()
+        return frozenset(self._lagging)
+
+    def close(self) -> None:
+        """Free the connections."""
+        self._reader.close()
+
+    def _look(self) -> None:
+        paths = list(self._least)
+        for path, record in zip(paths, self._reader.read(paths) if paths else [], strict=True):
+            if not (isinstance(record, Record) and record.count >= self._least[path]):
+                self._lagging.add(bucket(path, self._buckets))
+        self._least.clear()
+
+
+def difference_part(pair: Pair, buckets: Buckets, side: SidePart) -> Differences:
+    """Compare the records of one part of one side that fall into some buckets, each with what the other side has.
+
+    What both sides hold counts on the source's side.
+    """
+    count, named = 0, list[bytes]()
+    with Mirror(pair) as mirror:
+        for records in _in_buckets(pair, buckets, side):
+            found = _different(mirror, side, records)
+            count += len(found)
+            named += found[: NAMED - len(named)]
+    return Differences(count, tuple(named))
+
+
+def repair_part(pair: Pair, buckets: Buckets, side: SidePart) -> Repaired:
+    """Bring those records of one part in line, and read them again.
+
+    What changed meanwhile, or cannot be kept, is still different then.
+    """
+    looked, count, named = 0, 0, list[bytes]()
+    with open_reader(pair.target, pair.access) as target:
+        fence = _fence(pair, target)
+        with Replica(pair, fence.look) as replica:
+            for records in _in_buckets(pair, buckets, side):
+                left = _different(replica, side, records)
+                fence.check(sum(records[path] for path in left))
+                for _ in range(_TRIES):
+                    replica.apply(left)
+                    left = replica.differences(left)
+                looked += len(records)
+                count += len(left)
+                named += left[: NAMED - len(named)]
+            return Repaired(looked, Differences(count, tuple(named)), replica.highest)
+
+
+def _different(mirror: Mirror, side: SidePart, paths: Iterable[bytes]) -> list[bytes]:
+    return mirror.differences(paths) if side.of_source else mirror.excess(paths)
+
+
+def _in_buckets(pair: Pair, buckets: Buckets, side: SidePart) -> Iterator[dict[bytes, int]]:
+    """Paths of one part of one side that migrate and fall into some buckets, with the sizes of their values."""
+    found: dict[bytes, int] = {}
     for record in _records(pair, side):
-        if not migrates(record):
-            if record.owner:
-                ephemerals.append(record.path)
-            continue
-        index = bucket(record.path, buckets)
-        # Added up and not chained, so that parts can be read in any order, by any task.
-        sums[index] = (sums[index] + digest(record, numbers(record))) & _UINT64_MAX
-        records += 1
-        if collect and (least := rules.counter(record)):
-            counters.append((record.path, least))
-    return Side(sums.tobytes(), records, tuple(ephemerals), tuple(counters))
-
-
-def list_part(pair: Pair, buckets: int, wanted: frozenset[int], side: SidePart) -> list[tuple[bytes, int]]:
-    """Path and digest of the records of one part of one side that fall into the wanted buckets."""
-    rules = Equivalence(pair.source, pair.target)
-    numbers = rules.source_numbers if side.of_source else rules.target_numbers
-    return [
-        (record.path, digest(record, numbers(record)))
-        for record in _records(pair, side)
-        if migrates(record) and bucket(record.path, buckets) in wanted
-    ]
+        if migrates(record) and buckets.hold(record.path):
+            found[record.path] = len(record.value)
+            if len(found) >= AT_ONCE:
+                yield found
+                found = {}
+    if found:
+        yield found
 
 
 def changed_part(pair: Pair, since: int, part: Partition) -> Changed:
@@ -165,11 +257,13 @@ def gone_part(pair: Pair, parents: Sequence[bytes]) -> list[bytes]:
     A deleted node leaves nothing in the source but a later transaction id of its parent; the target knows its name.
     """
     with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
-        found = set(target.children_of(parents)).difference(source.children_of(parents))
+        # Digests alone: a parent of which one child is gone may have all the others.
+        standing = PathSet(source.children_of(parents))
+        found = list(dict.fromkeys(path for path in target.children_of(parents) if path not in standing))
         gone: list[bytes] = []
         while found:
             gone += found
-            found = set(target.children_of(list(found)))
+            found = list(dict.fromkeys(target.children_of(found)))
     return [path for path in gone if not is_coordination(path)]
 
 
@@ -182,19 +276,23 @@ def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int
     """Delete up to `limit` persistent records of one part of the `source` or the `target`, children first.
 
     Ephemerals, the coordinator's subtree and znodes that carry either stay. Returns how many were deleted, and how many
-    are left.
+    are left: of a large part some are, without a limit too.
     """
     with open_reader(pair.source if store == "source" else pair.target, pair.access) as reader:
-        doomed = [
-            Seen(record.path, record.version)
-            for batch in reader.scan(part)
-            for record in batch
-            if isinstance(record, Record) and migrates(record)
-        ]
+        found = 0
+
+        def seen() -> Iterator[Seen]:
+            nonlocal found
+            for batch in reader.scan(part):
+                for record in batch:
+                    if isinstance(record, Record) and migrates(record):
+                        found += 1
+                        yield Seen(record.path, record.version)
+
         # The deepest first: ZooKeeper deletes no node that has children.
-        doomed.sort(key=lambda seen: seen.path.count(b"/"), reverse=True)
+        doomed = heapq.nlargest(min(limit, _SEEN), seen(), key=lambda one: one.path.count(b"/"))
         with open_remover(reader.url, pair.access, _fence(pair, reader).look) as remover:
-            return remover.remove(doomed[:limit]), max(len(doomed) - limit, 0)
+            return remover.remove(doomed), found - len(doomed)
 
 
 def _fence(pair: Pair, store: StoreReader) -> WriteFence:

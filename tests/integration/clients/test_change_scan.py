@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from activities.metadata_store.replica import Replica
 from clients.oxia.connection import OxiaConnection
 from clients.store import Record, Seen
 from clients.stores import Access, last_transaction, open_reader, open_remover, open_writer
@@ -16,6 +15,7 @@ from clients.zookeeper.connection import Connection
 from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
 from spark.metadata_store import jobs
+from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store.in_process import in_process
 from tests.support.stacks import SharedStack

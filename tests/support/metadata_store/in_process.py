@@ -37,6 +37,20 @@ class _InProcess:
         del tag, urgent
         return [task(item) for item in items]
 
+    def fold(
+        self,
+        items: Sequence[ItemT],
+        task: Callable[[ItemT], ResultT],
+        take: Callable[[ItemT, ResultT], object],
+        *,
+        tag: str,
+        urgent: bool = False,
+    ) -> None:
+        """See `SparkEngine.fold`."""
+        del tag, urgent
+        for item in items:
+            take(item, task(item))
+
 
 def in_process() -> SparkEngine:
     """What bulk jobs use of a session, for jobs in this process."""

@@ -61,31 +61,88 @@ class Ephemeral(NamedTuple):
     recreated: bool
 
 
-# Records of both sides in memory at a time.
-_AT_ONCE = 5_000
+AT_ONCE = 5_000
+"""Records of both sides in memory at a time."""
 
 Fence = Callable[[], object]
 """Raises StoreConflict where this attempt must not write any more."""
 
 
-class Replica(Closeable):
-    """Brings single paths of the target to the state of the source; a context manager."""
+class Mirror(Closeable):
+    """Compares single paths of both stores; cannot write. A context manager."""
 
-    def __init__(self, pair: Pair, fence: Fence) -> None:
+    def __init__(self, pair: Pair) -> None:
         #: The highest version among the records of the source that were read.
         self.highest = 0
-        # Transaction ids of what was written here after the commit, by path.
-        self._own: dict[bytes, int] = {}
         self._pair = pair
-        self._fence = fence
         self._rules = Equivalence(pair.source, pair.target)
         with ExitStack() as opened:
             self._source = open_reader(pair.source, pair.access)
             opened.callback(self._source.close)
             self._target = open_reader(pair.target, pair.access)
             opened.callback(self._target.close)
-            self._writer = self._open_writer()
             self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Free the connections; harmless when done twice."""
+        self._opened.close()
+
+    def differences(self, paths: Iterable[bytes]) -> list[bytes]:
+        """The paths at which the target is not what it shall be."""
+        return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
+
+    def excess(self, paths: Iterable[bytes]) -> list[bytes]:
+        """Those of these paths of the target that must not stand, since the source has nothing there that migrates."""
+        return [
+            path
+            for path, mine, theirs in self._both(paths)
+            if not (mine is not None and migrates(mine)) and not self._as_wanted(mine, theirs)
+        ]
+
+    def ephemerals(self, paths: Iterable[bytes]) -> list[Ephemeral]:
+        """The ephemerals of the source among these paths."""
+        return [
+            Ephemeral(path, mine.owner, recreated=theirs is not None and theirs.owner != 0)
+            for path, mine, theirs in self._both(paths)
+            if mine is not None and mine.owner
+        ]
+
+    def _as_wanted(self, mine: Record | None, theirs: Record | None) -> bool:
+        if mine is not None and migrates(mine):
+            return theirs is not None and self._rules.equal(mine, theirs)
+        return theirs is None or not migrates(theirs) or self._rules.may_stand_alone(theirs)
+
+    def _both(
+        self, paths: Iterable[bytes], *, before: Fence | None = None
+    ) -> Iterator[tuple[bytes, Record | None, Record | None]]:
+        """Path, record of the source and record of the target, by path, and a bounded part at a time.
+
+        `before` is called when both sides were read, before anything is done with them.
+        """
+        ordered = sorted(set(paths))
+        for begin in range(0, len(ordered), AT_ONCE):
+            some = ordered[begin : begin + AT_ONCE]
+            source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
+            self.highest = max(self.highest, *(one.version for one in source if one is not None and migrates(one)), 0)
+            if before:
+                # After the reads: where the fence still passes, no service has changed these records.
+                before()
+            yield from zip(some, source, target, strict=True)
+
+
+class Replica(Mirror):
+    """Brings single paths of the target to the state of the source; a context manager."""
+
+    def __init__(self, pair: Pair, fence: Fence) -> None:
+        super().__init__(pair)
+        # Transaction ids of what was written here after the commit, by path.
+        self._own: dict[bytes, int] = {}
+        self._fence = fence
+        try:
+            self._writer = self._open_writer()
+        except BaseException:
+            super().close()
+            raise
 
     def _open_writer(self) -> StoreWriter:
         return open_writer(
@@ -95,7 +152,7 @@ class Replica(Closeable):
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
         self._writer.close()
-        self._opened.close()
+        super().close()
 
     def apply(self, paths: Iterable[bytes]) -> Applied:
         """Write what the source holds, delete what it does not; ephemerals on either side are left alone.
@@ -107,7 +164,7 @@ class Replica(Closeable):
         written = 0
         doomed: list[tuple[bytes, int]] = []
         ephemerals: set[bytes] = set()
-        for path, mine, theirs in self._both(paths, fenced=True):
+        for path, mine, theirs in self._both(paths, before=self._fence):
             if mine is not None and migrates(mine):
                 if theirs is None or not self._rules.equal(mine, theirs):
                     with _contention():
@@ -138,7 +195,7 @@ class Replica(Closeable):
         """
         written = deleted = 0
         contested: set[bytes] = set()
-        for path, mine, theirs in self._both(paths, fenced=True):
+        for path, mine, theirs in self._both(paths, before=self._fence):
             # A repeated attempt finds its own writes here, and must not call them contested.
             if self._as_wanted(mine, theirs):
                 continue
@@ -183,37 +240,6 @@ class Replica(Closeable):
             (found,) = _readable(self._target.read([written.path]))
             if found is not None and self._rules.equal(written, found):
                 self._own[written.path] = found.changed
-
-    def differences(self, paths: Iterable[bytes]) -> list[bytes]:
-        """The paths at which the target is not what it shall be."""
-        return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
-
-    def ephemerals(self, paths: Iterable[bytes]) -> list[Ephemeral]:
-        """The ephemerals of the source among these paths."""
-        return [
-            Ephemeral(path, mine.owner, recreated=theirs is not None and theirs.owner != 0)
-            for path, mine, theirs in self._both(paths)
-            if mine is not None and mine.owner
-        ]
-
-    def _as_wanted(self, mine: Record | None, theirs: Record | None) -> bool:
-        if mine is not None and migrates(mine):
-            return theirs is not None and self._rules.equal(mine, theirs)
-        return theirs is None or not migrates(theirs) or self._rules.may_stand_alone(theirs)
-
-    def _both(
-        self, paths: Iterable[bytes], *, fenced: bool = False
-    ) -> Iterator[tuple[bytes, Record | None, Record | None]]:
-        """Path, record of the source and record of the target, by path, and a bounded part at a time."""
-        ordered = sorted(set(paths))
-        for begin in range(0, len(ordered), _AT_ONCE):
-            some = ordered[begin : begin + _AT_ONCE]
-            source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
-            self.highest = max(self.highest, *(one.version for one in source if one is not None and migrates(one)), 0)
-            if fenced:
-                # After the reads: where it still finds the flag before COMPLETED, no service has changed these records.
-                self._fence()
-            yield from zip(some, source, target, strict=True)
 
 
 @contextmanager

@@ -1,0 +1,30 @@
+"""What a compare is made of: sets of buckets, and sets of paths."""
+
+from __future__ import annotations
+
+from spark.metadata_store.path_set import PathSet
+from spark.metadata_store.spec import Buckets, bucket
+
+PATHS = [b"/ledgers/00/%04d/L%04d" % divmod(number, 10_000) for number in range(20_000)]
+
+
+def test_chosen_buckets_hold_their_paths_and_no_others() -> None:
+    """A path is held exactly if its bucket was chosen."""
+    chosen = {0, 7, 8, 511, 1023}
+    buckets = Buckets.of(1024, chosen)
+    assert {bucket(path, 1024) for path in PATHS if buckets.hold(path)} == chosen
+    assert all(buckets.hold(path) == (bucket(path, 1024) in chosen) for path in PATHS)
+
+
+def test_buckets_are_true_if_one_is_chosen() -> None:
+    """None chosen is false, the last one chosen is true."""
+    assert not Buckets.of(64, ())
+    assert Buckets.of(64, (63,))
+
+
+def test_a_set_of_paths_holds_what_went_in() -> None:
+    """Every path that went in is found, and none that did not."""
+    paths = PathSet(iter(PATHS[::2]))
+    assert all(path in paths for path in PATHS[::2])
+    assert not any(path in paths for path in PATHS[1::2])
+    assert b"" not in PathSet(())
