@@ -1,4 +1,7 @@
-"""Run the benchmark of one migration: `python -m bench NAME [OPTION]...`; the begin of its name is enough."""
+"""Run a benchmark, of one migration or of memory: `python -m bench NAME [OPTION]...`; the begin of its name is enough.
+
+`metadata` is the migration's, `memory` that of a worker's memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from importlib import import_module
 
 from worker.catalog import KINDS
 
-_NAMES = {kind.package.replace("_", "-"): kind.package for kind in KINDS.values()}
+_NAMES = {kind.package.replace("_", "-"): kind.package for kind in KINDS.values()} | {"memory": "memory"}
 
 
 def main(arguments: list[str]) -> int:

@@ -38,10 +38,12 @@ class Clusters(Servers):
     Args:
         folder: an empty folder for data and logs.
         tools: the programs.
+        heap_mb: of ZooKeeper.
     """
 
-    def __init__(self, folder: Path, tools: Toolchain) -> None:
+    def __init__(self, folder: Path, tools: Toolchain, heap_mb: int = _ZOOKEEPER_HEAP_MB) -> None:
         super().__init__(folder, tools)
+        self._heap_mb = heap_mb
         self._block = PortBlock()
         taken: set[int] = set()
         for _ in range(1 + 2 * 2 * BOOKIES):
@@ -53,7 +55,7 @@ class Clusters(Servers):
 
     def start(self) -> None:
         """Start ZooKeeper, initialise both clusters, and start their bookies."""
-        self.zookeeper(self.folder / "zookeeper", self._zookeeper_port, _ZOOKEEPER_HEAP_MB)()
+        self.zookeeper(self.folder / "zookeeper", self._zookeeper_port, self._heap_mb)()
         ports = iter(self._ports)
         waits: list[Callable[[], None]] = []
         for cluster, uri in (("source", self.source), ("target", self.target)):

@@ -43,6 +43,23 @@ def rss_bytes(pids: Iterable[int]) -> int:
     return sum(int(fields[21]) * _PAGE for pid in pids if (fields := _stat(pid)))
 
 
+def pss_bytes(pid: int) -> int:
+    """Memory of one process, with its share of what it has in common with others; 0 when it is gone."""
+    try:
+        text = (_PROC / str(pid) / "smaps_rollup").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+
+
+def program(pid: int) -> str:
+    """The name of the program that a process runs; empty when it is gone."""
+    try:
+        return (_PROC / str(pid) / "comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def _stat(pid: int) -> list[str] | None:
     """The fields of `/proc/<pid>/stat` from the third (state) on; None when the process is gone."""
     try:

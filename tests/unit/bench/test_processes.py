@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.lifecycle.processes import Meter, cpu_seconds, rss_bytes, tree
+from bench.lifecycle.processes import Meter, cpu_seconds, program, pss_bytes, rss_bytes, tree
+from bench.memory.meter import MemoryMeter
 
 _CHILD = """
 import subprocess, sys, time
@@ -61,3 +62,24 @@ def test_processes_that_are_gone_count_nothing() -> None:
     assert tree([process.pid]) == set()
     assert cpu_seconds([process.pid]) == 0
     assert rss_bytes([process.pid]) == 0
+
+
+def test_memory_is_told_by_part(parent: tuple[subprocess.Popen[str], int]) -> None:
+    """The peak holds what the process at the top has, and what its children have beside it."""
+    process, inner = parent
+    with MemoryMeter(process.pid).peak() as found:
+        pass
+    (usage,) = found
+    assert usage.worker >= 60_000_000
+    assert 1_000_000 <= usage.executors < 60_000_000
+    assert usage.driver == 0
+    assert usage.total == usage.worker + usage.executors
+    assert program(inner).startswith("python")
+    assert pss_bytes(process.pid) <= rss_bytes([process.pid])
+
+
+def test_a_process_that_has_ended_takes_nothing() -> None:
+    """Of a process that is gone there is no memory and no name."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert (pss_bytes(process.pid), program(process.pid)) == (0, "")

@@ -1,0 +1,127 @@
+"""The steps of the bookie cluster switch that handle all ledgers, and the cluster that they are taken on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from activities.bookie_cluster import build as building
+from activities.bookie_cluster import cleanup, registry, tail
+from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
+from activities.lifecycle.context import ActivityContext
+from bench.memory.steps import Scheduler, Steps
+from clients.pulsar.formats_pb2 import LedgerInfo, ManagedLedgerInfo
+from clients.store import Record
+from clients.stores import Access, open_writer
+from models.bookie_cluster.input import BookieClusterInput, Direction
+from models.bookie_cluster.updates import CleanupOrder
+from models.lifecycle.claim import Attempt
+from models.store_url import parse_store_url
+
+if TYPE_CHECKING:
+    from activities.lifecycle.runtime import Runtime
+
+ResultT = TypeVar("ResultT")
+
+#: In this order.
+STEPS = ("register", "precheck", "build", "build again", "census", "tail", "full compare", "direct", "cleanup")
+_LEDGERS_PER_TOPIC = 400
+
+
+class _Switch:
+    def __init__(self, runtime: Runtime, input: BookieClusterInput) -> None:
+        self._runtime, self._input = runtime, input
+        self._scheduler = Scheduler()
+
+    def register(self) -> Mapping[str, float]:
+        """REGISTER."""
+        return {"registered": len(self._run(registry.register).added)}
+
+    def precheck(self) -> Mapping[str, float]:
+        """PRECHECK."""
+        found = self._run(lambda task, context: SwitchPrecheckRun(task, context).run())
+        assert not found.blockers, found.blockers
+        assert found.survey is not None
+        return {"ledgers": found.survey.ledgers, "references": found.survey.references}
+
+    def build(self) -> Mapping[str, float]:
+        """BUILD."""
+        done = self._run(building.build)
+        return {"copied": done.copied, "known": done.known, "compared": done.compared, "failed": done.failed.count}
+
+    def census(self) -> Mapping[str, float]:
+        """The census of the window."""
+        found = self._run(cleanup.take_census)
+        return {"to_delete": found.targets.ledgers}
+
+    def tail(self) -> Mapping[str, float]:
+        """SWITCH without brokers."""
+        found = self._run(tail.copy_tail)
+        return {"checked": found.checked, "references": found.references, "missing": found.missing.count}
+
+    def full_compare(self) -> Mapping[str, float]:
+        """The same, with all entries compared once more."""
+        found = self._run(tail.copy_tail, full_verify=True)
+        return {"checked": found.checked, "compared": found.copy_summary.compared}
+
+    def direct(self) -> Mapping[str, float]:
+        """The commit: brokers belong to the target."""
+        self._run(registry.set_target)
+        self._run(registry.flip_statuses)
+        return {}
+
+    def cleanup(self) -> Mapping[str, float]:
+        """CLEANUP, step by step."""
+        deleted, left = 0, 1
+        order = CleanupOrder(src_cluster=self._input.source.name)
+        while left:
+            step = self._run(lambda task, context: cleanup.delete_ledgers(task, context, order))
+            deleted, left = deleted + step.deleted, step.left
+            assert step.deleted, "a step deletes something"
+        return {"deleted": deleted}
+
+    def _run(self, step: Callable[[BookieClusterTask, ActivityContext], ResultT], **more: object) -> ResultT:
+        execution = self._scheduler.next(self._input.model_copy(update=more))
+        attempt = Attempt.of(execution, self._input.workflow_id, 1)
+        return step(BookieClusterTask(self._runtime, execution, attempt, Direction.FORWARD), ActivityContext())
+
+
+def steps(runtime: Runtime, text: str) -> Steps:
+    """What can be ordered, by name."""
+    one = _Switch(runtime, BookieClusterInput.model_validate_json(text))
+    orders = (
+        one.register,
+        one.precheck,
+        one.build,
+        one.build,
+        one.census,
+        one.tail,
+        one.full_compare,
+        one.direct,
+        one.cleanup,
+    )
+    return dict(zip(STEPS, orders, strict=True))
+
+
+def refer(store: str, ledgers: int) -> None:
+    """Write topics whose managed ledgers name the ledgers from 1 on."""
+    with open_writer(parse_store_url(store), Access(), keep_versions=False) as writer:
+        for record in _topics(ledgers):
+            writer.put(record, over=None)
+        writer.flush()
+
+
+def _topics(ledgers: int) -> Iterator[Record]:
+    parent = b""
+    for name in (b"managed-ledgers", b"bench", b"ns", b"persistent"):
+        parent += b"/" + name
+        yield _record(parent, b"")
+    for first in range(1, ledgers + 1, _LEDGERS_PER_TOPIC):
+        ids = range(first, min(first + _LEDGERS_PER_TOPIC, ledgers + 1))
+        named = ManagedLedgerInfo(ledgerInfo=[LedgerInfo(ledgerId=one, entries=1, size=400) for one in ids])
+        yield _record(parent + b"/topic-%08d" % first, named.SerializeToString())
+
+
+def _record(path: bytes, value: bytes) -> Record:
+    return Record(path, value, version=0, count=0, owner=0, changed=0, children_changed=0)

@@ -1,0 +1,107 @@
+"""The steps of the metadata store migration that handle the whole tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from activities.lifecycle.afterwork import Afterwork
+from activities.lifecycle.context import ActivityContext
+from activities.metadata_store import catch_up as catching_up
+from activities.metadata_store import cutover
+from activities.metadata_store import pre_copy as copying
+from activities.metadata_store.context import MetadataStoreTask
+from activities.metadata_store.precheck import PrecheckRun
+from bench.memory.steps import Scheduler, Steps
+from models.lifecycle.claim import Attempt
+from models.metadata_store.input import MetadataStoreInput
+from models.metadata_store.results import PreCopy
+from spark.metadata_store import jobs
+
+if TYPE_CHECKING:
+    from activities.lifecycle.runtime import Runtime
+
+ResultT = TypeVar("ResultT")
+
+#: In this order.
+STEPS = ("precheck", "copy", "copy again", "scan for changes", "prepare", "verify", "complete", "cleanup")
+_DEADLINE = 2e9
+
+
+class _Migration:
+    def __init__(self, runtime: Runtime, input: MetadataStoreInput) -> None:
+        self._runtime, self._input = runtime, input
+        self._scheduler, self._afterwork = Scheduler(), Afterwork()
+        self._records = 0
+        self._pre: PreCopy | None = None
+
+    def precheck(self) -> Mapping[str, float]:
+        """PRECHECK."""
+
+        def run(task: MetadataStoreTask, context: ActivityContext) -> Mapping[str, float]:
+            check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, lambda: None)
+            found = check.run(task.engine, task.pair, tag=task.tag(context))
+            assert not found.blockers, found.blockers
+            assert found.survey is not None
+            self._records = found.survey.records
+            return {"records": found.survey.records}
+
+        return self._run(run)
+
+    def copy(self) -> Mapping[str, float]:
+        """PRE_COPY, and what a second attempt finds and repairs."""
+        pre = self._pre = self._run(lambda task, context: copying.pre_copy(task, context, self._records))
+        return {"records": pre.copied, "compared": pre.compared, "differed": pre.repaired}
+
+    def scan(self) -> Mapping[str, float]:
+        """CATCH_UP on a worker that did not watch the source from the start."""
+        self._run(lambda task, _: task.forget_watch())
+        found = self._run(lambda task, context: catching_up.catch_up(task, context, self._copied, 0.0))
+        return {"changed": found.changed}
+
+    def prepare(self) -> Mapping[str, float]:
+        """PREPARATION and COPYING."""
+        self._run(lambda task, context: cutover.prepare(task, context, _DEADLINE))
+        changes = self._run(lambda task, context: cutover.copy_changes(task, context, self._copied.since_zxid))
+        return {"changed": changes.changed}
+
+    def verify(self) -> Mapping[str, float]:
+        """VERIFY, of everything."""
+        found = self._run(lambda task, context: cutover.verify(task, context, self._copied))
+        return {"compared": found.compared, "differed": found.repaired}
+
+    def complete(self) -> Mapping[str, float]:
+        """COMPLETED."""
+        done = self._run(lambda task, context: cutover.complete(task, context, self._copied))
+        return {"late": done.late_copied}
+
+    def cleanup(self) -> Mapping[str, float]:
+        """CLEANUP, step by step."""
+        removed, left = 0, 1
+
+        def run(task: MetadataStoreTask, context: ActivityContext) -> tuple[int, int]:
+            cutover.take_source(task)
+            limit = task.input.cleanup_limit
+            return jobs.clear(task.engine, task.fenced_pair, "source", limit=limit, tag=task.tag(context))
+
+        while left:
+            more, left = self._run(run)
+            removed += more
+        return {"removed": removed}
+
+    @property
+    def _copied(self) -> PreCopy:
+        assert self._pre is not None, "it was copied"
+        return self._pre
+
+    def _run(self, step: Callable[[MetadataStoreTask, ActivityContext], ResultT]) -> ResultT:
+        execution = self._scheduler.next(self._input)
+        attempt = Attempt.of(execution, self._input.workflow_id, 1)
+        return step(MetadataStoreTask(self._runtime, execution, attempt, self._afterwork), ActivityContext())
+
+
+def steps(runtime: Runtime, text: str) -> Steps:
+    """What can be ordered, by name."""
+    one = _Migration(runtime, MetadataStoreInput.model_validate_json(text))
+    orders = one.precheck, one.copy, one.copy, one.scan, one.prepare, one.verify, one.complete, one.cleanup
+    return dict(zip(STEPS, orders, strict=True))
