@@ -20,6 +20,7 @@ from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, rea
 from activities.bookie_cluster.schema_attribution import rewrite
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
+from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import set_schema_attribution
@@ -81,7 +82,7 @@ class _Ledgers:
 
     def obstacle(self, ledger: int) -> str:
         """Why a ledger cannot be moved yet."""
-        if not self._source[ledger].metadata.closed:
+        if not self._source[ledger].closed:
             return f"ledger {ledger} is open"
         if ledger not in self._target:
             return f"ledger {ledger} is in {self._ends.source.name} only"
@@ -218,7 +219,7 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
         standing = scan(directory)
     with task.ledgers(other) as directory:
         elsewhere = scan(directory)
-    only = standing.keys() - elsewhere.keys()
+    only = {number for number in standing if number not in elsewhere}
     with task.broker_store() as store:
         users = [
             f"{_named(one)}, ledger {one.ledger_id}"
@@ -230,8 +231,8 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
     return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]
 
 
-def _is_hidden(record: LedgerRecord) -> bool:
-    return record.metadata.component in HIDDEN
+def _is_hidden(record: LedgerFacts) -> bool:
+    return record.component in HIDDEN
 
 
 def _attribute(value: bytes, serving: dict[str, set[int]]) -> bytes | None:
@@ -253,5 +254,5 @@ def _named(reference: LedgerReference) -> str:
     return f"{reference.kind} {reference.path}"
 
 
-def _by_id(records: Iterable[LedgerRecord | None]) -> dict[int, LedgerRecord]:
-    return {record.ledger_id: record for record in records if record}
+def _by_id(records: Iterable[LedgerRecord | None]) -> LedgerTable:
+    return LedgerTable(record.facts for record in records if record)

@@ -25,7 +25,6 @@ from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.digests import read_header
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from clients.bookkeeper.last_entries import last_entries
-from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreError
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
@@ -116,8 +115,8 @@ class _Look(NamedTuple):
     source: Ledgers
     target: Ledgers
     closed: int = 0
-    todo: Sequence[LedgerRecord] = ()
-    unclosed: Sequence[LedgerRecord] = ()
+    todo: Ledgers = Ledgers()
+    unclosed: Ledgers = Ledgers()
     orphans: Sequence[tuple[int, int]] = ()
 
 
@@ -139,9 +138,9 @@ class _Rounds:
         self._verified = read_known(task, store)
         cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
         self._copying = LedgerCopier(task, context, progress, self._verified)
-        self._seen = _Look({}, {})
+        self._seen = _Look(Ledgers(), Ledgers())
         self._look()
-        _set_cutover_ledger_id(task, registry, progress, max(self._seen.source, default=-1), cutover)
+        _set_cutover_ledger_id(task, registry, progress, self._seen.source.highest, cutover)
         self._known = self._seen.closed - len(self._seen.todo)
         self._rounds = self._removed = self._left = 0
         self._seconds = self._rate = 0.0
@@ -203,42 +202,45 @@ class _Rounds:
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source, self._seen.source), scan(target, self._seen.target)
         named = all_references(self._store)
-        named += compacted(task, everything, named, strict=False)
-        chosen = moving(task.input, task.ends.source.name, everything, named).values()
-        closed = [record for record in chosen if record.metadata.closed]
+        named = named.plus(compacted(task, everything, named, strict=False))
+        chosen = moving(task.input, task.ends.source.name, everything, named)
+        unclosed = chosen.where(lambda one: not one.closed)
         self._seen = _Look(
             source=everything,
             target=standing,
-            closed=len(closed),
+            closed=len(chosen) - len(unclosed),
             # What an earlier attempt compared is not read again, as long as neither side's metadata have changed.
-            todo=[
-                record
-                for record in closed
-                if record.ledger_id not in self._copying.failed
-                and not verified.holds(record, standing.get(record.ledger_id))
-            ],
-            unclosed=[record for record in chosen if not record.metadata.closed],
+            todo=chosen.where(
+                lambda one: (
+                    one.closed
+                    and one.ledger_id not in self._copying.failed
+                    and not verified.holds(one, standing.get(one.ledger_id))
+                )
+            ),
+            unclosed=unclosed,
             orphans=orphans(everything, standing, named, verified),
         )
         self.patience = max(_ROUND_EVERY, _LOOKS_APART * (time.monotonic() - begun))
 
     def _left_bytes(self) -> int:
         """Bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
-        left = sum(self._lacking(record, record.metadata.length) for record in self._seen.todo)
+        left = sum(self._lacking(one.ledger_id, one.length) for one in self._seen.todo.values())
         task, unclosed = self._task, self._seen.unclosed
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:
             return left
         root, tls = task.ends.source.root, task.runtime.bookie_tls
         with open_cluster(root, task.access, tls, task.pair.read_timeout) as source:
-            for record in unclosed:
+            for record in filter(None, source.directory.read(list(unclosed))):
                 # Those of bookies that do not answer count as none.
                 with contextlib.suppress(StoreError):
                     entries = last_entries(source.bookies, record.ledger_id, record.metadata)
-                    left += self._lacking(record, max((read_header(body).length for body in entries), default=0))
+                    left += self._lacking(
+                        record.ledger_id, max((read_header(body).length for body in entries), default=0)
+                    )
         return left
 
-    def _lacking(self, record: LedgerRecord, length: int) -> int:
-        begun, copy = self._verified.begun.get(record.ledger_id), self._seen.target.get(record.ledger_id)
+    def _lacking(self, ledger_id: int, length: int) -> int:
+        begun, copy = self._verified.begun.get(ledger_id), self._seen.target.get(ledger_id)
         return max(0, length - (begun.length if begun and copy and begun.mzxid == copy.mzxid else 0))
 
 
@@ -248,7 +250,7 @@ def _highest(task: BookieClusterTask) -> int:
         given = read_generator(zookeeper).next_id - 1
     with task.ledgers(task.ends.source) as source, task.broker_store() as store:
         ledgers = source.highest()
-        named = max((reference.ledger_id for reference in all_references(store)), default=-1)
+        named = all_references(store).highest
     return max(given, ledgers, named)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from activities.bookie_cluster.attribution import reconcile
 from activities.bookie_cluster.cleanup_targets import (
@@ -16,11 +17,12 @@ from activities.bookie_cluster.cleanup_targets import (
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.deleted_ids import note_deleted
 from activities.bookie_cluster.ledger_copier import name, usage
-from activities.bookie_cluster.ledgers import all_references, progress_path, scan
+from activities.bookie_cluster.ledgers import Ledgers, all_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
 from activities.lifecycle.brokers import BrokerView, SeenCluster
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.errors import StoreConflict, StoreUnreachable
 from models.bookie_cluster.input import BookieCluster, Direction, Routing
@@ -52,12 +54,12 @@ def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCens
     return SwitchCensus(
         brokers=tuple(f"{broker}: {cluster.text or cluster.why}" for broker, cluster in seen),
         misrouted_ledgers=tuple(
-            f"{name(number)}: {usage(astray[number].metadata)}" for number in sorted(astray)[:NAMED]
+            f"{name(record.ledger_id)}: {usage(record.metadata)}" for record in _named(task, astray)
         ),
         misplaced=facts.users if task.input.routing is Routing.RESTART else (),
         attributions_set_again=attributions_set_again,
         target_only=len(new),
-        target_only_bytes=sum(record.metadata.length for record in new.values()),
+        target_only_bytes=sum(one.length for one in new.values()),
         targets=judge_source(facts, force=False).listed(task.input.source.name),
     )
 
@@ -121,7 +123,9 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target)
         # Read again: what became referred to while the ledgers were read must count too.
-        named += all_references(store)
+        later = all_references(store)
+        if later.digest != named.digest:
+            named = named.plus(later)
     users = tuple(
         f"{broker} {f'uses {cluster.text}' if cluster.url else cluster.why}"
         for broker, cluster in seen
@@ -130,6 +134,14 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         if cluster.url is None or not cluster.url.overlaps(input.target.root)
     )
     return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys())
+
+
+def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:
+    """The first ledgers of those, as far as they stand."""
+    if not astray:
+        return []
+    with task.ledgers(task.input.source) as source:
+        return [record for record in source.read(list(islice(astray, NAMED))) if record]
 
 
 def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
@@ -169,7 +181,7 @@ class _Deleting:
         self._control = context
         self._cluster = cluster
 
-    def run(self, records: Sequence[LedgerRecord], most: int) -> LedgersDeleted:
+    def run(self, records: Ledgers, most: int) -> LedgersDeleted:
         """Delete the first of these ledgers; one that has changed since it was judged stays.
 
         Args:
@@ -181,7 +193,7 @@ class _Deleting:
         with task.registry() as registry, task.ledgers_to_change(self._cluster) as directory:
             progress = SwitchProgress(task, registry)
             before = progress.deleted()
-            chosen = records[: max(0, most - before)]
+            chosen = list(islice(records.values(), max(0, most - before)))
             for start in range(0, len(chosen), _CHUNK):
                 self._control.check()
                 chunk = chosen[start : start + _CHUNK]
@@ -196,7 +208,7 @@ class _Deleting:
         return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)
 
 
-def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerRecord]) -> int:
+def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts]) -> int:
     try:
         # At the version that was judged: a ledger that anybody has changed since then stays.
         return directory.delete([(record.ledger_id, record.version) for record in records])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from activities.bookie_cluster.ledgers import HIDDEN, Ledgers
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.input import BookieClusterInput, Routing
 from models.bookie_cluster.results import CleanupTargets
@@ -31,9 +33,9 @@ class Facts(NamedTuple):
     """
 
     input: BookieClusterInput
-    source: Mapping[int, LedgerRecord]
-    target: Mapping[int, LedgerRecord]
-    named: list[LedgerReference]
+    source: Ledgers
+    target: Ledgers
+    named: ReferenceTable
     copies: Mapping[int, int]
     cutover_ledger_id: int | None
     users: tuple[str, ...]
@@ -43,7 +45,7 @@ class Facts(NamedTuple):
 class Judgement(NamedTuple):
     """Ledgers to delete, ascending by id, and how many are kept for which reason."""
 
-    delete: list[LedgerRecord]
+    delete: Ledgers
     kept: Counter[str]
 
     def listed(self, cluster: str) -> CleanupTargets:
@@ -51,8 +53,8 @@ class Judgement(NamedTuple):
         return CleanupTargets(
             cluster=cluster,
             ledgers=len(self.delete),
-            entry_bytes=sum(record.metadata.length for record in self.delete),
-            examples=tuple(record.ledger_id for record in self.delete[:_EXAMPLES]),
+            entry_bytes=sum(one.length for one in self.delete.values()),
+            examples=tuple(islice(self.delete, _EXAMPLES)),
             kept=self.kept.total(),
             reasons=tuple(f"{count:,} {why}" for why, count in self.kept.most_common()),
         )
@@ -65,12 +67,11 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         facts: how things stand.
         force: see `CleanupOrder`.
     """
-    mentions = _by_ledger(facts.named)
     restart = facts.input.routing is Routing.RESTART
-    judgement = Judgement([], Counter())
-    for number in sorted(facts.source):
-        record = facts.source[number]
-        mentioned = mentions.get(number, [])
+    kept: Counter[str] = Counter()
+
+    def may_go(record: LedgerFacts) -> bool:
+        mentioned = facts.named.of(record.ledger_id)
         why = _restart_reason(facts, record, mentioned) if restart else _attribution_reason(facts, record, mentioned)
         if not why and not _compared(facts, record):
             why = _never_copied(facts, record, force=force)
@@ -78,85 +79,80 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         if not why and restart and facts.users and not force:
             why = f"while brokers use {facts.input.source.name} or may do so: {'; '.join(facts.users)}"
         if why:
-            judgement.kept[why] += 1
-        else:
-            judgement.delete.append(record)
-    return judgement
+            kept[why] += 1
+        return not why
+
+    return Judgement(facts.source.where(may_go), kept)
 
 
 def judge_copies(facts: Facts) -> Judgement:
     """The ledgers of the target that this switch put there, and that a rollback may delete."""
-    mentions = _by_ledger(facts.named)
-    judgement = Judgement([], Counter())
-    for number in sorted(facts.target):
-        standing = facts.target[number]
-        record = facts.source.get(number)
-        mentioned = mentions.get(number, [])
+    kept: Counter[str] = Counter()
+
+    def may_go(standing: LedgerFacts) -> bool:
+        record = facts.source.get(standing.ledger_id)
+        mentioned = facts.named.of(standing.ledger_id)
+        why = ""
         if not _is_copy(facts, standing, record):
-            judgement.kept["are not copies of this switch"] += 1
+            why = "are not copies of this switch"
         elif any(one.cluster == facts.input.target.name for one in mentioned):
-            judgement.kept[f"are attributed to {facts.input.target.name}"] += 1
+            why = f"are attributed to {facts.input.target.name}"
         elif mentioned and (record is None or not _same_or_unfinished(standing, record)):
-            judgement.kept[f"are referred to, and {facts.input.source.name} does not hold them"] += 1
-        else:
-            judgement.delete.append(standing)
-    return judgement
+            why = f"are referred to, and {facts.input.source.name} does not hold them"
+        if why:
+            kept[why] += 1
+        return not why
+
+    return Judgement(facts.target.where(may_go), kept)
 
 
 def misrouted_ledgers(facts: Facts) -> Ledgers:
     """Ledgers that the source got after brokers were directed away from it."""
     if facts.cutover_ledger_id is None:
-        return {}
+        return Ledgers()
     # Ids grow (I11): a larger one came later.
     highest = facts.cutover_ledger_id
-    return {
-        number: record
-        for number, record in _ours(facts, facts.source).items()
-        if number > highest and number not in facts.copies
-    }
+    return facts.source.where(
+        lambda one: one.ledger_id > highest and one.ledger_id not in facts.copies and _is_ours(facts, one)
+    )
 
 
 def target_only(facts: Facts) -> Ledgers:
     """Ledgers that the target alone has, copies left out."""
-    return {
-        number: record
-        for number, record in _ours(facts, facts.target).items()
-        if number not in facts.source and number not in facts.copies
-    }
+    return facts.target.where(
+        lambda one: one.ledger_id not in facts.source and one.ledger_id not in facts.copies and _is_ours(facts, one)
+    )
 
 
-def _ours(facts: Facts, ledgers: Mapping[int, LedgerRecord]) -> Mapping[int, LedgerRecord]:
-    """Without those that others may have created meanwhile."""
-    if facts.input.exclusive:
-        return ledgers
-    named = {one.ledger_id for one in facts.named}
-    return {number: record for number, record in ledgers.items() if number in named}
+def _is_ours(facts: Facts, one: LedgerFacts) -> bool:
+    """Whether it is none that others may have created meanwhile."""
+    return facts.input.exclusive or one.ledger_id in facts.named
 
 
-def _restart_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
+def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     """Brokers read the target alone, so that what is referred to must be there."""
     if mentioned and not _stands(facts, record):
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
 
 
-def _attribution_reason(facts: Facts, record: LedgerRecord, mentioned: list[LedgerReference]) -> str:
+def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     source, target = facts.input.source.name, facts.input.target.name
     # Also without attribution: nothing says that the target serves it, and after a wrong delete nobody does.
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
     if mentioned and not _stands(facts, record):
         return f"are attributed to {target}, and are not verified there"
-    if record.metadata.component in HIDDEN:
+    if record.component in HIDDEN:
         return "may be referred to by a cursor's ledger (compacted topics)"
     return ""
 
 
-def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
+def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
     """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
     source = facts.input.source.name
     # Even with `force`: an open ledger may have a writer that this store does not know.
-    if not record.metadata.closed:
+    if not record.closed:
         return "are open: somebody may write to them"
     if not facts.input.exclusive:
         return f"are not known to be this cluster's: others may use {source} too"
@@ -167,17 +163,17 @@ def _never_copied(facts: Facts, record: LedgerRecord, *, force: bool) -> str:
     return "were never copied, although nothing refers to them"
 
 
-def _compared(facts: Facts, record: LedgerRecord) -> bool:
+def _compared(facts: Facts, record: LedgerFacts) -> bool:
     return record.ledger_id in facts.copies
 
 
-def _stands(facts: Facts, record: LedgerRecord) -> bool:
+def _stands(facts: Facts, record: LedgerFacts) -> bool:
     """Whether the ledger was compared in full, and the target still has it; its replicas may have moved since."""
     standing = facts.target.get(record.ledger_id)
-    return _compared(facts, record) and standing is not None and record.metadata.same_content(standing.metadata)
+    return _compared(facts, record) and standing is not None and record.same_content(standing)
 
 
-def _is_copy(facts: Facts, standing: LedgerRecord, record: LedgerRecord | None) -> bool:
+def _is_copy(facts: Facts, standing: LedgerFacts, record: LedgerFacts | None) -> bool:
     if facts.copies.get(standing.ledger_id) == standing.mzxid:
         return True
     # The same metadata may belong to another ledger, which the comparison of the entries has shown.
@@ -187,18 +183,9 @@ def _is_copy(facts: Facts, standing: LedgerRecord, record: LedgerRecord | None) 
     return record is not None and _same_or_unfinished(standing, record)
 
 
-def _same_or_unfinished(standing: LedgerRecord, record: LedgerRecord) -> bool:
+def _same_or_unfinished(standing: LedgerFacts, record: LedgerFacts) -> bool:
     """Whether a ledger of the target has the source's content, or is a copy that was not finished."""
-    mine, theirs = standing.metadata, record.metadata
-    if mine.closed:
-        return mine.same_content(theirs)
+    if standing.closed:
+        return standing.same_content(record)
     # An interrupted copy stands OPEN and without length; what it was begun from shows in the rest.
-    same = (mine.custom_map, mine.digest, mine.password) == (theirs.custom_map, theirs.digest, theirs.password)
-    return same and mine.state is LedgerState.OPEN
-
-
-def _by_ledger(named: Iterable[LedgerReference]) -> dict[int, list[LedgerReference]]:
-    mentions: dict[int, list[LedgerReference]] = {}
-    for one in named:
-        mentions.setdefault(one.ledger_id, []).append(one)
-    return mentions
+    return standing.origin == record.origin and standing.state is LedgerState.OPEN

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, scan
 from activities.lifecycle.precheck import Findings
-from clients.bookkeeper.ledgers import Bookie, LedgerDirectory, LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
+from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreError
 from models.bookie_cluster.input import BookieCluster
@@ -58,22 +59,19 @@ def check_pair(source: ClusterInspection, target: ClusterInspection, findings: F
             f"{source.cluster.name} and {target.cluster.name} have the same INSTANCEID {source.instance_id}",
             "name another target; a cluster of its own is made with `bookkeeper shell initnewcluster`",
         )
-    both = source.ledgers.keys() & target.ledgers.keys()
+    both = sum(number in target.ledgers for number in source.ledgers)
     if both:
         findings.warn(
-            f"{len(both):,} ids of {source.cluster.name} stand in {target.cluster.name} already; BUILD compares each, "
+            f"{both:,} ids of {source.cluster.name} stand in {target.cluster.name} already; BUILD compares each, "
             "and reports those that differ"
         )
-    if alien := target.ledgers.keys() - both:
-        findings.warn(f"{target.cluster.name} has {len(alien):,} ledgers of its own; they are left alone")
+    if alien := len(target.ledgers) - both:
+        findings.warn(f"{target.cluster.name} has {alien:,} ledgers of its own; they are left alone")
 
 
-def needed_bytes(records: Iterable[LedgerRecord]) -> int:
+def needed_bytes(records: Iterable[LedgerFacts]) -> int:
     """What ledgers take on the bookies, replicas included; open ledgers count by what is known of them."""
-    return sum(
-        (record.metadata.length + (record.metadata.last_entry + 1) * _PER_ENTRY) * record.metadata.write_quorum
-        for record in records
-    )
+    return sum((record.length + (record.last_entry + 1) * _PER_ENTRY) * record.write_quorum for record in records)
 
 
 def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findings: Findings) -> int:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import Verified
+from activities.bookie_cluster.ledgers import Ledgers, Verified
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
-from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import NOT_COPIED, CopySummary
 from models.lifecycle.failures import FailedItem
@@ -52,6 +51,7 @@ class LedgerCopier:
         guard: Callable[[], None] = lambda: None,
         urgent: bool = False,
     ) -> None:
+        self._switch = task
         self._engine = task.engine
         self._source, self._target = task.ends.source.name, task.ends.target.name
         self._control = context
@@ -62,7 +62,7 @@ class LedgerCopier:
         self._patient = not urgent
         self._tag = task.tag(context)
         self._begun = time.monotonic()
-        self._records: Mapping[int, LedgerRecord] = {}
+        self._records = Ledgers()
         self._copied = self._equal = self._recovered = self._deleted = 0
         self._entries = self._entry_bytes = self._compared = 0
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
@@ -76,7 +76,7 @@ class LedgerCopier:
         """Bytes of the entries that were written until now."""
         return self._entry_bytes
 
-    def copy(self, records: Iterable[LedgerRecord]) -> None:
+    def copy(self, records: Ledgers) -> None:
         """Copy ledgers and compare each in full; those that are open are recovered first.
 
         A bookie of the source that is away for a while, for its restart for example, is waited for.
@@ -86,12 +86,12 @@ class LedgerCopier:
             StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
         """
         self._expect(records, ProgressTask.COPY)
-        self._copy(self._records.values())
+        self._copy(self._records)
         end = time.monotonic() + _PATIENCE
         while self._transient and (time.monotonic() < end or (self._refused and self._patient)):
             self._tell_what_is_tried_again()
             self._control.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
-            again = [self._records[number] for number in self._transient]
+            again = self._records.only(frozenset(self._transient))
             self._forget_transient()
             self._copy(again)
         self._control.waits_no_more()
@@ -99,7 +99,7 @@ class LedgerCopier:
         self._transient.clear()
         self._refused.clear()
 
-    def copy_open(self, records: Iterable[LedgerRecord]) -> None:
+    def copy_open(self, records: Ledgers) -> None:
         """Copy what is confirmed of open ledgers, whose writers go on; what fails is left until they are closed.
 
         Raises:
@@ -143,14 +143,14 @@ class LedgerCopier:
             f"again, {name(first := min(self._transient))}: {self.failed[first]}",
         )
 
-    def compare(self, records: Iterable[LedgerRecord]) -> None:
+    def compare(self, records: Ledgers) -> None:
         """Compare ledgers in full once more; those that differ count as failed.
 
         Raises:
             StoreError: as `copy`.
         """
         self._expect(records, ProgressTask.COMPARE)
-        parts = batches(self._records.values(), recover=False)
+        parts = batches(self._records, recover=False)
         ledger_jobs.compare(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared)
 
     def summary(self, *, known: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
@@ -174,11 +174,8 @@ class LedgerCopier:
             seconds=round(time.monotonic() - self._begun, 3),
         )
 
-    def _copy(self, records: Iterable[LedgerRecord]) -> None:
-        unsealed: list[LedgerRecord] = []
-        sealed: list[LedgerRecord] = []
-        for record in records:
-            (sealed if record.metadata.closed else unsealed).append(record)
+    def _copy(self, records: Ledgers) -> None:
+        unsealed, sealed = records.where(lambda one: not one.closed), records.where(lambda one: one.closed)
         begun = self._verified.begun
         parts = [*batches(unsealed, recover=True, begun=begun), *batches(sealed, recover=False, begun=begun)]
         ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
@@ -188,16 +185,16 @@ class LedgerCopier:
         for number in self._transient:
             del self.failed[number]
         self._ledgers -= len(self._transient)
-        self._bytes -= sum(self._records[number].metadata.length for number in self._transient)
+        self._bytes -= sum(self._records[number].length for number in self._transient)
         self._transient.clear()
         self._refused.clear()
 
-    def _expect(self, records: Iterable[LedgerRecord], task: ProgressTask) -> None:
+    def _expect(self, records: Ledgers, task: ProgressTask) -> None:
         if task is not self._task:
             self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
         self._task = task
-        self._records = {record.ledger_id: record for record in records}
-        self._total_bytes += sum(record.metadata.length for record in self._records.values())
+        self._records = records
+        self._total_bytes += sum(one.length for one in records.values())
         self._total_ledgers += len(self._records)
         self._tell()
 
@@ -214,7 +211,7 @@ class LedgerCopier:
                 self._entries += outcome.entries
                 self._entry_bytes += outcome.bytes
             if outcome.good:
-                self._recovered += not record.metadata.closed
+                self._recovered += not record.closed
                 self._compared += outcome.entries
         return concurrency
 
@@ -227,7 +224,7 @@ class LedgerCopier:
         self._control.check()
         self._guard()
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
-        failed = {outcome.ledger_id: self._why(outcome) for outcome in outcomes if outcome.failed}
+        failed = self._reasons([outcome for outcome in outcomes if outcome.failed])
         self._progress.add_verified(good)
         # Ledgers whose bookies are only away are tried again first, and not yet called failed.
         self._progress.add_failed({number: why for number, why in failed.items() if number not in self._transient})
@@ -238,13 +235,21 @@ class LedgerCopier:
             self._verified.originals.pop(number, None)
         self.failed.update(failed)
         self._ledgers += len(outcomes)
-        self._bytes += sum(self._records[outcome.ledger_id].metadata.length for outcome in outcomes)
+        self._bytes += sum(self._records[outcome.ledger_id].length for outcome in outcomes)
         self._tell()
         # Reads the claim: a superseded attempt ends here, and a changed pace takes effect.
         return self._progress.require().concurrency
 
-    def _why(self, outcome: CopyOutcome) -> str:
-        use = usage(self._records[outcome.ledger_id].metadata)
+    def _reasons(self, failed: Sequence[CopyOutcome]) -> dict[int, str]:
+        """Why ledgers failed, with who uses each."""
+        if not failed:
+            return {}
+        with self._switch.ledgers(self._switch.ends.source) as directory:
+            records = directory.read([outcome.ledger_id for outcome in failed])
+        uses = [usage(record.metadata) if record else "" for record in records]
+        return {outcome.ledger_id: self._why(outcome, use) for outcome, use in zip(failed, uses, strict=True)}
+
+    def _why(self, outcome: CopyOutcome, use: str) -> str:
         found = outcome.detail or str(outcome.verdict)
         if outcome.verdict is Verdict.DIFFERENT:
             found = f"another ledger stands under this id in {self._target}: {found}"

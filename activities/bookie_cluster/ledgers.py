@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from types import MappingProxyType
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.id_numbers import IdNumbers
 from activities.bookie_cluster.progress import read_begun, read_verified
 from clients.bookkeeper.cluster import Cluster, open_cluster
 from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.digests import read_data
 from clients.bookkeeper.last_entries import last_entries
+from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import LedgerUnreadable, StoreError
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import COMPACTION_CURSOR, LedgerReference, ReferenceKind, named_in_entry, references
 from clients.store import StoreReader
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
 from models.bookie_registry import progress_node
 
-Ledgers = dict[int, LedgerRecord]
+Ledgers = LedgerTable
 
 #: Components that Pulsar's metadata may refer to from within a cursor's ledger, where a walk does not look.
 HIDDEN = frozenset(("compacted-ledger",))
 
+# Cursors' ledgers whose metadata are held at a time.
+_AT_ONCE = 500
+
 _PROMOTED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 
 
-def scan(directory: LedgerDirectory, known: Mapping[int, LedgerRecord] = MappingProxyType({})) -> Ledgers:
+def scan(directory: LedgerDirectory, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Ledgers:
     """All ledgers of a cluster by id.
 
     Args:
@@ -37,21 +44,19 @@ def scan(directory: LedgerDirectory, known: Mapping[int, LedgerRecord] = Mapping
     Raises:
         StoreError: they cannot be read.
     """
-    return {record.ledger_id: record for batch in directory.scan(known) for record in batch}
+    return LedgerTable(directory.facts(known))
 
 
-def all_references(store: StoreReader) -> list[LedgerReference]:
+def all_references(store: StoreReader) -> ReferenceTable:
     """Every reference in Pulsar's metadata to a ledger.
 
     Raises:
         StoreError: the metadata cannot be read.
     """
-    return [reference for batch in references(store) for reference in batch]
+    return ReferenceTable(reference for batch in references(store) for reference in batch)
 
 
-def moving(
-    input: BookieClusterInput, source_name: str, ledgers: Mapping[int, LedgerRecord], named: Iterable[LedgerReference]
-) -> Ledgers:
+def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named: Iterable[LedgerReference]) -> Ledgers:
     """The ledgers of a source that the switch moves.
 
     Args:
@@ -61,19 +66,18 @@ def moving(
         named: what Pulsar's metadata refer to, `compacted` included.
     """
     if input.routing is Routing.RESTART and input.ledgers is LedgerScope.ALL:
-        return dict(ledgers)
+        return ledgers
     if input.routing is Routing.RESTART:
-        return _chosen(ledgers, {reference.ledger_id for reference in named})
+        return ledgers.only({reference.ledger_id for reference in named})
     # Without an attribution a ledger is still where brokers wrote before the switch.
     here = (None, source_name)
-    return _chosen(
-        ledgers,
-        {reference.ledger_id for reference in named if reference.kind in _PROMOTED_KINDS and reference.cluster in here},
+    return ledgers.only(
+        {reference.ledger_id for reference in named if reference.kind in _PROMOTED_KINDS and reference.cluster in here}
     )
 
 
 def compacted(
-    task: BookieClusterTask, ledgers: Mapping[int, LedgerRecord], named: Iterable[LedgerReference], *, strict: bool
+    task: BookieClusterTask, ledgers: Collection[int], named: Iterable[LedgerReference], *, strict: bool
 ) -> list[LedgerReference]:
     """The ledgers of compacted topics that only cursors' ledgers name.
 
@@ -90,17 +94,27 @@ def compacted(
         StoreError: a cursor's ledger holds something else.
     """
     cursors = [
-        (one, ledgers[one.ledger_id])
+        one
         for one in named
         if one.kind is ReferenceKind.CURSOR and one.path.endswith(COMPACTION_CURSOR) and one.ledger_id in ledgers
     ]
     if task.input.routing is Routing.ATTRIBUTION or not cursors:
         return []
     with open_cluster(task.ends.source.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as source:
-        return [found for one, record in cursors for found in _compacted_by(source, one, record, strict=strict)]
+        return [
+            found
+            for begin in range(0, len(cursors), _AT_ONCE)
+            for found in _compacted_by(source, cursors[begin : begin + _AT_ONCE], strict=strict)
+        ]
 
 
-def _compacted_by(
+def _compacted_by(source: Cluster, cursors: Sequence[LedgerReference], *, strict: bool) -> Iterator[LedgerReference]:
+    for cursor, record in zip(cursors, source.directory.read([one.ledger_id for one in cursors]), strict=True):
+        if record:
+            yield from _compacted_ledger(source, cursor, record, strict=strict)
+
+
+def _compacted_ledger(
     source: Cluster, cursor: LedgerReference, record: LedgerRecord, *, strict: bool
 ) -> list[LedgerReference]:
     try:
@@ -119,9 +133,9 @@ def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list
 
 
 def orphans(
-    source: Mapping[int, LedgerRecord],
-    target: Mapping[int, LedgerRecord],
-    named: Iterable[LedgerReference],
+    source: Ledgers,
+    target: Ledgers,
+    named: ReferenceTable,
     verified: Verified,
 ) -> list[tuple[int, int]]:
     """Our copies of ledgers that Pulsar has deleted since, with their versions; what is still referred to is left out.
@@ -132,13 +146,12 @@ def orphans(
         named: what Pulsar's metadata refer to.
         verified: what was copied, open ledgers included.
     """
-    referred = {reference.ledger_id for reference in named}
-    begun = {number: one.mzxid for number, one in verified.begun.items()}
+    begun = ((number, one.mzxid) for number, one in verified.begun.items() if number not in verified.copies)
     return [
         (number, standing.version)
-        for number, mzxid in (begun | verified.copies).items()
+        for number, mzxid in chain(verified.copies.items(), begun)
         if number not in source
-        and number not in referred
+        and number not in named
         and (standing := target.get(number)) is not None
         # Only the very node that was compared; what stands there otherwise is somebody else's.
         and standing.mzxid == mzxid
@@ -156,18 +169,18 @@ class Verified:
         begun: how far open copies of this direction have come.
     """
 
-    copies: dict[int, int] = field(default_factory=dict[int, int])
-    originals: dict[int, int] = field(default_factory=dict[int, int])
+    copies: MutableMapping[int, int] = field(default_factory=IdNumbers)
+    originals: MutableMapping[int, int] = field(default_factory=IdNumbers)
     begun: dict[int, Begun] = field(default_factory=dict[int, Begun])
 
-    def holds(self, record: LedgerRecord, standing: LedgerRecord | None) -> bool:
+    def holds(self, record: LedgerFacts, standing: LedgerFacts | None) -> bool:
         """Whether a ledger of the source is known to be equal in the target: neither has changed since, and they agree.
 
         Args:
             record: the ledger in the source.
             standing: the ledger of this id in the target.
         """
-        if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):
+        if standing is None or not record.closed or not record.same_content(standing):
             return False
         if self.copies.get(record.ledger_id) == standing.mzxid:
             return True
@@ -188,7 +201,3 @@ def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
 def progress_path(task: BookieClusterTask, direction: Direction) -> str:
     """The node that holds the progress of a direction."""
     return progress_node(task.input.registry_path, task.input.ends(direction).switch_id)
-
-
-def _chosen(ledgers: Mapping[int, LedgerRecord], ids: Iterable[int]) -> Ledgers:
-    return {number: ledgers[number] for number in ids if number in ledgers}

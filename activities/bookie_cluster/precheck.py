@@ -27,13 +27,13 @@ from clients.cas.claims import read_claim
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistryReader
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import KIND, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
 from models.bookie_registry import SwitchClaim
 from models.lifecycle.failures import NAMED
 
-_PULSAR = b"pulsar"
 _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 
 
@@ -45,7 +45,7 @@ class SwitchPrecheckRun:
         self._control = context
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
-        self._named: list[LedgerReference] = []
+        self._named = ReferenceTable()
         self._ids: IdCheck | None = None
         self._committed = False
 
@@ -64,7 +64,7 @@ class SwitchPrecheckRun:
             if named:
                 findings.attempt("the id generators", self._check_ids)
         if source and named:
-            self._named += compacted(task, source.ledgers, self._named, strict=False)
+            self._named = self._named.plus(compacted(task, source.ledgers, self._named, strict=False))
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
         if target and chosen is not None:
             findings.attempt("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
@@ -77,12 +77,12 @@ class SwitchPrecheckRun:
         needed, guess = 0, _UNKNOWN
         if target and chosen is not None and survey:
             needed = check_space(target, chosen, survey.largest_ensemble, self._findings)
-            left = [record for number, record in chosen.items() if number not in target.ledgers]
+            left = chosen.where(lambda one: one.ledger_id not in target.ledgers)
             guess = estimate(
                 self._task.input,
                 survey,
                 left=len(left),
-                left_bytes=sum(record.metadata.length for record in left),
+                left_bytes=sum(one.length for one in left.values()),
                 inspection_seconds=seconds,
             )
         return SwitchPrecheck(
@@ -179,19 +179,20 @@ class SwitchPrecheckRun:
         records = chosen.values()
         return LedgerSurvey(
             ledgers=len(chosen),
-            unsealed=sum(not record.metadata.closed for record in records),
-            entry_bytes=sum(record.metadata.length for record in records),
-            kinds=dict(Counter(record.metadata.component or "other" for record in records).most_common()),
+            unsealed=sum(not record.closed for record in records),
+            entry_bytes=sum(record.length for record in records),
+            kinds=dict(Counter(record.component or "other" for record in records).most_common()),
             references=len(self._named),
             dangling=tuple(f"{one.path}: {one.kind} ledger {one.ledger_id}" for one in lost[:NAMED]),
             dangling_count=len(lost),
-            largest_ensemble=max((record.metadata.ensemble_size for record in records), default=0),
+            largest_ensemble=max((record.ensemble_size for record in records), default=0),
         )
 
     def _warn_of_deleted(self, target: ClusterInspection, chosen: Ledgers) -> None:
         task, name = self._task, target.cluster.name
         with task.broker_store() as store:
-            refused = refused_ids(task, store, target.cluster, chosen.keys() - target.ledgers.keys())
+            lacking = (number for number in chosen if number not in target.ledgers)
+            refused = refused_ids(task, store, target.cluster, lacking)
         if refused:
             self._findings.warn(
                 f"{len(refused):,} ledgers that move were deleted from {name} days ago, and its bookies may refuse "
@@ -201,10 +202,10 @@ class SwitchPrecheckRun:
 
     def _warn_of_unreferenced(self, source: ClusterInspection) -> None:
         """A blocker would fire on every live cluster: brokers create a ledger first, and refer to it then."""
-        ids = {one.ledger_id for one in self._named}
-        others = [record.metadata for number, record in source.ledgers.items() if number not in ids]
-        pulsars = [metadata for metadata in others if metadata.custom_map.get("application") == _PULSAR]
-        still_open = sum(not metadata.closed for metadata in pulsars)
+        ids = self._named.ids
+        others = source.ledgers.where(lambda one: one.ledger_id not in ids)
+        pulsars = others.where(lambda one: one.pulsars)
+        still_open = sum(not one.closed for one in pulsars.values())
         input = self._task.input
         told = (
             f"{len(others):,} ledgers of {source.cluster.name} are not referred to by {input.metadata_url} "

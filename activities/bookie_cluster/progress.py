@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.id_numbers import IdNumbers
 from clients.bookkeeper.copy_result import Begun
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
@@ -157,7 +158,7 @@ class SwitchProgress:
             self._registry.put(_node(top, number), chunk)
 
 
-def read_verified(store: StoreReader, progress: str) -> dict[int, int]:
+def read_verified(store: StoreReader, progress: str) -> IdNumbers:
     """Ledgers that were compared in full, with the zxid that the target's znode had.
 
     Args:
@@ -167,7 +168,7 @@ def read_verified(store: StoreReader, progress: str) -> dict[int, int]:
     Raises:
         StoreError: it cannot be read.
     """
-    return {int(ledger): int(mzxid) for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}")}
+    return IdNumbers((int(ledger), int(mzxid)) for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}"))
 
 
 def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:
@@ -200,14 +201,16 @@ def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
     yield b"[" + b",".join(chunk) + b"]"
 
 
-def read_lists(store: StoreReader, path: str) -> list[list[Any]]:
+def read_lists(store: StoreReader, path: str) -> Iterator[list[Any]]:
     """The items of a list that is spread over the children of a node; none where there is no such node.
 
     Raises:
         StoreError: it cannot be read.
     """
-    nodes = store.read(sorted(store.children(path.encode())))
-    return [item for node in nodes if isinstance(node, Record) for item in _decode(node.value)]
+    # One node at a time: of a list, its text takes the least memory.
+    for node in store.read(sorted(store.children(path.encode()))):
+        if isinstance(node, Record):
+            yield from _decode(node.value)
 
 
 def _decode(value: bytes) -> list[list[Any]]:

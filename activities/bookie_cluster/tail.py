@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
@@ -20,7 +21,7 @@ from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import Service, brokers, brokers_mark, none_since
 from clients.errors import StoreConflict
-from clients.pulsar.references import LedgerReference
+from clients.pulsar.reference_table import ReferenceTable
 from clients.store import StoreReader
 from models.bookie_cluster.results import MISSING, TailCopy
 from models.lifecycle.failures import FailedItem
@@ -48,7 +49,7 @@ class _Sides(NamedTuple):
     source: Ledgers
     target: Ledgers
     chosen: Ledgers
-    named: list[LedgerReference]
+    named: ReferenceTable
 
 
 def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
@@ -90,11 +91,11 @@ class _Tail:
         sides, known = self._converge(copying, verified, named)
         # A broker that came would have created ledgers that `sides` does not hold.
         alone.require()
-        progress.set_cutover_ledger_id(max(sides.source, default=-1))
+        progress.set_cutover_ledger_id(sides.source.highest)
         if self._task.input.full_verify:
-            copying.compare(record for number, record in sides.chosen.items() if number not in copying.failed)
+            copying.compare(sides.chosen.where(lambda one: one.ledger_id not in copying.failed))
         # A broker that is not registered any more may still write, while it unloads its topics for example.
-        if set(all_references(self._store)) != set(named):
+        if all_references(self._store).digest != named.digest:
             raise _BrokersCame
         progress.require()
         # Behind a look at the claim: these deletes carry versions, and no fence of their own.
@@ -112,20 +113,16 @@ class _Tail:
             mark=alone.mark,
         )
 
-    def _converge(self, copying: LedgerCopier, verified: Verified, named: list[LedgerReference]) -> tuple[_Sides, int]:
+    def _converge(self, copying: LedgerCopier, verified: Verified, named: ReferenceTable) -> tuple[_Sides, int]:
         """Copy until nothing is found that is neither verified nor failed; returns what was read then."""
         known: int | None = None
-        sides = _Sides({}, {}, {}, named)
+        sides = _Sides(Ledgers(), Ledgers(), Ledgers(), named)
         for _ in range(_ROUNDS):
             self._control.check()
             # Read anew in each round: recovery has closed ledgers, and only a reading that finds nothing to do proves
             # it.
             sides = self._look(named, sides)
-            todo = [
-                record
-                for number, record in sides.chosen.items()
-                if number not in copying.failed and not verified.holds(record, sides.target.get(number))
-            ]
+            todo = _unverified(sides, verified, copying.failed)
             if known is None:
                 known = len(sides.chosen) - len(todo)
             if not todo:
@@ -136,12 +133,12 @@ class _Tail:
             "else writes there"
         )
 
-    def _look(self, named: list[LedgerReference], before: _Sides) -> _Sides:
+    def _look(self, named: ReferenceTable, before: _Sides) -> _Sides:
         task = self._task
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source, before.source), scan(target, before.target)
         # In the second round cursors' ledgers are closed, so that it is their very last entry that is read.
-        named = [*named, *compacted(task, everything, named, strict=True)]
+        named = named.plus(compacted(task, everything, named, strict=True))
         return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named), named)
 
     def _remove_orphans(self, sides: _Sides, verified: Verified) -> int:
@@ -186,13 +183,19 @@ class _Alone:
             raise _BrokersCame
 
 
+def _unverified(sides: _Sides, verified: Verified, failed: Collection[int]) -> Ledgers:
+    return sides.chosen.where(
+        lambda one: one.ledger_id not in failed and not verified.holds(one, sides.target.get(one.ledger_id))
+    )
+
+
 def _missing(target: str, sides: _Sides, failed: dict[int, str]) -> tuple[list[FailedItem], int]:
     """References whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
     missing: list[FailedItem] = []
     stand = 0
     for one in sides.named:
         standing = sides.target.get(one.ledger_id)
-        if standing is not None and standing.metadata.closed and one.ledger_id not in failed:
+        if standing is not None and standing.closed and one.ledger_id not in failed:
             stand += 1
         elif one.ledger_id in sides.source:
             why = f"its {one.kind} ledger does not stand in {target}"

@@ -21,7 +21,7 @@ def check_way_back(task: BookieClusterTask) -> WayBack:
         assert taken
         with task.broker_store() as store:
             gained = moving(task.input, ends.source.name, left.ledgers, all_references(store))
-        largest = max((record.metadata.ensemble_size for record in gained.values()), default=1)
+        largest = max((record.ensemble_size for record in gained.values()), default=1)
         check_space(taken, gained, largest, findings)
 
     if left and taken:

@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.ledger_table import LedgerTable
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import Attempt
@@ -91,7 +92,7 @@ class Copier:
             return self._parallelism
 
         found = self._hands.source.directory.read(range(first, first + ledgers))
-        packed = batches([record for record in found if record], recover=False)
+        packed = batches(LedgerTable(record.facts for record in found if record), recover=False)
         ledger_jobs.copy(self._engine, self._pair, packed, tag="bench", on_outcomes=note)
         return outcomes
 

@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 
 from clients.bookkeeper import layout
 from clients.bookkeeper.bookie_info import Bookie, read_bookie
+from clients.bookkeeper.ledger_table import LedgerFacts, ledger_facts
 from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreError, StoreUnsupported
@@ -43,6 +44,11 @@ class LedgerRecord(NamedTuple):
     version: int
     mzxid: int
 
+    @property
+    def facts(self) -> LedgerFacts:
+        """What is kept of it where all ledgers of a cluster are looked at."""
+        return ledger_facts(self.ledger_id, self.metadata, self.version, self.mzxid)
+
 
 class LedgerDirectory(Closeable):
     """Reads a cluster's ledgers and bookies, and cannot write. Use it as a context manager, or close it.
@@ -68,24 +74,36 @@ class LedgerDirectory(Closeable):
         """Free the connections; harmless when done twice."""
         self._reader.close()
 
-    def scan(self, known: Mapping[int, LedgerRecord] = MappingProxyType({})) -> Iterator[list[LedgerRecord]]:
+    def scan(self) -> Iterator[list[LedgerRecord]]:
         """All ledgers, in batches and in no order; those that vanish meanwhile are left out.
-
-        Args:
-            known: what an earlier scan found; records of ledgers that have not changed since are given again, which
-                takes neither the time to decode them nor more memory.
 
         Raises:
             StoreDenied: the ACL of one refuses it.
             StoreError: the store, or the metadata of one, cannot be read; the message names it.
         """
+        for batch in self._scan():
+            if found := [record for one in batch if (record := _ledger(one))]:
+                yield found
+
+    def facts(self, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Iterator[LedgerFacts]:
+        """All ledgers as decisions need them, in no order; those that vanish meanwhile are left out.
+
+        Args:
+            known: what an earlier call found; ledgers that have not changed since are not decoded again.
+
+        Raises:
+            StoreError: as `scan`.
+        """
+        for batch in self._scan():
+            for one in batch:
+                if facts := _facts(one, known):
+                    yield facts
+
+    def _scan(self) -> Iterator[list[Record | Unreadable]]:
         self._knows_layout()
         subtrees = layout.ledger_subtrees(path.decode() for path in self._reader.children(b"/"))
         part = Partition(singles=(), subtrees=_encoded(subtrees), shard=-1, start=b"", end=b"")
-        for batch in self._reader.scan(part):
-            found = [record for one in batch if (record := _ledger(one, known))]
-            if found:
-                yield found
+        yield from self._reader.scan(part)
 
     def highest(self) -> int:
         """The highest id of all ledgers, -1 if there is none; reads names only, and few of them.
@@ -291,21 +309,26 @@ class LedgerDirectoryWriter(LedgerDirectory):
         return change_each(self._link, changes)
 
 
-def _ledger(
-    record: Record | Unreadable, known: Mapping[int, LedgerRecord] = MappingProxyType({})
-) -> LedgerRecord | None:
+def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
+    ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
+    return None if ledger_id is None else _decoded(ledger_id, _readable(record))
+
+
+def _facts(record: Record | Unreadable, known: Mapping[int, LedgerFacts]) -> LedgerFacts | None:
     ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
     if ledger_id is None:
         return None
     one = _readable(record)
     before = known.get(ledger_id)
     # A node that was deleted and created again has another zxid too.
-    if before is not None and before.mzxid == one.changed:
-        return before
+    return before if before is not None and before.mzxid == one.changed else _decoded(ledger_id, one).facts
+
+
+def _decoded(ledger_id: int, one: Record) -> LedgerRecord:
     try:
         metadata = decode_metadata(one.value)
     except StoreError as cause:
-        raise cause.saying(f"ledger {ledger_id}: {cause}", path=record.path, ledger_id=ledger_id) from cause
+        raise cause.saying(f"ledger {ledger_id}: {cause}", path=one.path, ledger_id=ledger_id) from cause
     return LedgerRecord(ledger_id, metadata, one.version, one.changed)
 
 

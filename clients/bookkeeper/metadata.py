@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
@@ -29,10 +29,6 @@ COMPONENT = "component"
 
 _HEADER = b"BookieMetadataFormatVersion\t"
 _KNOWN = tuple(field.name for field in LedgerMetadataFormat.DESCRIPTOR.fields)
-
-SharedT = TypeVar("SharedT", bound=tuple[object, ...])
-_MOST_SHARED = 20_000
-_SHARED: dict[tuple[object, ...], tuple[object, ...]] = {}
 
 
 class LedgerState(IntEnum):
@@ -196,23 +192,16 @@ def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
         state=LedgerState(form.state),
         length=form.length,
         last_entry=form.lastEntryId if form.HasField("lastEntryId") else -1,
-        segments=_shared(
-            tuple(sorted(Segment(segment.firstEntryId, tuple(segment.ensembleMember)) for segment in form.segment))
+        segments=tuple(
+            sorted(Segment(segment.firstEntryId, tuple(segment.ensembleMember)) for segment in form.segment)
         ),
         digest=DigestType(form.digestType),
         password=form.password,
         ctime=form.ctime if form.HasField("ctime") else None,
-        custom=_shared(tuple(_shared((entry.key, entry.value)) for entry in form.customMetadata)),
+        custom=tuple((entry.key, entry.value) for entry in form.customMetadata),
         token=form.cToken if form.HasField("cToken") else None,
         unknown=_unknown(form),
     )
-
-
-def _shared(value: SharedT) -> SharedT:
-    """An equal value that was met before: all ledgers of a cluster are held at once, and most are much alike."""
-    if len(_SHARED) >= _MOST_SHARED:
-        _SHARED.clear()
-    return cast("SharedT", _SHARED.setdefault(value, value))
 
 
 def _unknown(form: LedgerMetadataFormat) -> bytes:

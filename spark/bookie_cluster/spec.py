@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from clients.bookkeeper.copy_result import Begun
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerTable
 from clients.stores import Access
 from clients.tls import Tls
 from models.lifecycle.claim import CLAIM, NOBODY, Attempt
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 _NOTHING: Mapping[int, Begun] = {}
 
 
-def batches(records: Iterable[LedgerRecord], *, recover: bool, begun: Mapping[int, Begun] = _NOTHING) -> list[Batch]:
+def batches(records: LedgerTable, *, recover: bool, begun: Mapping[int, Begun] = _NOTHING) -> list[Batch]:
     """Pack ledgers into batches; none is left out.
 
     Large ledgers come first, so that no task is left with one when all others are done. Of the small ones neighbours
@@ -81,9 +81,8 @@ def batches(records: Iterable[LedgerRecord], *, recover: bool, begun: Mapping[in
         recover: whether open ones are recovered first; else their outcome is `open`.
         begun: how far open copies have come.
     """
-    sized = sorted((record.ledger_id, _bytes(record)) for record in records)
-    large = sorted((one for one in sized if one[1] >= BATCH_BYTES), key=lambda one: -one[1])
-    small = [one for one in sized if one[1] < BATCH_BYTES]
+    large = sorted((one for one in _sized(records) if one[1] >= BATCH_BYTES), key=lambda one: -one[1])
+    small = (one for one in _sized(records) if one[1] < BATCH_BYTES)
     return [_batch(part, begun, recover=recover) for part in (*([one] for one in large), *_packed(small))]
 
 
@@ -106,5 +105,5 @@ def _batch(ledgers: Sequence[tuple[int, int]], begun: Mapping[int, Begun], *, re
     return Batch(ids, sum(size for _, size in ledgers), recover, known)
 
 
-def _bytes(record: LedgerRecord) -> int:
-    return record.metadata.length if record.metadata.closed else _OPEN_BYTES
+def _sized(records: LedgerTable) -> Iterator[tuple[int, int]]:
+    return ((one.ledger_id, one.length if one.closed else _OPEN_BYTES) for one in records.values())

@@ -18,6 +18,7 @@ from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.ledger_table import LedgerTable
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
@@ -435,7 +436,7 @@ def run(
 ) -> dict[int, Verdict]:
     """Run a job over some ledgers."""
     with open_clusters(pair.source, pair.target, pair.access, pair.tls, pair.read_timeout) as (source, _):
-        records = [record for record in source.directory.read(ids) if record]
+        records = LedgerTable(record.facts for record in source.directory.read(ids) if record)
     outcomes: list[CopyOutcome] = []
 
     def note(more: list[CopyOutcome]) -> int:

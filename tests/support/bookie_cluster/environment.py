@@ -10,12 +10,12 @@ from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import tail
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import Ledgers, progress_path, scan
+from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
-from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.pool import Bookies
 from clients.stores import Access
 from deploy.devstack.admin import topic_url
@@ -95,18 +95,18 @@ class SwitchEnvironment:
         task = self.steps.task(self.input(), epoch=epoch, attempt=attempt)
         return cleaning.delete_ledgers(task, ActivityContext(), order)
 
-    def source(self) -> Ledgers:
+    def source(self) -> dict[int, LedgerRecord]:
         """All ledgers of `a`."""
         return ledgers(self.stack.bookkeeper_uri)
 
-    def target(self) -> Ledgers:
+    def target(self) -> dict[int, LedgerRecord]:
         """All ledgers of `b`."""
         return ledgers(self.stack.second_bookkeeper_uri)
 
     def verified(self) -> dict[int, int]:
         """What the progress of the way forward says."""
         with self.task().broker_store() as store:
-            return read_verified(store, progress_path(self.task(), FORWARD))
+            return dict(read_verified(store, progress_path(self.task(), FORWARD)))
 
     def send(self) -> None:
         """Write to all topics, with a schema, and acknowledge half of that."""
@@ -158,10 +158,10 @@ class _Thing(schema.Record):
     number = schema.Integer()
 
 
-def ledgers(uri: str) -> Ledgers:
+def ledgers(uri: str) -> dict[int, LedgerRecord]:
     """All ledgers of a cluster."""
     with LedgerDirectory(parse_ledger_store_uri(uri).url, Access()) as directory:
-        return scan(directory)
+        return {record.ledger_id: record for batch in directory.scan() for record in batch}
 
 
 def write_ledger(uri: str, data: list[bytes], ledger_id: int | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.pulsar.references import LedgerReference, ReferenceKind
@@ -31,7 +32,7 @@ def ledger(
     length: int = 100,
     component: str = "managed-ledger",
     mzxid: int = 5,
-) -> LedgerRecord:
+) -> LedgerFacts:
     """A ledger of ten entries, unless it is open."""
     closed = state is LedgerState.CLOSED
     metadata = LedgerMetadata(
@@ -45,12 +46,12 @@ def ledger(
         digest=DigestType.CRC32C,
         custom=(("application", b"pulsar"), ("component", component.encode())),
     )
-    return LedgerRecord(ledger_id, metadata, 1, mzxid)
+    return LedgerRecord(ledger_id, metadata, 1, mzxid).facts
 
 
-def by_id(records: Iterable[LedgerRecord]) -> dict[int, LedgerRecord]:
+def by_id(records: Iterable[LedgerFacts]) -> LedgerTable:
     """As a look at a cluster finds them."""
-    return {record.ledger_id: record for record in records}
+    return LedgerTable(records)
 
 
 def reference(

@@ -14,8 +14,9 @@ from activities.bookie_cluster.cleanup_targets import (
     misrouted_ledgers,
     target_only,
 )
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import Routing
 from tests.support.bookie_cluster.records import by_id, input, ledger, reference
@@ -26,8 +27,8 @@ USERS = ("broker one uses it",)
 
 def facts(
     routing: Routing,
-    source: Iterable[LedgerRecord],
-    target: Iterable[LedgerRecord] = (),
+    source: Iterable[LedgerFacts],
+    target: Iterable[LedgerFacts] = (),
     named: Iterable[LedgerReference] = (),
     *,
     verified: Iterable[int] = (),
@@ -38,12 +39,14 @@ def facts(
     """Facts in which the verified ledgers were verified with the target's znode as it stands."""
     standing = by_id(target)
     copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
-    return Facts(input(routing, exclusive=exclusive), by_id(source), standing, list(named), copies, line, users)
+    return Facts(
+        input(routing, exclusive=exclusive), by_id(source), standing, ReferenceTable(named), copies, line, users
+    )
 
 
 def deleted(judgement: Judgement) -> list[int]:
     """Ids of what may be deleted."""
-    return [record.ledger_id for record in judgement.delete]
+    return list(judgement.delete)
 
 
 class TestSource:
@@ -173,7 +176,7 @@ class TestCopies:
 
         found = judge_copies(facts(RESTART, [ledger(1), ledger(2)], target))
 
-        assert found.delete == []
+        assert not found.delete
         assert found.kept == {"are not copies of this switch": 3}
 
     def test_ledger_that_was_found_different_stays(self) -> None:

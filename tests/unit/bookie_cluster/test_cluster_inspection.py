@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, needed_bytes
 from activities.lifecycle.precheck import Findings
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
 from tests.support.bookie_cluster.records import by_id, input, ledger
 
 DISK = 1_000_000
 
 
-def seen(name: str, records: Iterable[LedgerRecord] = (), *, bookies: int = 2, free: int = DISK) -> ClusterInspection:
+def seen(name: str, records: Iterable[LedgerFacts] = (), *, bookies: int = 2, free: int = DISK) -> ClusterInspection:
     """A cluster whose bookies have so much space left, each."""
     cluster = input().source if name == "a" else input().target
     root = ClusterInspection(cluster, by_id(records), {}, f"id of {name}")
@@ -27,7 +27,7 @@ def codes(findings: Findings) -> list[str]:
     return [blocker.code for blocker in findings.blockers]
 
 
-def space(target: ClusterInspection, records: Iterable[LedgerRecord], largest: int = 2) -> Findings:
+def space(target: ClusterInspection, records: Iterable[LedgerFacts], largest: int = 2) -> Findings:
     """What is found of the target's space."""
     findings = Findings()
     check_space(target, by_id(records), largest, findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.bookie_cluster.ledgers import Verified, dangling, moving
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import ReferenceKind
 from models.bookie_cluster.input import Routing
@@ -70,6 +70,6 @@ class TestVerified:
         ],
         ids=["absent", "changed since", "other content", "open", "copy unfinished", "never compared"],
     )
-    def test_unknown(self, record: LedgerRecord, standing: LedgerRecord | None) -> None:
+    def test_unknown(self, record: LedgerFacts, standing: LedgerFacts | None) -> None:
         """Whatever is not exactly that is looked at again."""
         assert not Verified(copies={1: 7}).holds(record, standing)

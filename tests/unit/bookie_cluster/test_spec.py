@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.errors import StoreConflict
@@ -30,12 +31,12 @@ URL = parse_store_url("zk:127.0.0.1:1")
 PAIR = LedgerPair(URL, URL, Access(), None, 5.0, URL, "/claim")
 
 
-def record(ledger_id: int, length: int | None) -> LedgerRecord:
+def record(ledger_id: int, length: int | None) -> LedgerFacts:
     """A ledger of so many bytes; None for an open one."""
     state = LedgerState.OPEN if length is None else LedgerState.CLOSED
     segments = (Segment(0, ("a:1",)),)
     metadata = LedgerMetadata(1, 1, 1, state, length or 0, -1 if length is None else 0, segments, DigestType.CRC32C)
-    return LedgerRecord(ledger_id, metadata, 0, 1)
+    return LedgerRecord(ledger_id, metadata, 0, 1).facts
 
 
 LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 1_000), st.integers(0, 3 * BATCH_BYTES)), max_size=60)
@@ -44,7 +45,7 @@ LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 1_000), st.integers(0, 3 
 @given(lengths=LENGTHS, recover=st.booleans())
 def test_every_ledger_is_in_one_batch(lengths: list[int | None], recover: bool) -> None:
     """None is left out or taken twice, and only a ledger alone is larger than a batch may be."""
-    packed = batches([record(number, length) for number, length in enumerate(lengths)], recover=recover)
+    packed = batches(LedgerTable(record(number, length) for number, length in enumerate(lengths)), recover=recover)
     assert sorted(one for batch in packed for one in batch.ledger_ids) == list(range(len(lengths)))
     assert all(len(batch.ledger_ids) == 1 or batch.entry_bytes <= BATCH_BYTES for batch in packed)
     assert all(batch.recover is recover for batch in packed)
@@ -55,7 +56,7 @@ def test_small_ledgers_share_batches_and_large_ones_come_first() -> None:
     """Neighbours stay together, and the largest ledger is begun before all others."""
     records = [record(number, 300) for number in range(2 * BATCH_LEDGERS + 1)]
     records += [record(10_000, BATCH_BYTES), record(10_001, 5 * BATCH_BYTES)]
-    packed = batches(records, recover=False)
+    packed = batches(LedgerTable(records), recover=False)
     assert [batch.ledger_ids for batch in packed[:2]] == [(10_001,), (10_000,)]
     assert [len(batch.ledger_ids) for batch in packed[2:]] == [BATCH_LEDGERS, BATCH_LEDGERS, 1]
     assert packed[2].ledger_ids == tuple(range(BATCH_LEDGERS))
@@ -63,7 +64,7 @@ def test_small_ledgers_share_batches_and_large_ones_come_first() -> None:
 
 def test_open_ledgers_count_although_their_length_is_unknown() -> None:
     """They do not all end up in one batch."""
-    assert len(batches([record(number, None) for number in range(100)], recover=True)) > 5
+    assert len(batches(LedgerTable(record(number, None) for number in range(100)), recover=True)) > 5
 
 
 class Engine(SparkEngine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.bookkeeper.bookie_info import Bookie, read_bookie
-from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import (
     DigestType,
     LedgerMetadata,
@@ -294,31 +292,3 @@ def test_bookie_without_an_address() -> None:
         read_bookie("bookie-1", BY_EITHER_DRIVER.replace(b"bookie-rpc", b"bookie-rpx"), writable=True)
     with pytest.raises(StoreProtocolError, match="bookie bookie-1"):
         read_bookie("bookie-1", BY_EITHER_DRIVER[:-1], writable=True)
-
-
-def test_ledgers_that_are_alike_share_memory() -> None:
-    """All ledgers of a cluster are held at once, so a record takes some hundred bytes, besides its own names."""
-    count, topics = 5_000, 100
-    values = [
-        encode_metadata(
-            replace(
-                decode_metadata(PULSAR_OPEN),
-                length=number,
-                custom=(
-                    ("application", b"pulsar"),
-                    ("pulsar/managed-ledger", b"public/default/%d" % (number % topics)),
-                ),
-            )
-        )
-        for number in range(count)
-    ]
-    tracemalloc.start()
-    try:
-        records = {
-            number: LedgerRecord(number, decode_metadata(value), 1, number) for number, value in enumerate(values)
-        }
-        held, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len({id(record.metadata.custom) for record in records.values()}) == topics
-    assert held / count < 600

@@ -1,0 +1,209 @@
+"""What decisions about ledgers rest on, for all ledgers of a cluster at once: some fifty bytes for each."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from typing import NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from clients.bookkeeper.metadata import LedgerMetadata, LedgerState
+
+_PULSAR = b"pulsar"
+
+
+class LedgerFacts(NamedTuple):
+    """A ledger as it stands, without what only its copy needs; see `LedgerMetadata`.
+
+    Attributes:
+        ledger_id: which.
+        version: its znode's version.
+        mzxid: zxid of its znode's last change.
+        state: whether it may grow.
+        length: bytes of all entries' data; 0 unless closed.
+        last_entry: last entry's id; -1 unless closed, or if it is empty.
+        ensemble_size: bookies of one segment.
+        write_quorum: replicas of an entry.
+        component: what Pulsar uses it for; empty where it does not say.
+        pulsars: whether its metadata say that it is Pulsar's.
+        origin: a digest of what stays the same from its creation on: digest type, password and custom metadata.
+    """
+
+    ledger_id: int
+    version: int
+    mzxid: int
+    state: LedgerState
+    length: int
+    last_entry: int
+    ensemble_size: int
+    write_quorum: int
+    component: str
+    pulsars: bool
+    origin: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether length and last entry are final."""
+        return self.state is LedgerState.CLOSED
+
+    def same_content(self, other: LedgerFacts) -> bool:
+        """Whether both say the same of the ledger's content; where it lies, and how often, does not matter."""
+        return self._content() == other._content()
+
+    def _content(self) -> tuple[object, ...]:
+        return self.state, self.last_entry, self.length, self.origin
+
+
+def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: int) -> LedgerFacts:
+    """What is kept of a ledger that was read."""
+    return LedgerFacts(
+        ledger_id=ledger_id,
+        version=version,
+        mzxid=mzxid,
+        state=metadata.state,
+        length=metadata.length,
+        last_entry=metadata.last_entry,
+        ensemble_size=metadata.ensemble_size,
+        write_quorum=metadata.write_quorum,
+        component=metadata.component,
+        pulsars=metadata.custom_map.get("application") == _PULSAR,
+        origin=_origin(metadata),
+    )
+
+
+def _origin(metadata: LedgerMetadata) -> int:
+    parts = [bytes([metadata.digest]), metadata.password]
+    # In no order that counts: whoever writes a copy may order custom metadata anew.
+    for key, value in sorted(metadata.custom_map.items()):
+        parts += [key.encode(), value]
+    return xxh3_64_intdigest(b"".join(len(part).to_bytes(4) + part for part in parts))
+
+
+class _Kind(NamedTuple):
+    """What many ledgers have in common."""
+
+    state: LedgerState
+    ensemble_size: int
+    write_quorum: int
+    component: str
+    pulsars: bool
+
+
+class LedgerTable(Mapping[int, LedgerFacts]):
+    """Ledgers by id, ascending; not changed once it is made.
+
+    Args:
+        facts: of each ledger, in any order.
+    """
+
+    def __init__(self, facts: Iterable[LedgerFacts] = ()) -> None:
+        self._kinds: list[_Kind] = []
+        self._ids, self._versions, self._mzxids = array("q"), array("q"), array("q")
+        self._lengths, self._lasts = array("q"), array("q")
+        self._origins, self._kind = array("Q"), array("L")
+        numbers: dict[_Kind, int] = {}
+        for one in facts:
+            kind = _Kind(one.state, one.ensemble_size, one.write_quorum, one.component, one.pulsars)
+            number = numbers.get(kind)
+            if number is None:
+                number = numbers[kind] = len(self._kinds)
+                self._kinds.append(kind)
+            self._ids.append(one.ledger_id)
+            self._versions.append(one.version)
+            self._mzxids.append(one.mzxid)
+            self._lengths.append(one.length)
+            self._lasts.append(one.last_entry)
+            self._origins.append(one.origin)
+            self._kind.append(number)
+        self._sort()
+
+    def only(self, ids: Container[int]) -> LedgerTable:
+        """Those with one of these ids."""
+        return self.where(lambda one: one.ledger_id in ids)
+
+    def where(self, chosen: Callable[[LedgerFacts], bool]) -> LedgerTable:
+        """Those of which this is true."""
+        return LedgerTable(one for one in self.values() if chosen(one))
+
+    @property
+    def highest(self) -> int:
+        """The highest id, -1 if there is none."""
+        return self._ids[-1] if self._ids else -1
+
+    def at(self, index: int) -> LedgerFacts:
+        """The ledger at this place in the order of ids."""
+        state, ensemble_size, write_quorum, component, pulsars = self._kinds[self._kind[index]]
+        return LedgerFacts(
+            self._ids[index],
+            self._versions[index],
+            self._mzxids[index],
+            state,
+            self._lengths[index],
+            self._lasts[index],
+            ensemble_size,
+            write_quorum,
+            component,
+            pulsars,
+            self._origins[index],
+        )
+
+    def __getitem__(self, ledger_id: int) -> LedgerFacts:
+        index = bisect_left(self._ids, ledger_id)
+        if index == len(self._ids) or self._ids[index] != ledger_id:
+            raise KeyError(ledger_id)
+        return self.at(index)
+
+    def __contains__(self, ledger_id: object) -> bool:
+        if not isinstance(ledger_id, int):
+            return False
+        index = bisect_left(self._ids, ledger_id)
+        return index < len(self._ids) and self._ids[index] == ledger_id
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids)
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def values(self) -> ValuesView[LedgerFacts]:
+        """All of them, by id."""
+        return _Values(self)
+
+    def items(self) -> ItemsView[int, LedgerFacts]:
+        """All of them with their ids, by id."""
+        return _Items(self)
+
+    def _sort(self) -> None:
+        ids = self._ids
+        if all(ids[index] < ids[index + 1] for index in range(len(ids) - 1)):
+            return
+        # Of ledgers that were told twice the later one stays, as in any mapping.
+        last = {ledger: index for index, ledger in enumerate(ids)}
+        order = [last[ledger] for ledger in sorted(last)]
+        for name in ("_ids", "_versions", "_mzxids", "_lengths", "_lasts", "_origins", "_kind"):
+            column: array[int] = getattr(self, name)
+            setattr(self, name, array(column.typecode, (column[index] for index in order)))
+
+
+class _Values(ValuesView[LedgerFacts]):
+    """One after the other, without a search for each."""
+
+    def __init__(self, table: LedgerTable) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def __iter__(self) -> Iterator[LedgerFacts]:
+        return map(self._table.at, range(len(self._table)))
+
+
+class _Items(ItemsView[int, LedgerFacts]):
+    """One after the other, without a search for each."""
+
+    def __init__(self, table: LedgerTable) -> None:
+        super().__init__(table)
+        self._table = table
+
+    def __iter__(self) -> Iterator[tuple[int, LedgerFacts]]:
+        return ((one.ledger_id, one) for one in self._table.values())
