@@ -19,7 +19,7 @@ from deploy.devstack.ports import PortBlock
 from deploy.devstack.toolchain import DATA, Toolchain
 from models.store_url import parse_store_url
 
-_START_SECONDS = 180.0
+_START_SECONDS = 900.0
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 _WARM_PARTS = 16
