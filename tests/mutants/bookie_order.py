@@ -19,15 +19,15 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/open-ledgers-count-as-equal",
         _MOVING,
-        "if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):",
-        "if standing is None or not record.metadata.same_content(standing.metadata):",
+        "if standing is None or not record.closed or not record.same_content(standing):",
+        "if standing is None or not record.same_content(standing):",
         _LEDGERS,
     ),
     Mutant(
         "bookie-cluster/other-content-counts-as-equal",
         _MOVING,
-        "if standing is None or not record.metadata.closed or not record.metadata.same_content(standing.metadata):",
-        "if standing is None or not record.metadata.closed:",
+        "if standing is None or not record.closed or not record.same_content(standing):",
+        "if standing is None or not record.closed:",
         _LEDGERS,
     ),
     Mutant(
@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/ledgers-of-the-target-move",
         _MOVING,
-        " if reference.kind in _PROMOTED_KINDS and reference.cluster in here},",
-        " if reference.kind in _PROMOTED_KINDS},",
+        " if reference.kind in _PROMOTED_KINDS and reference.cluster in here}",
+        " if reference.kind in _PROMOTED_KINDS}",
         _LEDGERS,
     ),
     Mutant(
@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-lost-copy-is-enough",
         _JUDGING,
-        "return _compared(facts, record) and standing is not None and record.metadata.same_content(standing.metadata)",
+        "return _compared(facts, record) and standing is not None and record.same_content(standing)",
         "return _compared(facts, record)",
         _TARGETS,
     ),
@@ -111,14 +111,14 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/compacted-ledgers-go",
         _JUDGING,
-        "    if record.metadata.component in HIDDEN:",
+        "    if record.component in HIDDEN:",
         "    if False:",
         _TARGETS,
     ),
     Mutant(
         "bookie-cluster/open-ledgers-go",
         _JUDGING,
-        '    if not record.metadata.closed:\n        return "are open',
+        '    if not record.closed:\n        return "are open',
         '    if False:\n        return "are open',
         _TARGETS,
     ),
@@ -189,15 +189,15 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-repeated-step-deletes-more",
         _CLEANUP,
-        "            chosen = records[: max(0, most - before)]",
-        "            chosen = records[:most]",
+        "            chosen = list(islice(records.values(), max(0, most - before)))",
+        "            chosen = list(islice(records.values(), most))",
         _CLEANING,
     ),
     Mutant(
         "bookie-cluster/references-are-read-before-ledgers-only",
         _CLEANUP,
-        "        named += all_references(store)\n",
-        "",
+        "            named = named.plus(later)\n",
+        "            pass\n",
         _CLEANING,
     ),
     Mutant(

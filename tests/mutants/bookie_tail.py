@@ -31,7 +31,7 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/references-are-not-read-again",
         _TAILING,
-        "        if set(all_references(self._store)) != set(named):",
+        "        if all_references(self._store).digest != named.digest:",
         "        if not all_references(self._store):",
         _TAIL,
     ),
@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/copies-that-are-referred-to-go",
         _LEDGERS,
-        "        and number not in referred\n",
+        "        and number not in named\n",
         "",
         _TAIL,
     ),
@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/copies-of-living-ledgers-go",
         _LEDGERS,
-        "        if number not in source\n        and number not in referred",
-        "        if number not in referred",
+        "        if number not in source\n        and number not in named",
+        "        if number not in named",
         _TAIL,
     ),
     Mutant(
@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/nothing-but-ids-is-compared",
         _TAILING,
-        "not verified.holds(record, sides.target.get(number))",
-        "number not in sides.target",
+        "not verified.holds(one, sides.target.get(one.ledger_id))",
+        "one.ledger_id not in sides.target",
         _TAIL,
     ),
     Mutant(

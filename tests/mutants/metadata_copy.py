@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STEPS = "tests/integration/metadata_store/test_steps.py"
 _CUTOVER, _PRE_COPY = "activities/metadata_store/cutover.py", "activities/metadata_store/pre_copy.py"
-_REPLICA, _CONVERGENCE = "activities/metadata_store/replica.py", "activities/metadata_store/convergence.py"
+_REPLICA, _CONVERGENCE = "spark/metadata_store/replica.py", "activities/metadata_store/convergence.py"
 
 
 def _step(name: str) -> tuple[str, ...]:
@@ -17,7 +17,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-fence-between-reading-and-writing",
         _REPLICA,
-        "                self._fence()\n",
+        "                before()\n",
         "                pass\n",
         _step("test_the_fence_is_asked_between_reading_and_writing"),
     ),
@@ -59,7 +59,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-line-after-the-bulk-copy",
         _PRE_COPY,
-        "    floor = raise_floor(task, context, bulk.copied.highest)\n    rounds,",
+        "    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))\n    rounds,",
         "    floor = 0\n    rounds,",
         _step("test_no_copied_version_is_given_twice"),
     ),
@@ -73,7 +73,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-line-offline",
         _PRE_COPY,
-        "    floor = raise_floor(task, context, bulk.copied.highest)\n    return",
+        "    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))\n    return",
         "    floor = 0\n    return",
         _step("test_an_offline_copy_gives_no_version_twice"),
     ),
@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-line-in-verify",
         _CUTOVER,
-        "        floor = raise_floor(task, context, replica.highest, pre.version_floor)\n",
+        "        floor = raise_floor(task, context, max(replica.highest, highest), pre.version_floor)\n",
         "        floor = pre.version_floor\n",
         _step("test_no_version_is_given_twice"),
     ),

@@ -15,7 +15,6 @@ from activities.metadata_store import convergence, cutover, pre_copy
 from activities.metadata_store.catch_up import catch_up
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
-from activities.metadata_store.replica import CommitPoint, Replica
 from clients.errors import StoreConflict, Superseded
 from clients.stores import Access, last_transaction, open_cas
 from deploy.devstack.stack import Stack, StackSpec
@@ -23,6 +22,7 @@ from models.lifecycle.claim import CLAIM
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
+from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, highest

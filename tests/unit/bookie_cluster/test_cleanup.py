@@ -14,8 +14,9 @@ from activities.bookie_cluster import cleanup
 from activities.bookie_cluster.ledgers import Ledgers
 from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.errors import StoreConflict, StoreUnreachable, Superseded
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import LedgersDeleted
 from models.bookie_cluster.updates import CleanupOrder
@@ -39,7 +40,7 @@ class Scene(MemorySwitch):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledgers = by_id(ledger(number) for number in range(1, 6))
+        self.ledgers = dict(by_id(ledger(number) for number in range(1, 6)))
         self.named: list[LedgerReference] = []
         self.brokers: list[tuple[str, SeenCluster]] = []
         self.deleted: list[tuple[int, int | None]] = []
@@ -72,13 +73,13 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     def scan(_: object) -> Ledgers:
         made.happens("scanned")
-        return dict(made.ledgers)
+        return by_id(made.ledgers.values())
 
     def verified(*_: object) -> dict[int, int]:
         return {number: one.mzxid for number, one in made.ledgers.items()}
 
-    def references(_: object) -> list[LedgerReference]:
-        return list(made.named)
+    def references(_: object) -> ReferenceTable:
+        return ReferenceTable(made.named)
 
     def none(*_: object) -> None:
         return None
@@ -176,7 +177,7 @@ def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
         scene.deleted += items
         raise StoreConflict("another version")
 
-    def read(numbers: Sequence[int]) -> list[LedgerRecord | None]:
+    def read(numbers: Sequence[int]) -> list[LedgerFacts | None]:
         return [ledger(number) if number == 2 else None for number in numbers]
 
     setattr(scene, "delete", refuse)  # noqa: B010 - a method of this one scene

@@ -15,9 +15,10 @@ from activities.bookie_cluster import tail
 from activities.bookie_cluster.ledgers import Ledgers, Verified
 from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.registrations import Service
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, Superseded
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import CopySummary, TailCopy
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
@@ -40,9 +41,9 @@ class Scene(MemorySwitch):
         full_verify: whether all is compared once more.
     """
 
-    def __init__(self, source: Iterable[LedgerRecord], target: Iterable[LedgerRecord]) -> None:
+    def __init__(self, source: Iterable[LedgerFacts], target: Iterable[LedgerFacts]) -> None:
         super().__init__()
-        self.source, self.target = by_id(source), by_id(target)
+        self.source, self.target = dict(by_id(source)), dict(by_id(target))
         self.named: list[LedgerReference] = [reference(number) for number in self.source]
         self.known = Verified({number: one.mzxid for number, one in self.target.items()})
         self.running: list[Service] = []
@@ -71,12 +72,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Two ledgers that both sides have, and a copy of one that Pulsar has deleted since."""
     made = Scene([ledger(1), ledger(2)], [ledger(1), ledger(2), ledger(3)])
 
-    def look(_: object) -> list[LedgerReference]:
+    def look(_: object) -> ReferenceTable:
         made.happens("referred")
-        return list(made.named)
+        return ReferenceTable(made.named)
 
-    def scan(cluster: Any, _: Mapping[int, LedgerRecord]) -> Ledgers:
-        return dict(made.source if cluster.name == "a" else made.target)
+    def scan(cluster: Any, _: Mapping[int, LedgerFacts]) -> Ledgers:
+        return by_id((made.source if cluster.name == "a" else made.target).values())
 
     monkeypatch.setattr(tail, "all_references", look)
     monkeypatch.setattr(tail, "scan", scan)
@@ -105,19 +106,19 @@ class _Copier:
         self._scene, self._guard = scene, guard
         self.failed: dict[int, str] = {}
 
-    def copy(self, records: Iterable[LedgerRecord]) -> None:
+    def copy(self, records: Ledgers) -> None:
         """Recover, copy and compare."""
         scene = self._scene
         scene.copies += 1
-        for record in records:
+        for record in records.values():
             done = ledger(record.ledger_id, mzxid=record.mzxid + 100 * scene.copies)
-            scene.source[record.ledger_id] = scene.source[record.ledger_id]._replace(metadata=done.metadata)
+            scene.source[record.ledger_id] = done._replace(mzxid=scene.source[record.ledger_id].mzxid)
             scene.target[record.ledger_id] = done
             scene.known.copies[record.ledger_id] = done.mzxid
         scene.happens("copied")
         self._guard()
 
-    def compare(self, _: Iterable[LedgerRecord]) -> None:
+    def compare(self, _: Ledgers) -> None:
         """Compare in full."""
         self._scene.happens("compared")
 
