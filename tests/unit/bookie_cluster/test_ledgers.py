@@ -57,6 +57,7 @@ class TestVerified:
     def test_came_from_there(self) -> None:
         """In a rollback, a ledger that was copied from there, and has not changed since, need not be copied."""
         assert Verified(originals={1: 7}).holds(ledger(1, mzxid=7), ledger(1, mzxid=3))
+        assert not Verified(originals={1: 7}).holds(ledger(1, mzxid=8), ledger(1, mzxid=3)), "changed since"
 
     @pytest.mark.parametrize(
         ("record", "standing"),
