@@ -66,6 +66,7 @@ class Lane:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+        self._end_left()
         self._folder.cleanup()
 
     def unchanged(self, tests: tuple[str, ...]) -> Run:
@@ -106,7 +107,17 @@ class Lane:
         except subprocess.TimeoutExpired:
             self._end()
             output, code = "", _TOO_LONG
+        self._end_left()
         return Run(code, output, time.monotonic() - begun)
+
+    def _end_left(self) -> None:
+        """End what tests started and a mutant let go; the copy's path, in its environment, tells whose it is."""
+        mine = f"PYTHONPATH={self._tree}".encode()
+        for environment in Path("/proc").glob("[0-9]*/environ"):
+            # It has ended meanwhile, or it is somebody else's.
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if any(variable.startswith(mine) for variable in environment.read_bytes().split(b"\0")):
+                    os.kill(int(environment.parent.name), signal.SIGKILL)
 
     def _end(self) -> None:
         if self._process and self._process.poll() is None:
