@@ -51,7 +51,7 @@ def not_caught_up(task: MetadataStoreTask) -> str:
 
 def _caught_up(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> tuple[int, int, str, int]:
     """One round: the transaction id up to which all is in line, how many changed, the gap, the highest version."""
-    watch, highest = task.watch, 0
+    watch, highest, changed = task.watch, 0, 0
     with task.flag() as flag:
         # Marked before the changes are collected: all up to here are among them. Every earlier attempt stops.
         mark = flag.mark()
@@ -62,7 +62,8 @@ def _caught_up(task: MetadataStoreTask, context: ActivityContext, since_zxid: in
             watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag(context)))
         if changes.dirty.paths:
             with task.replica(*OPEN_PHASES) as replica:
-                converge(task, context, replica, changes, changes.dirty.paths, enough=FEW_CHANGES)
+                # What comes meanwhile counts too.
+                changed = converge(task, context, replica, changes, changes.dirty.paths, enough=FEW_CHANGES).changed
                 highest = replica.highest
     settled = not watch.told_until(changes.dirty.mark)
-    return mark if settled else since_zxid, len(changes.dirty.paths), changes.gap, highest
+    return mark if settled else since_zxid, changed, changes.gap, highest

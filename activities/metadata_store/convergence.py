@@ -45,6 +45,13 @@ class Late(NamedTuple):
     quiet: bool
 
 
+class Converged(NamedTuple):
+    """How paths were brought in line: rounds that it took, and records written or deleted in the target."""
+
+    rounds: int
+    changed: int
+
+
 class Changes(NamedTuple):
     """All that changed since a transaction.
 
@@ -87,7 +94,7 @@ def converge(
     todo: Iterable[bytes],
     *,
     enough: int = 0,
-) -> int:
+) -> Converged:
     """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
 
     What is left stays dirty in the watch.
@@ -100,17 +107,16 @@ def converge(
         todo: paths that differ, or may differ.
         enough: see above.
 
-    Returns:
-        The number of rounds.
-
     Raises:
         ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
     """
-    todo, tries = frozenset(todo), 0
+    todo, tries, changed = frozenset(todo), 0, 0
     for rounds in range(1, _MOST_ROUNDS + 1):
         context.check()
         context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
-        changes.watch.add_ephemerals(replica.apply(todo).ephemerals)
+        done = replica.apply(todo)
+        changed += done.written + done.deleted
+        changes.watch.add_ephemerals(done.ephemerals)
         # Both sides are read again: what counts is what stands there, and not what was sent.
         remaining = frozenset(replica.differences(todo))
         before = changes.dirty.mark
@@ -128,8 +134,8 @@ def converge(
             )
         todo = changes.dirty.paths | remaining
         if len(todo) <= enough:
-            return rounds
-    return _MOST_ROUNDS
+            return Converged(rounds, changed)
+    return Converged(_MOST_ROUNDS, changed)
 
 
 def follow_late_writes(

@@ -176,4 +176,4 @@ def _catch_up(
     # Differences count as changes: mostly the record changed between the readings of the two sides.
     todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
-        return converge(task, context, replica, changes, todo, enough=FEW_CHANGES), replica.highest
+        return converge(task, context, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest
