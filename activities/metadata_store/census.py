@@ -9,7 +9,8 @@ from activities.lifecycle.registrations import brokers, registered
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
-from clients.zookeeper.coordination import Coordination, four_letter
+from clients.zookeeper.coordination import four_letter
+from clients.zookeeper.sessions import own_sessions
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
 from models.store_url import StoreUrl
@@ -46,21 +47,19 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
 
 def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
     """Addresses of the other clients of a ZooKeeper, and what could not be seen."""
-    own: set[int] = set()
     others: set[str] = set()
     hidden: list[str] = []
-    with Coordination(url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-        own.add(zookeeper.session_id)
-        for host in url.hosts:
-            try:
-                text = four_letter(host, "cons", timeout=access.timeout)
-            except StoreError as error:
-                hidden.append(str(error))
-                continue
-            if text is None:
-                hidden.append(f"connections of {host} are not visible: its 4lw.commands.whitelist lacks `cons`")
-                continue
-            for address, session in re.findall(r"/([^\s\[]+)\[\d+\]\([^)]*sid=0x([0-9a-f]+)", text):
-                if int(session, 16) not in own:
-                    others.add(address.rpartition(":")[0])
+    for host in url.hosts:
+        try:
+            text = four_letter(host, "cons", timeout=access.timeout)
+        except StoreError as error:
+            hidden.append(str(error))
+            continue
+        if text is None:
+            hidden.append(f"connections of {host} are not visible: its 4lw.commands.whitelist lacks `cons`")
+            continue
+        seen = re.findall(r"/([^\s\[]+)\[\d+\]\([^)]*sid=0x([0-9a-f]+)", text)
+        # The watch of the source is one of ours, and stays until the window has ended.
+        own = own_sessions()
+        others.update(address.rpartition(":")[0] for address, session in seen if int(session, 16) not in own)
     return others, hidden

@@ -25,6 +25,7 @@ from clients.errors import (
 )
 from clients.reach import explained, is_settled, split_host
 from clients.zookeeper import wire
+from clients.zookeeper.sessions import register
 from models.store_url import StoreUrl
 
 _RECEIVE_BUFFER = 4 << 20
@@ -132,6 +133,7 @@ class Connection(Closeable):
             self._socket.close()
             raise
         self.session_timeout = timeout_ms / 1000
+        register(self)
 
     def absolute(self, path: bytes) -> bytes:
         """The path on the server of a path beneath the chroot."""

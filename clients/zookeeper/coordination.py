@@ -20,6 +20,7 @@ from clients.cas.store import Check, Create, Delete, Part, Set
 from clients.errors import NoServer, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
 from clients.reach import split_host
 from clients.zookeeper.connection import Connection
+from clients.zookeeper.sessions import register
 from clients.zookeeper.wire import Stat
 from models.store_url import StoreUrl
 
@@ -114,6 +115,7 @@ class CoordinationReader:
         if not self._client.connected:
             text = f"{self.url} gave no session in {self._timeout:g} s; is its ensemble complete?"
             raise StoreUnreachable(text, server=str(self.url))
+        register(self)
 
     def _require_server(self) -> None:
         """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting is in vain."""

@@ -273,7 +273,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         return asked and self.input.cleanup is SourceCleanup.REMOVE
 
     async def _take_census(self) -> Census:
-        census = await self.activities.ask(Activities.take_census, Call("Who still uses the source?"))
+        # Who watches the source knows its own sessions there.
+        call = self._on_watcher("Who still uses the source?", once=False)
+        census = await self.activities.ask(Activities.take_census, call)
         self.state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
         self.board.publish()
         await self._follow()

@@ -1,0 +1,43 @@
+"""Sessions of this process, whatever it does with them: not every client of a ZooKeeper is somebody else."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Protocol
+from weakref import WeakSet
+
+from clients.errors import StoreUnreachable
+
+_UNSIGNED = (1 << 64) - 1
+
+
+class Holder(Protocol):
+    """Whoever has a session."""
+
+    @property
+    def session_id(self) -> int:
+        """Its id."""
+        ...
+
+
+_lock = threading.Lock()
+_holders: WeakSet[Holder] = WeakSet()
+
+
+def register(holder: Holder) -> None:
+    """A session was opened; it is forgotten with its holder."""
+    with _lock:
+        _holders.add(holder)
+
+
+def own_sessions() -> set[int]:
+    """Ids of the sessions of this process, without a sign as servers print them; some may have ended."""
+    with _lock:
+        holders = list(_holders)
+    ids: set[int] = set()
+    for holder in holders:
+        # One that has lost its session has none to tell of.
+        with suppress(StoreUnreachable):
+            ids.add(holder.session_id & _UNSIGNED)
+    return ids
