@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
+
+from temporalio.service import RPCError
 
 from deploy.devstack.admin import StackAdmin, accepts
 from deploy.devstack.server import Server
@@ -132,7 +134,13 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         Raises:
             AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
         """
-        self.end = self.environment.end_of(run, _END_LIMIT)
+        try:
+            self.end = self.environment.end_of(run, _END_LIMIT)
+        except AssertionError:
+            # The next round starts a migration of the same name.
+            with suppress(RPCError):
+                run.terminate()
+            raise
         self._stacks.prepare()
 
     def server(self, victim: str, fault: MetadataRound) -> Server:
