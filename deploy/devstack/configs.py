@@ -22,7 +22,7 @@ def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) 
         "4lw.commands.whitelist": "*",
         "maxClientCnxns": "0",
         "minSessionTimeout": "2000",
-        "maxSessionTimeout": "60000",
+        "maxSessionTimeout": "180000",
     }
     members = {f"server.{n}": f"{LOOPBACK}:{peer}:{election}" for n, (peer, election) in quorum.items()}
     return {**alone, "initLimit": "20", "syncLimit": "10", **members} if members else alone

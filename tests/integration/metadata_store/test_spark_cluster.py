@@ -92,6 +92,8 @@ def stack(make_stack: MakeStack) -> Stack:
     return made
 
 
+# Executors start, and import everything, while the migration waits for them.
+@pytest.mark.timeout(600)
 def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_path: Path) -> None:
     """Executors on both workers copy and compare with the code that was shipped to them, as they have no other."""
     for module in ("spark.metadata_store.tasks", "tests"):
@@ -116,7 +118,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
         WorkerProcess(stack.temporal_address, tmp_path, cwd=tmp_path, **settings),
         Operator(stack.temporal_address) as operator,
     ):
-        report = operator.run(input)
+        report = operator.run(input, 300)
     assert report.outcome is Outcome.DONE
     compared = stores.assert_equal(stores.read_zookeeper(stack.zk_url), stores.read_oxia(stack.oxia_url))
     assert report.figures["copied_records"] == compared > NODES
