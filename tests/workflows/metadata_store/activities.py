@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+from models.lifecycle.status import Status
 from models.metadata_store.input import KIND
 from models.metadata_store.results import (
     CatchUp,
@@ -90,3 +92,12 @@ class Script(doubles.Script):
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS
     beside: ClassVar[frozenset[str]] = frozenset({"follow", "forget_watch"})
+
+
+def between_rounds(script: doubles.Script) -> Callable[[Status], bool]:
+    """Whether rounds of a hold have answered, and none runs.
+
+    The test server breaks where a round ends at the moment in which it is cancelled.
+    """
+    each = ANSWERS["catch_up"].changed
+    return lambda status: status.figures.get("caught_up_before_cutover", 0) == each * script.steps.count("catch_up") > 0

@@ -14,14 +14,14 @@ from models.metadata_store.phases import Phase
 from models.metadata_store.results import Preparation
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.metadata_store.activities import HELD, LIVE, Script
+from tests.workflows.metadata_store.activities import HELD, LIVE, Script, between_rounds
 
 
 async def test_hold_before_cutover(stage: Harness) -> None:
     """A held migration catches up for as long as it likes, says who ends the wait, and `proceed` cuts over."""
     run = await _held(stage, hold_before_cutover=True)
     await stage.env.sleep(timedelta(hours=8))
-    status = await run.status()
+    status = await _between_rounds(run)
     assert (status.phase, status.cutover.hold, status.deadlines) == (Phase.CATCH_UP, True, {})
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]
     assert status.waiting is not None
@@ -45,7 +45,7 @@ async def test_hold_is_released_by_its_update(stage: Harness) -> None:
     await copying.entered()
     assert await run.update("hold_before_cutover", HoldChange(hold=True)) == CutoverPlan(hold=True).model_dump()
     copying.release()
-    await run.until(_holds)
+    await _between_rounds(run)
     await run.update("hold_before_cutover", HoldChange(hold=False))
     await preparing.entered()
     for name, change in {"hold_before_cutover": HoldChange(hold=True), "cutover_at": CutoverTime(at=None)}.items():
@@ -66,7 +66,7 @@ async def test_cutover_at(stage: Harness) -> None:
     assert "has passed" in (await run.refusal("cutover_at", CutoverTime(at=datetime(2001, 1, 1, tzinfo=UTC)))).message
     sooner = now + timedelta(hours=20)
     await run.update("cutover_at", CutoverTime(at=sooner))
-    assert (await run.until(_holds)).cutover.at == sooner
+    assert (await _between_rounds(run)).cutover.at == sooner
     report = await run.report()
     begun = next(entry for entry in report.history if entry.phase == Phase.PREPARATION).started
     assert sooner <= begun < sooner + timedelta(minutes=5)
@@ -90,7 +90,7 @@ async def test_pause_while_held(stage: Harness) -> None:
     paused = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
     assert paused.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
     await run.signal(Verb.RESUME)
-    await run.until(_holds)
+    await _between_rounds(run)
     await run.signal(Verb.PROCEED)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.stages == HELD
@@ -100,9 +100,9 @@ async def test_hold_over_runs(stage: Harness) -> None:
     """A held migration continues as new runs, keeps what it was told, and goes on where it had caught up."""
     script = Script()
     run = await stage.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
-    await run.until(_holds)
+    await _between_rounds(run)
     await stage.env.sleep(timedelta(minutes=3))
-    status = await run.until(_holds)
+    status = await _between_rounds(run)
     assert await run.runs() > 1
     assert (status.phase, status.cutover.hold) == (Phase.CATCH_UP, True)
     assert script.steps.count("pre_copy") == 1
@@ -141,12 +141,15 @@ async def test_watcher_lost_before_the_cutover(stage: Harness) -> None:
     assert {call.queue for call in run.script.calls if call.step in ("catch_up", "prepare")} == {OWN_QUEUE}
 
 
-def _holds(status: Status) -> bool:
-    return status.waiting is not None and status.waiting.kind is WaitKind.HOLD
+async def _between_rounds(run: Run) -> Status:
+    idle = between_rounds(run.script)
+    return await run.until(
+        lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD and idle(status)
+    )
 
 
 async def _held(stage: Harness, **fields: Any) -> Run:
-    """A migration that holds before its cut-over, in its first round."""
+    """A migration that holds before its cut-over, after its first round."""
     run = await stage.start(Script(), validation_window="PT0S", **fields)
-    await run.until(lambda status: _holds(status) and "catch_up" in run.script.steps)
+    await _between_rounds(run)
     return run

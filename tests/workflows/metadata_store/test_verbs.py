@@ -16,14 +16,14 @@ from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from models.metadata_store.phases import Phase
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.metadata_store.activities import HELD, Script
+from tests.workflows.metadata_store.activities import HELD, Script, between_rounds
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
     """A pause lets the copy end, holds before PREPARATION for as long as it likes, and `resume` goes on."""
     run = await _paused(stage, blocked_deadline="PT1M", validation_window="PT0S")
     await stage.env.sleep(timedelta(hours=8))
-    status = await run.status()
+    status = await run.until(between_rounds(run.script))
     assert (status.phase, status.paused, status.deadlines) == (Phase.CATCH_UP, True, {})
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.RESUME]
     assert status.waiting is not None
@@ -222,7 +222,8 @@ async def _paused(stage: Harness, script: Script | None = None, **fields: Any) -
     await run.signal(Verb.PAUSE)
     assert (await run.status()).paused
     hang.release()
-    await run.until(lambda status: status.waiting is not None)
+    idle = between_rounds(script)
+    await run.until(lambda status: status.waiting is not None and idle(status))
     return run
 
 
