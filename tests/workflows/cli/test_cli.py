@@ -300,7 +300,7 @@ async def test_no_worker(shell: Shell) -> None:
 
 async def test_a_wait_without_a_worker_ends(shell: Shell) -> None:
     """Following a start to its end says that no worker answers, and ends with exit code 7."""
-    workflow_id = await shell.begin("nobody")
+    workflow_id = await shell.begin("unattended")
     with pytest.raises(CommandFailed, match=f"is started, but no worker on the queue {TASK_QUEUE} answers") as ended:
         await watch(shell.client, workflow_id, Form.TEXT, first_answer=timedelta(seconds=0.1))
     assert (ended.value.code, ended.value.cure) == (ExitCode.UNREACHABLE, "start one: pulsar-migrate worker")
