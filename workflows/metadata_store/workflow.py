@@ -306,8 +306,10 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.board.report_failures(FailedItems.of(_CONTESTED, dict.fromkeys(items)))
 
     async def _clean_up(self) -> Outcome:
-        await self._forget_watch()
-        if not (self._removal_is_due or self.state.running_phase == Phase.CLEANUP):
+        cleaning = self.state.running_phase == Phase.CLEANUP
+        if not cleaning:
+            await self._forget_watch()
+        if not (self._removal_is_due or cleaning):
             self.note(f"the source {self.input.source} was left as it is")
             return Outcome.DONE
         try:
