@@ -163,8 +163,9 @@ class BookieClusterCertificate(Figures):
         references_found: references in Pulsar's metadata whose ledger stands in the target.
         references_missing: references whose ledger does not.
         brokers_on_the_target: brokers that were proven to write there, with the evidence.
-        copied_back: ledgers that a rollback copied to the source.
+        copied_back: ledgers that a rollback copied to the source, without those of an attempt whose answer was lost.
         compared_entries_in_rollback: entries that it compared.
+        ledgers_compared_in_rollback: ledgers whose metadata were compared before brokers started on the source again.
         brokers_on_the_source: brokers that were proven to write there after a rollback.
     """
 
@@ -179,6 +180,7 @@ class BookieClusterCertificate(Figures):
     brokers_on_the_target: list[str] | None = None
     copied_back: Ledgers | None = None
     compared_entries_in_rollback: Entries | None = None
+    ledgers_compared_in_rollback: Ledgers | None = None
     brokers_on_the_source: list[str] | None = None
 
 

@@ -136,9 +136,14 @@ class RestartCutover(Cutover):
         if tail is None:
             return False
         tail, _ = await self._direct(tail, BACK)
-        self.state.certificate.copied_back = tail.copy_summary.copied
-        self.state.certificate.compared_entries_in_rollback = tail.copy_summary.compared
-        self.state.figures.rollback_tail = CopyFigures.of(tail.copy_summary)
+        figures, before = self.state.figures, self.state.figures.rollback_build
+        figures.rollback_tail = CopyFigures.of(tail.copy_summary)
+        whole = CopyFigures.of(tail.copy_summary, before=before)
+        self.state.certificate.update(
+            copied_back=whole.copied_ledgers,
+            compared_entries_in_rollback=whole.compared_entries,
+            ledgers_compared_in_rollback=tail.checked,
+        )
         return True
 
     async def _build_back(self) -> CopySummary:

@@ -233,7 +233,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
             assert certificate["references_missing"] == 0
             assert certificate["brokers_on_the_target"]
         elif fault.rollback_on_failure:
-            assert certificate["copied_back"] > 0
+            assert certificate["ledgers_compared_in_rollback"] > 0
             assert certificate["brokers_on_the_source"]
 
     def _check_ids(self) -> None:
