@@ -25,6 +25,9 @@ class FlagPhase(StrEnum):
 OPEN_PHASES = (FlagPhase.NOT_STARTED, FlagPhase.FAILED)
 """The phases in which services write to this store."""
 
+BLOCKING_PHASES = (FlagPhase.PREPARATION, FlagPhase.COPYING)
+"""The phases in which services write to no store."""
+
 
 class Flag(BaseModel):
     """The flag; fields that a newer Pulsar writes survive."""

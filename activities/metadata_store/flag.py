@@ -10,14 +10,14 @@ from clients.errors import StoreConflict, Superseded, VersionConflict
 from clients.pulsar.migration_flag import foreign_flag, read_flag
 from models.lifecycle.claim import CLAIM, Attempt
 from models.metadata_store.claims import SourceClaim
-from models.migration_flag import FLAG, OPEN_PHASES, Flag, FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FLAG, OPEN_PHASES, Flag, FlagPhase
 
 # The order of PIP-454. FAILED may be followed by a new PREPARATION only, and COMPLETED by nothing.
 _FROM = {
     FlagPhase.PREPARATION: OPEN_PHASES,
     FlagPhase.COPYING: (FlagPhase.PREPARATION,),
     FlagPhase.COMPLETED: (FlagPhase.COPYING,),
-    FlagPhase.FAILED: (FlagPhase.PREPARATION, FlagPhase.COPYING),
+    FlagPhase.FAILED: BLOCKING_PHASES,
 }
 
 # What a new run does not take over from the run before: it has not moved the flag yet.

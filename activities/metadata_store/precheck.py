@@ -20,7 +20,7 @@ from models.lifecycle.claim import CLAIM
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
-from models.migration_flag import FLAG, Flag, FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FLAG, Flag, FlagPhase
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
@@ -120,7 +120,7 @@ class PrecheckRun:
             self._findings.block(
                 "ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source"
             )
-        elif state.flag.phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+        elif state.flag.phase in BLOCKING_PHASES:
             if claimed_by_another and state.claim:
                 self._findings.block(
                     "FLAG_HELD",

@@ -45,14 +45,6 @@ def recover_batch(source: Cluster, ids: Sequence[int]) -> list[CopyOutcome]:
     return failed
 
 
-def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id: int) -> LedgerRecord:
-    """Close one ledger; see `recover_ledgers`, whose errors for it are raised."""
-    result = recover_ledgers(directory, bookies, [ledger_id])[ledger_id]
-    if isinstance(result, LedgerRecord):
-        return result
-    raise result
-
-
 def recover_ledgers(
     directory: LedgerDirectoryWriter, bookies: Bookies, ids: Iterable[int]
 ) -> dict[int, LedgerRecord | StoreError]:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 
-from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
+from clients.errors import StoreProtocolError
 from clients.pulsar.fields import Field, bytes_field, join, split
 from clients.pulsar.formats_pb2 import KeyValue, SchemaLocator, SchemaPosition
-from clients.pulsar.managed_ledgers import Compression, decode_cursor_info, pack, parse, unpack
+from clients.pulsar.managed_ledgers import parse
 
 ATTRIBUTION = "_pulsar.bookieClusterName"
 """The property's key."""
 
 _KEY = ATTRIBUTION.encode()
 #: Numbers of fields: SchemaLocator.{info, index}, IndexEntry.position, PositionInfo.properties,
-#: ManagedCursorInfo.cursorProperties, KeyValue.{key, value}.
-_INFO, _INDEX, _POSITION, _POSITION_PROPERTIES, _CURSOR_PROPERTIES, _PROPERTY_KEY, _PROPERTY_VALUE = 1, 2, 2, 3, 8, 1, 2
+#: KeyValue.{key, value}.
+_INFO, _INDEX, _POSITION, _POSITION_PROPERTIES, _PROPERTY_KEY, _PROPERTY_VALUE = 1, 2, 2, 3, 1, 2
 
 
 def attribution(properties: Iterable[KeyValue]) -> str | None:
@@ -63,40 +63,6 @@ def set_schema_attribution(
     parse(SchemaLocator, value)
     changed = _inside(split(value), (_INFO, _INDEX), entry)
     return join(changed) if changed else None
-
-
-def set_cursor_attribution(value: bytes, expected_ledger: int, new: str | None) -> bytes | None:
-    """A cursor's node, with its ledger said to be on another bookie cluster.
-
-    A broker of Pulsar 5.0.0-M1 that finds a property in a compressed cursor reads it from a buffer that it has freed
-    (IllegalReferenceCountException), and cannot load the topic. So a compressed node is not stamped.
-
-    Args:
-        value: the node (ManagedCursorInfo).
-        expected_ledger: the ledger that was built there.
-        new: the cluster that it is on; None takes the attribution away.
-
-    Returns:
-        None if it says so already.
-
-    Raises:
-        StoreConflict: the cursor has gone on to another ledger.
-        StoreUnsupported: the node is compressed.
-        StoreProtocolError: it is no cursor's node.
-    """
-    stands = decode_cursor_info(value).cursorsLedgerId
-    if stands != expected_ledger:
-        raise StoreConflict(f"the cursor has ledger {stands}, and {expected_ledger} was expected; it has rolled over")
-    compression, body = unpack(value)
-    fields = split(body)
-    if _stands(fields, _CURSOR_PROPERTIES) == new:
-        return None
-    if new is not None and compression is not Compression.NONE:
-        raise StoreUnsupported(
-            f"the cursor's node is compressed ({compression.name}), and no broker can load a topic with properties "
-            "in such a cursor; set managedCursorInfoCompressionType=NONE, and unload the topic"
-        )
-    return pack(compression, join(_stamped(fields, _CURSOR_PROPERTIES, new)))
 
 
 def _inside(

@@ -76,14 +76,6 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
     return compression, body
 
 
-def pack(compression: Compression, body: bytes) -> bytes:
-    """The opposite of `unpack`; other bytes than Pulsar's, with the same content."""
-    if compression is Compression.NONE:
-        return body
-    info = CompressedInfo(compressionType=compression, uncompressedSize=len(body)).SerializeToString()
-    return _HEADER.pack(_MAGIC, len(info)) + info + _packed(compression, body)
-
-
 def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
     """Read a managed ledger's node.
 
@@ -169,17 +161,3 @@ def _unpacked(compression: Compression, body: bytes, size: int) -> bytes:
             return bytes(cramjam.zstd.decompress(body))
         case Compression.SNAPPY:
             return bytes(cramjam.snappy.decompress_raw(body))
-
-
-def _packed(compression: Compression, body: bytes) -> bytes:
-    match compression:
-        case Compression.LZ4:
-            return bytes(cramjam.lz4.compress_block(body, store_size=False))
-        case Compression.ZLIB:
-            return zlib.compress(body)
-        case Compression.ZSTD:
-            return bytes(cramjam.zstd.compress(body))
-        case Compression.SNAPPY:
-            return bytes(cramjam.snappy.compress_raw(body))
-        case Compression.NONE:
-            return body

@@ -28,6 +28,8 @@ from models.store_url import StoreUrl
 _SESSION_TIMEOUT = 30.0
 #: Seconds after which a server that has not answered is asked in another way why.
 _SOON = 1.0
+#: By itself kazoo doubles the time between two tries, without an end: writes would stay blocked after an election.
+_RECONNECT = {"max_tries": -1, "max_delay": 1.0}
 _CONFLICTS = (
     exceptions.BadVersionError,
     exceptions.NodeExistsError,
@@ -94,6 +96,7 @@ class CoordinationReader:
             hosts=",".join(url.hosts),
             timeout=_SESSION_TIMEOUT,
             auth_data=[(scheme, credential.decode()) for scheme, credential in auth],
+            connection_retry=_RECONNECT,
         )
 
     def __enter__(self) -> Self:

@@ -15,6 +15,7 @@ from clients.store import COORDINATOR, Guard
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.multi import change_each
+from clients.zookeeper.sessions import unsigned
 
 _PREFIX = COORDINATOR + b"/pulsar-migrate-writer-"
 
@@ -39,7 +40,7 @@ class Permit:
         """
         if self._guard is None:
             return
-        path = b"%s%s%016x" % (chroot, _PREFIX, connection.session_id & (1 << 64) - 1)
+        path = b"%s%s%016x" % (chroot, _PREFIX, unsigned(connection.session_id))
         # Where the parent is missing there is no claim either, which the guard says better.
         with contextlib.suppress(StoreConflict):
             connection.call(wire.CREATE, path, wire.created(path))

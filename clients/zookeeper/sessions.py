@@ -9,7 +9,10 @@ from weakref import WeakSet
 
 from clients.errors import StoreUnreachable
 
-_UNSIGNED = (1 << 64) - 1
+
+def unsigned(session_id: int) -> int:
+    """A session's id without a sign, as servers print it."""
+    return session_id & (1 << 64) - 1
 
 
 class Holder(Protocol):
@@ -39,5 +42,5 @@ def own_sessions() -> set[int]:
     for holder in holders:
         # One that has lost its session has none to tell of.
         with suppress(StoreUnreachable):
-            ids.add(holder.session_id & _UNSIGNED)
+            ids.add(unsigned(holder.session_id))
     return ids

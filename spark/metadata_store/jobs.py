@@ -16,6 +16,7 @@ from models.store_url import StoreUrl
 from spark.engine import SparkEngine
 from spark.metadata_store import tasks
 from spark.metadata_store.spec import (
+    UINT64_MAX,
     Buckets,
     Comparison,
     Copied,
@@ -32,7 +33,6 @@ from spark.metadata_store.spec import (
 _RECORDS_PER_BUCKET = 64
 # Sums stay small however large the stores are: 512 KiB for each part.
 _MOST_BUCKETS = 1 << 16
-_UINT64_MAX = (1 << 64) - 1
 # Parts of a store, at least, where a job ends after some of them.
 _SMALL_PARTS = 256
 
@@ -216,7 +216,7 @@ class _Sums:
         sign = 1 if side.of_source else -1
         for index, part in enumerate(array("Q", found.sums)):
             if part:
-                self._total[index] = (self._total[index] + sign * part) & _UINT64_MAX
+                self._total[index] = (self._total[index] + sign * part) & UINT64_MAX
         self._lagging |= found.lagging
         if side.of_source:
             self.records += found.records

@@ -14,6 +14,9 @@ from models.lifecycle.claim import NOBODY, Attempt
 from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl
 
+UINT64_MAX = (1 << 64) - 1
+"""Sums of digests wrap around here."""
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -23,6 +23,7 @@ from spark.fence import WriteFence, claim_in
 from spark.metadata_store.path_set import PathSet
 from spark.metadata_store.replica import AT_ONCE, Mirror, Replica
 from spark.metadata_store.spec import (
+    UINT64_MAX,
     Buckets,
     Changed,
     Copied,
@@ -37,7 +38,6 @@ from spark.metadata_store.spec import (
 )
 
 _NUMBERS = Struct(">qqI")
-_UINT64_MAX = (1 << 64) - 1
 _SESSIONS = 1000
 # Records that are held before they are deleted.
 _SEEN = 50_000
@@ -144,7 +144,7 @@ def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
                 continue
             index = bucket(record.path, buckets)
             # Added up and not chained, so that parts can be read in any order, by any task.
-            sums[index] = (sums[index] + digest(record, numbers(record))) & _UINT64_MAX
+            sums[index] = (sums[index] + digest(record, numbers(record))) & UINT64_MAX
             records += 1
             if counters and (least := rules.counter(record)):
                 counters.add(record.path, least)

@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.phases import Phase
     from models.metadata_store.results import Census, Precheck, PreCopy
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
-    from models.migration_flag import FlagPhase
+    from models.migration_flag import BLOCKING_PHASES
     from workflows.lifecycle.activities import Call
     from workflows.lifecycle.failures import FAILURES, cause_of
     from workflows.lifecycle.migration import Migration, refused
@@ -46,7 +46,6 @@ _CHECK_EVERY = timedelta(minutes=10)
 _THROTTLING = timedelta(seconds=30)
 
 # A flag that blocks metadata writes, and that is not ours: somebody else moved it, or removed our claim.
-_BLOCKING = (FlagPhase.PREPARATION, FlagPhase.COPYING)
 
 _CONTESTED = "contested record(s)"
 _LATE = (
@@ -231,7 +230,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         call = Call("Give metadata writes back to the source")
         restored = self.state.restored = await self.activities.run(Activities.unblock_writes, call, cause)
         self.state.figures.blocked_seconds = restored.blocked_seconds
-        if restored.flag in _BLOCKING:
+        if restored.flag in BLOCKING_PHASES:
             self.note(
                 f"metadata writes are blocked: the flag is {restored.flag}, which is not this migration's; see "
                 "break-glass in the docs"

@@ -13,7 +13,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from deploy.devstack.background import BackgroundThread
 from deploy.devstack.stack import Stack
 from models.metadata_store.input import MetadataStoreInput
-from models.migration_flag import Flag, FlagPhase
+from models.migration_flag import BLOCKING_PHASES, Flag, FlagPhase
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
 
@@ -54,7 +54,7 @@ class FlagWatch(BackgroundThread):
         spans: list[float] = []
         begun: float | None = None
         for phase, at in self.seen:
-            if phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+            if phase in BLOCKING_PHASES:
                 begun = begun or at
             elif begun is not None:
                 spans.append(at - begun)

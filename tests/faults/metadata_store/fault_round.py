@@ -16,7 +16,7 @@ from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from models.migration_flag import FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
@@ -41,7 +41,6 @@ BLOCKED_LIMIT = 60.0 + 45.0
 
 _DOOMED = [f"doomed-{number}" for number in range(3)]
 _FRESH_TOPICS = 5
-BLOCKING = (FlagPhase.PREPARATION, FlagPhase.COPYING)
 _ROLLBACK_AT = Gate("copy_changes", Edge.BEFORE)
 _CHANGES: dict[str, dict[str, object]] = {
     "catch_up": {"hold_before_cutover": True},
@@ -126,7 +125,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         run.terminate()
         gates.release(_ROLLBACK_AT)
         gates.wait_ended(_ROLLBACK_AT)
-        assert self.watch.phase in BLOCKING, "nobody gives writes back after a termination"
+        assert self.watch.phase in BLOCKING_PHASES, "nobody gives writes back after a termination"
 
     def wait_end(self, run: Run) -> None:
         """Wait for the end of the migration.
@@ -162,7 +161,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
     def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
         """Let the attempt that was given up go on, after a run has committed and brokers have changed the target."""
         if not self.completed:
-            wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING, 10)
+            wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING_PHASES, 10)
             self.migrate_again()
         self._use_target()
         before = stores.read_oxia(self.stack.oxia_url)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_batch, recover_ledger
+from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster as AnyCluster
 from clients.bookkeeper.copy_result import Verdict
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
@@ -20,7 +20,7 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, Sto
 from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
-from tests.support.clients.bookies import Cluster, pack
+from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
 from tests.support.waiting import wait_for
 

@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_ledger, recover_ledgers
+from clients.bookkeeper.bulk_recovery import recover_ledgers
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
@@ -19,7 +19,7 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, S
 from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
-from tests.support.clients.bookies import Cluster, Written, pack
+from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger
 from tests.support.clients.java_ledgers import JavaClientError, JavaLedgers, Ledger, payloads_digest
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"

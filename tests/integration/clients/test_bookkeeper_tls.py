@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_ledger
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreUnreachable, StoreUnsupported
@@ -18,7 +17,7 @@ from clients.tls import Tls
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from models.store_url import parse_store_url
-from tests.support.clients.bookies import Cluster
+from tests.support.clients.bookies import Cluster, recover_ledger
 from tests.support.clients.certificates import Authority, Identity
 from tests.support.stacks import MakeStack
 

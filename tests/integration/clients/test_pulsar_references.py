@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_ledger
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.errors import StoreConflict
-from clients.pulsar.attribution import set_cursor_attribution, set_schema_attribution
+from clients.pulsar.attribution import set_schema_attribution
 from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
 from clients.pulsar.names import TopicName
 from clients.pulsar.references import LedgerReference, ReferenceKind, references
@@ -27,6 +25,8 @@ from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import quiet_client
 from models.store_url import parse_store_url
+from tests.support.bookie_cluster import cursor_node
+from tests.support.clients.bookies import recover_ledger
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -186,11 +186,7 @@ def test_crash_and_clean_stop(stack: Stack, store: Coordination) -> None:
     for one in of_kind(stack, ReferenceKind.CURSOR):
         node = store.get(one.path)
         assert node
-        stamped = set_cursor_attribution(node[0], one.ledger_id, "B")
-        assert stamped
-        with pytest.raises(StoreConflict, match="rolled over"):
-            set_cursor_attribution(node[0], one.ledger_id + 1, "B")
-        store.set(one.path, stamped, node[1].version)
+        store.set(one.path, cursor_node.attributed(node[0], "B"), node[1].version)
     assert {one.cluster for one in of_kind(stack, ReferenceKind.CURSOR)} == {"B"}
 
     stack["broker-1"].start()

@@ -13,7 +13,7 @@ from clients.errors import StoreConflict, Superseded
 from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
-from models.migration_flag import FLAG, FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FLAG, FlagPhase
 from models.store_url import parse_store_url
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack
@@ -99,7 +99,7 @@ def test_a_run_blocks_writes_only_once(store: CasStore, keeper: FlagKeeper) -> N
     second.take()
     second.advance(FlagPhase.PREPARATION, TARGET)
     _by_hand(store, FlagPhase.FAILED)
-    for phase in (FlagPhase.PREPARATION, FlagPhase.COPYING):
+    for phase in BLOCKING_PHASES:
         with pytest.raises(StoreConflict):
             second.advance(phase, TARGET)
     assert read_state(store).flag.phase is FlagPhase.FAILED

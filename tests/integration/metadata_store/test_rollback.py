@@ -24,7 +24,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
-from models.migration_flag import FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -166,7 +166,7 @@ def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, environment
     cluster.must_be_as_before(flag)
 
 
-@pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+@pytest.mark.parametrize("phase", BLOCKING_PHASES)
 def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment, phase: FlagPhase) -> None:
     """A rollback in PREPARATION or COPYING, while the target does not answer, gives the writes back before it does."""
     with held(cluster, FlagPhase.PREPARATION) as reached:

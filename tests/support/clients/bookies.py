@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from clients.bookkeeper.bulk_recovery import recover_ledgers
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -124,6 +125,14 @@ class Cluster:
             return LedgerReader(self.bookies, verify=False).read_entry(ledger.ledger_id, alone, entry)
         except LedgerUnreadable:
             return None
+
+
+def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id: int) -> LedgerRecord:
+    """Close one ledger as a switch does; raises the error that `recover_ledgers` gives for it."""
+    result = recover_ledgers(directory, bookies, [ledger_id])[ledger_id]
+    if isinstance(result, LedgerRecord):
+        return result
+    raise result
 
 
 def pack(ledger: Written, datas: Sequence[bytes], first: int = 0, before: int = 0) -> list[bytes]:

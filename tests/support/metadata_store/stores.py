@@ -56,7 +56,9 @@ Records = dict[str, OxiaRecord]
 def kazoo(zk_url: str, *, digest: str = "") -> Generator[Any]:
     """A session for as long as the context lasts, with `user:password` if given; its calls have no types."""
     auth = [("digest", digest)] if digest else None
-    client = KazooClient(zk_url.removeprefix("zk:"), timeout=10, auth_data=auth)
+    # By itself it waits up to a minute between two tries, and a watch would not see that a server is back.
+    retry = {"max_tries": -1, "max_delay": 1}
+    client = KazooClient(zk_url.removeprefix("zk:"), timeout=10, auth_data=auth, connection_retry=retry)
     client.start(timeout=15)
     try:
         yield client

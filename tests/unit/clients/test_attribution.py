@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
-from clients.pulsar.attribution import ATTRIBUTION, attribution, set_cursor_attribution, set_schema_attribution
-from clients.pulsar.formats_pb2 import ManagedCursorInfo, SchemaLocator
-from clients.pulsar.managed_ledgers import Compression, decode_cursor_info, pack, unpack
-from tests.unit.clients.test_pulsar_formats import COMPACTION_OPEN, DELAYED, SCHEMA
+from clients.errors import StoreProtocolError
+from clients.pulsar.attribution import ATTRIBUTION, attribution, set_schema_attribution
+from clients.pulsar.formats_pb2 import SchemaLocator
+from tests.unit.clients.test_pulsar_formats import COMPACTION_OPEN, SCHEMA
 
 #: Fields that no version knows, in the middle and at the end.
 LATER = b"\xa2\x06\x03abc"
@@ -93,41 +92,9 @@ def test_rollback(stamps: list[str | None]) -> None:
     assert moved is None or set_schema_attribution(moved, "B", "A") == value
 
 
-def test_cursor() -> None:
-    """The attribution of a cursor is set, changed and removed; position, ledger and other properties stay."""
-    value = LATER + COMPACTION_OPEN + DELAYED[DELAYED.index(b"\x42\x2b") :] + LATER
-    stamped = set_cursor_attribution(value, 31, "B")
-    assert stamped
-    assert attribution(decode_cursor_info(stamped).cursorProperties) == "B"
-    assert set_cursor_attribution(stamped, 31, "B") is None
-    assert set_cursor_attribution(set_cursor_attribution(stamped, 31, "A") or b"", 31, None) == value
-    assert set_cursor_attribution(value, 31, None) is None
-    kept = ManagedCursorInfo.FromString(stamped)
-    del kept.cursorProperties[-1]
-    assert kept == ManagedCursorInfo.FromString(value)
-
-
-@pytest.mark.parametrize("compression", [one for one in Compression if one])
-def test_compressed_cursor(compression: Compression) -> None:
-    """A compressed cursor is not stamped, as its topic could not be loaded; a stamp is taken away in its packing."""
-    with pytest.raises(StoreUnsupported, match=compression.name):
-        set_cursor_attribution(pack(compression, COMPACTION_OPEN), 31, "B")
-    stamped = set_cursor_attribution(COMPACTION_OPEN, 31, "B")
-    cured = set_cursor_attribution(pack(compression, stamped or b""), 31, None)
-    assert unpack(cured or b"") == (compression, COMPACTION_OPEN)
-
-
-def test_cursor_has_rolled_over() -> None:
-    """A cursor that has another ledger by now is refused, with both ledgers named."""
-    with pytest.raises(StoreConflict, match="has ledger 31, and 30 was expected"):
-        set_cursor_attribution(COMPACTION_OPEN, 30, "B")
-
-
 def test_what_is_no_such_node_is_refused() -> None:
     """A node of another kind is an error of the store's, and is not stamped."""
     with pytest.raises(StoreProtocolError):
         set_schema_attribution(COMPACTION_OPEN[2:], "A", "B")
     with pytest.raises(StoreProtocolError):
         set_schema_attribution(SCHEMA[:-1], "A", "B")
-    with pytest.raises(StoreProtocolError):
-        set_cursor_attribution(SCHEMA, 1, "B")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
+
+import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnsupported
 from clients.pulsar.fields import join, split
-from clients.pulsar.formats_pb2 import ManagedCursorInfo, ManagedLedgerInfo
+from clients.pulsar.formats_pb2 import CompressedInfo, ManagedCursorInfo, ManagedLedgerInfo
 from clients.pulsar.managed_ledgers import (
     Compression,
     compacted_ledger,
@@ -16,7 +20,6 @@ from clients.pulsar.managed_ledgers import (
     decode_cursor_info,
     decode_ledger_info,
     delayed_ledgers,
-    pack,
     unpack,
 )
 from clients.pulsar.references import LedgerReference, ReferenceKind, references_in
@@ -77,6 +80,23 @@ TOPIC_PATH = "/managed-ledgers/public/default/persistent/compact"
 def mentions(path: str, value: bytes) -> list[LedgerReference]:
     """The references in a node."""
     return references_in(Record(path.encode(), value, 0, 0, 0, 0, 0))
+
+
+def pack(compression: Compression, body: bytes) -> bytes:
+    """The opposite of `unpack`; other bytes than Pulsar's, with the same content."""
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.LZ4:
+            packed = bytes(cramjam.lz4.compress_block(body, store_size=False))
+        case Compression.ZLIB:
+            packed = zlib.compress(body)
+        case Compression.ZSTD:
+            packed = bytes(cramjam.zstd.compress(body))
+        case Compression.SNAPPY:
+            packed = bytes(cramjam.snappy.compress_raw(body))
+    info = CompressedInfo(compressionType=compression, uncompressedSize=len(body)).SerializeToString()
+    return struct.pack(">hi", 0x4778, len(info)) + info + packed
 
 
 @pytest.mark.parametrize("compression", Compression)

@@ -11,7 +11,7 @@ from activities.metadata_store.flag import FlagKeeper
 from clients.cas.store import Node
 from clients.errors import StoreConflict, Superseded
 from models.lifecycle.claim import CLAIM
-from models.migration_flag import FLAG, Flag, FlagPhase
+from models.migration_flag import BLOCKING_PHASES, FLAG, Flag, FlagPhase
 from tests.support.clients.claims import attempt_of
 from tests.support.clients.memory_store import MemoryStore
 
@@ -52,7 +52,7 @@ def test_a_flag_that_is_moved_meanwhile_is_seen(before: FlagPhase | None) -> Non
     assert phase(store) is FlagPhase.COPYING
 
 
-@pytest.mark.parametrize("to", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+@pytest.mark.parametrize("to", BLOCKING_PHASES)
 def test_a_claim_that_is_taken_meanwhile_is_seen(to: FlagPhase) -> None:
     """A late attempt moves no flag once a newer one has taken the claim, though it saw its own before."""
     store = MemoryStore()
