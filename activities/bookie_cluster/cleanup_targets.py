@@ -151,9 +151,12 @@ def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[Ledge
 def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
     """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
     source = facts.input.source.name
-    # Even with `force`: an open ledger may have a writer that this store does not know.
+    # Even with `force`: an open ledger may have a writer that this store does not know, and a compacted one a cursor
+    # whose ledger names it.
     if not record.closed:
         return "are open: somebody may write to them"
+    if record.component in HIDDEN:
+        return "may be referred to by a cursor's ledger (compacted topics)"
     if not facts.input.exclusive:
         return f"are not known to be this cluster's: others may use {source} too"
     if force:
@@ -164,7 +167,8 @@ def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
 
 
 def _compared(facts: Facts, record: LedgerFacts) -> bool:
-    return record.ledger_id in facts.copies
+    # The last comparison has the last word, whatever an earlier one found.
+    return record.ledger_id in facts.copies and record.ledger_id not in facts.failed
 
 
 def _stands(facts: Facts, record: LedgerFacts) -> bool:

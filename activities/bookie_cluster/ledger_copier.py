@@ -226,6 +226,7 @@ class LedgerCopier:
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = self._reasons([outcome for outcome in outcomes if outcome.failed])
         self._progress.add_verified(good)
+        self._progress.take_back([number for number in failed if number in self._verified.copies])
         # Ledgers whose bookies are only away are tried again first, and not yet called failed.
         self._progress.add_failed({number: why for number, why in failed.items() if number not in self._transient})
         self._verified.copies.update(good)

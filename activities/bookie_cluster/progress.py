@@ -1,7 +1,8 @@
 """What one direction of a bookie cluster switch has done so far, kept beside its claim in the brokers' metadata store.
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
-target's znode at that time: as long as it is the same, the ledger need not be compared again. `failed/<n>` lists those
+target's znode at that time: as long as it is the same, the ledger need not be compared again. One that differed when it
+was compared once more stands there again, with 0. `failed/<n>` lists those
 that could not be, with the reason. Lists of failures that are too long for a report stand beside them. Nodes are filled
 up before another one is begun, so that they stay few.
 """
@@ -36,6 +37,8 @@ _BEGUN = "begun"
 
 _FAILED, _CUTOVER, _DELETED = "failed", "cutover-ledger-id", "deleted"
 _LONGEST_REASON = 400
+# No znode was last changed by the transaction 0.
+_TAKEN_BACK = 0
 
 
 class SwitchProgress:
@@ -69,6 +72,14 @@ class SwitchProgress:
             StoreConflict: a newer attempt has taken over.
         """
         self._append(VERIFIED, [[ledger, mzxid] for ledger, mzxid in ledgers.items()])
+
+    def take_back(self, ledgers: Iterable[int]) -> None:
+        """Forget that ledgers were equal once: a later comparison has failed, and a cleanup would delete the original.
+
+        Raises:
+            StoreConflict: a newer attempt has taken over.
+        """
+        self._append(VERIFIED, [[ledger, _TAKEN_BACK] for ledger in ledgers])
 
     def set_begun(self, ledgers: Mapping[int, Begun]) -> None:
         """Remember how far open copies have come, in place of what was known.
@@ -168,7 +179,13 @@ def read_verified(store: StoreReader, progress: str) -> IdNumbers:
     Raises:
         StoreError: it cannot be read.
     """
-    return IdNumbers((int(ledger), int(mzxid)) for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}"))
+    found = IdNumbers()
+    for ledger, mzxid in read_lists(store, f"{progress}/{VERIFIED}"):
+        if mzxid != _TAKEN_BACK:
+            found[int(ledger)] = int(mzxid)
+        else:
+            found.pop(int(ledger), None)
+    return found
 
 
 def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:

@@ -35,12 +35,20 @@ def facts(
     line: int | None = 100,
     users: tuple[str, ...] = (),
     exclusive: bool = True,
+    failed: Iterable[int] = (),
 ) -> Facts:
     """Facts in which the verified ledgers were verified with the target's znode as it stands."""
     standing = by_id(target)
     copies = {number: standing[number].mzxid if number in standing else 5 for number in verified}
     return Facts(
-        input(routing, exclusive=exclusive), by_id(source), standing, ReferenceTable(named), copies, line, users
+        input(routing, exclusive=exclusive),
+        by_id(source),
+        standing,
+        ReferenceTable(named),
+        copies,
+        line,
+        users,
+        frozenset(failed),
     )
 
 
@@ -69,6 +77,24 @@ class TestSource:
 
         assert not found.delete
         assert list(found.kept) == ["are referred to, and are not verified in b"]
+
+    @pytest.mark.parametrize("routing", Routing)
+    @pytest.mark.parametrize("force", [False, True])
+    def test_the_last_comparison_counts(self, routing: Routing, force: bool) -> None:
+        """A ledger that was verified once, and differed when it was compared again, stays: the copy may be bad."""
+        named = [reference(1, cluster="b")]
+        found = judge_source(facts(routing, [ledger(1)], [ledger(1)], named, verified=[1], failed=[1]), force=force)
+
+        assert not found.delete
+
+    @pytest.mark.parametrize("force", [False, True])
+    @pytest.mark.parametrize("verified", [[], [1]])
+    def test_compacted_ledgers_that_failed_stay(self, force: bool, verified: list[int]) -> None:
+        """A compacted ledger that was not copied is never deleted: a cursor's ledger may name it."""
+        compacted = ledger(1, component="compacted-ledger")
+        found = judge_source(facts(RESTART, [compacted], verified=verified, failed=[1]), force=force)
+
+        assert list(found.kept) == ["may be referred to by a cursor's ledger (compacted topics)"]
 
     @pytest.mark.parametrize("force", [False, True])
     def test_changed_copy_is_not_verified(self, force: bool) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack
+from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack, read_verified
 from clients.cas.claims import ClaimKeeper
 from clients.errors import Superseded
 from clients.pulsar.bookie_registry import BookieRegistry
+from clients.store import Record, StoreReader
 from models.bookie_cluster.input import LedgerScope
 from models.bookie_registry import REGISTRY, SwitchClaim
 from spark.engine import SparkEngine
@@ -21,6 +23,25 @@ from tests.support.bookie_cluster.records import input
 from tests.support.clients.memory_store import MemoryStore
 
 TOP = f"{REGISTRY}/orchestrator/a-to-b"
+
+
+class _Reader:
+    """The part of a `StoreReader` that lists are read by."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def children(self, path: bytes) -> list[bytes]:
+        """Paths of the direct children."""
+        return [b"%s/%s" % (path, name.encode()) for name in self._store.children(path.decode())]
+
+    def read(self, paths: Sequence[bytes]) -> list[Record | None]:
+        """The records."""
+        found = [self._store.get(path.decode()) for path in paths]
+        return [
+            Record(path, node.value, node.version, 0, 0, 0, 0) if node else None
+            for path, node in zip(paths, found, strict=True)
+        ]
 
 
 class Attempts:
@@ -36,6 +57,10 @@ class Attempts:
         registry = BookieRegistry(self.store, REGISTRY, ClaimKeeper(self.store, SwitchClaim, task.attempt))
         registry.claim.take()
         return SwitchProgress(task, registry)
+
+    def reader(self) -> StoreReader:
+        """The store, as steps read lists in it."""
+        return cast("StoreReader", _Reader(self.store))
 
     def listed(self, name: str) -> list[list[object]]:
         """What a list holds."""
@@ -58,6 +83,7 @@ def test_a_late_attempt_writes_no_progress(list_stands: bool) -> None:
     before = dict(attempts.store.nodes)
     for act in (
         lambda: late.add_verified({2: 1}),
+        lambda: late.take_back([1]),
         lambda: late.add_failed({6: "lost"}),
         late.forget_failed,
         lambda: late.keep_scope(LedgerScope.ALL),
@@ -69,6 +95,16 @@ def test_a_late_attempt_writes_no_progress(list_stands: bool) -> None:
     assert attempts.store.nodes == before
     newer.add_verified({3: 1})
     assert [3, 1] in attempts.listed("verified")
+
+
+def test_a_later_comparison_has_the_last_word() -> None:
+    """A ledger that was equal once, and differed when it was compared again, is not known to be equal any more."""
+    attempts = Attempts()
+    progress = attempts.begin()
+    progress.add_verified({1: 11, 2: 12, 3: 13})
+    progress.take_back([2, 3])
+    progress.add_verified({3: 23})
+    assert dict(read_verified(attempts.reader(), TOP)) == {1: 11, 3: 23}
 
 
 def test_another_scope_begins_anew() -> None:
