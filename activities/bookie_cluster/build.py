@@ -192,10 +192,8 @@ class _Rounds:
         """What Pulsar deletes meanwhile must not add up until brokers are stopped."""
         if not self._seen.orphans:
             return
-        # These deletes carry versions, and no fence of their own.
-        self._progress.require()
         with self._task.ledgers_to_change(self._task.ends.target) as target:
-            self._removed += target.delete(self._seen.orphans)
+            self._removed += target.delete(self._seen.orphans, self._progress.require)
 
     def _look(self) -> None:
         begun, task, verified = time.monotonic(), self._task, self._verified

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from activities.bookie_cluster.attribution import reconcile
@@ -201,18 +201,19 @@ class _Deleting:
                 # nothing.
                 note_deleted(task, registry, self._cluster, [record.ledger_id for record in chunk])
                 progress.note_deleted(before + deleted + len(chunk))
-                deleted += _delete_some(directory, chunk)
+                deleted += _delete_some(directory, chunk, progress.require)
                 self._control.progress(
                     ProgressTask.DELETE, ProgressUnit.LEDGERS, before + deleted, before + len(chosen)
                 )
         return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)
 
 
-def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts]) -> int:
+def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts], fence: Callable[[], object]) -> int:
     try:
         # At the version that was judged: a ledger that anybody has changed since then stays.
-        return directory.delete([(record.ledger_id, record.version) for record in records])
+        return directory.delete([(record.ledger_id, record.version) for record in records], fence)
     except StoreConflict:
+        fence()
         # One conflict stops nothing: the others of this call were deleted, and are counted by looking.
         left = directory.read([record.ledger_id for record in records])
         return sum(record is None for record in left)

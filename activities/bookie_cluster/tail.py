@@ -97,8 +97,6 @@ class _Tail:
         # A broker that is not registered any more may still write, while it unloads its topics for example.
         if all_references(self._store).digest != named.digest:
             raise _BrokersCame
-        progress.require()
-        # Behind a look at the claim: these deletes carry versions, and no fence of their own.
         removed = self._remove_orphans(sides, verified)
         missing, stand = _missing(self._task.ends.target.name, sides, copying.failed)
         reported = progress.report(MISSING_LEDGERS, MISSING, missing)
@@ -146,7 +144,7 @@ class _Tail:
         if not found:
             return 0
         with self._task.ledgers_to_change(self._task.ends.target) as target:
-            return target.delete(found)
+            return target.delete(found, self.progress.require)
 
 
 class _Alone:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -255,10 +255,16 @@ class LedgerDirectoryWriter(LedgerDirectory):
                 )
         return [version + 1 for _, _, version in items]
 
-    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+    def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object] = lambda: None) -> int:
         """Delete ledgers' metadata, of one version where that is given; empty nodes above stay.
 
         The bookies drop the entries by themselves later on.
+
+        Args:
+            items: ids, and the versions that are meant. A version is no identity: a ledger that is made again under its
+                id has the same ones.
+            fence: asked once the session that deletes is open, and raises where nothing may be deleted any more. What
+                freezes behind it finds that session expired, and gets no other one.
 
         Returns:
             How many were deleted; one that is missing is no error.
@@ -275,7 +281,9 @@ class LedgerDirectoryWriter(LedgerDirectory):
         for number in chosen:
             version = items[number][1]
             changes.append(wire.op_delete(self._absolute(paths[number]), -1 if version is None else version))
-        errors = self._change(changes)
+        link = self._session()
+        fence()
+        errors = change_each(link, changes)
         for number, error in zip(chosen, errors, strict=True):
             if error and error != wire.NO_NODE:
                 ledger, version = items[number]
@@ -302,11 +310,14 @@ class LedgerDirectoryWriter(LedgerDirectory):
         return self.url.root.encode() + path
 
     def _change(self, changes: Sequence[bytes]) -> list[int]:
+        return change_each(self._session(), changes)
+
+    def _session(self) -> Connection:
         if not self._link or not self._link.usable:
             if self._link:
                 self._link.close()
             self._link = Connection(self.url, auth=self._access.zookeeper_auth, timeout=self._access.timeout)
-        return change_each(self._link, changes)
+        return self._link
 
 
 def _ledger(record: Record | Unreadable) -> LedgerRecord | None:

@@ -203,8 +203,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/ledgers-of-any-version-go",
         _CLEANUP,
-        "        return directory.delete([(record.ledger_id, record.version) for record in records])",
-        "        return directory.delete([(record.ledger_id, None) for record in records])",
+        "        return directory.delete([(record.ledger_id, record.version) for record in records], fence)",
+        "        return directory.delete([(record.ledger_id, None) for record in records], fence)",
         _CLEANING,
     ),
     Mutant(

@@ -38,8 +38,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-late-tail-deletes",
         _TAILING,
-        "        progress.require()\n        # Behind a look",
-        "        # Behind a look",
+        "            return target.delete(found, self.progress.require)",
+        "            return target.delete(found)",
         _TAIL,
     ),
     Mutant(

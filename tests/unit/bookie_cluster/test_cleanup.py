@@ -5,7 +5,7 @@ Which ledgers may go is judged in test_cleanup_targets.py; real ones go in tests
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -57,8 +57,10 @@ class Scene(MemorySwitch):
         """The target becomes ACTIVE."""
         self.newest().flip(new="b", old="a")
 
-    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+    def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
         """Of either cluster."""
+        self.happens("connected")
+        fence()
         self.happens("deleted")
         self.deleted += items
         for number, _ in items:
@@ -114,15 +116,15 @@ def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
     assert scene.deleted == [(number, 1) for number in range(1, 6)]
 
 
-@pytest.mark.parametrize("moment", ["scanned", "deleted"])
+@pytest.mark.parametrize("moment", ["scanned", "connected", "deleted"])
 def test_a_late_attempt_deletes_no_more(scene: Scene, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An attempt that is superseded while it reads deletes nothing, and between two chunks it ends."""
+    """An attempt that is superseded while it reads or connects deletes nothing, and between two chunks it ends."""
     monkeypatch.setattr(cleanup, "_CHUNK", 2)
     scene.flip()
     scene.at[moment] = scene.newest
     with pytest.raises(Superseded):
         scene.clean()
-    assert len(scene.deleted) == (0 if moment == "scanned" else 2)
+    assert len(scene.deleted) == (2 if moment == "deleted" else 0)
 
 
 @pytest.mark.parametrize("what", ["clean", "remove_copies"])
@@ -173,7 +175,8 @@ def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
     """A ledger that somebody has written since conflicts, and is counted as left."""
     scene.flip()
 
-    def refuse(items: Sequence[tuple[int, int | None]]) -> int:
+    def refuse(items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
+        fence()
         scene.deleted += items
         raise StoreConflict("another version")
 

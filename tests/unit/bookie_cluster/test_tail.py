@@ -60,8 +60,10 @@ class Scene(MemorySwitch):
         """Copy the tail."""
         return tail.copy_tail(self.task(ledgers="all", full_verify=self.full_verify), ActivityContext())
 
-    def delete(self, items: Sequence[tuple[int, int | None]]) -> int:
+    def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
         """Of the target."""
+        self.happens("connected")
+        fence()
         self.happens("removed")
         self.deleted += [number for number, _ in items]
         return len(items)
@@ -199,9 +201,9 @@ def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
     assert scene.copies == 1
 
 
-@pytest.mark.parametrize("moment", ["compared", "referred"])
+@pytest.mark.parametrize("moment", ["compared", "referred", "connected"])
 def test_a_late_attempt_deletes_nothing(scene: Scene, moment: str) -> None:
-    """An attempt that was superseded while it compared, or in its last look, removes no orphan."""
+    """An attempt that was superseded while it compared, in its last look, or right before, removes no orphan."""
     scene.full_verify = True
     scene.at[moment] = scene.newest
     if moment == "referred":
