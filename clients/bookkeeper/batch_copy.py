@@ -3,7 +3,7 @@
 An entry's digest does not depend on bookie, cluster or ensemble, so entries are verified and forwarded as they are.
 The target's metadata is created OPEN first, because bookies drop entries of ledgers that have none, and is CLOSED when
 every replica of every entry was acknowledged: whoever finds it closed finds it whole. So a copy that was interrupted
-shows as an open ledger, and is done again.
+shows as an open ledger, and is done again; so is one that autorecovery has closed before its end.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _BatchCopy:
         for original, standing in zip(self._left.copy().values(), directory.read(list(self._left)), strict=True):
             if standing is None:
                 missing.append(original)
-            elif standing.metadata.closed:
+            elif standing.metadata.closed and not _cut_short(original.metadata, standing.metadata):
                 self._standing[original.ledger_id] = standing
                 # What was read of the rest of it says nothing of the whole.
                 if self._firsts.get(original.ledger_id):
@@ -344,6 +344,15 @@ def _closed(task: _Task) -> LedgerMetadata:
 def begun_from(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
     """Whether an open ledger of the target is a copy that was begun from this one."""
     return _making(original) == _making(copy)
+
+
+def _cut_short(original: LedgerMetadata, copy: LedgerMetadata) -> bool:
+    """Whether a closed ledger of the target is a begun copy that somebody else has closed at what it held by then.
+
+    BookKeeper's autorecovery does that where a bookie of an open ledger is away. Bookies have fenced it then, which
+    does not stop our adds: see `LedgerWriter`.
+    """
+    return copy.last_entry < original.last_entry and begun_from(original, copy)
 
 
 def _making(metadata: LedgerMetadata) -> tuple[object, ...]:
