@@ -28,7 +28,7 @@ from clients.bookkeeper.last_entries import last_entries
 from clients.errors import StoreError
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from models.bookie_cluster.input import Routing
+from models.bookie_cluster.input import BookieCluster, Direction, Routing
 from models.bookie_cluster.results import CopySummary, IdCheck
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
@@ -243,13 +243,26 @@ class _Rounds:
 
 
 def _highest(task: BookieClusterTask) -> int:
-    with task.reading(task.ends.source.root) as zookeeper:
-        # Also ids whose ledgers are deleted: a cursor's position may name one, and order is by id.
-        given = read_generator(zookeeper).next_id - 1
-    with task.ledgers(task.ends.source) as source, task.broker_store() as store:
-        ledgers = source.highest()
+    with task.broker_store() as store:
         named = all_references(store).highest
-    return max(given, ledgers, named)
+    try:
+        with task.reading(task.ends.source.root) as zookeeper:
+            # Also ids whose ledgers are deleted: a cursor's position may name one, and order is by id.
+            given = read_generator(zookeeper).next_id - 1
+        with task.ledgers(task.ends.source) as source:
+            return max(given, source.highest(), named)
+    except StoreError:
+        # Brokers are stopped, and were never directed to this cluster: its death must not keep them from the other one.
+        # Whatever one of them wrote there by mistake is named.
+        if task.direction is Direction.FORWARD or _directed_to(task, task.ends.source):
+            raise
+        return named
+
+
+def _directed_to(task: BookieClusterTask, cluster: BookieCluster) -> bool:
+    with task.registry() as registry:
+        directive = registry.switch_target()
+    return directive is not None and directive[0].target == cluster.name
 
 
 def _set_cutover_ledger_id(

@@ -33,6 +33,7 @@ def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
         # Everything that refuses stands before the first write: a refused start leaves nothing behind.
         _refuse_other_migrations(task, registry)
         _refuse_wrong_clusters(task, registry)
+        _refuse_forgotten_commit(task, registry)
         claim = registry.claim.take(throttle=input.throttle, concurrency=input.migration_concurrency)
         ends = (input.source, ClusterStatus.ACTIVE), (input.target, ClusterStatus.STANDBY)
         added = registry.register(
@@ -68,6 +69,26 @@ def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) ->
     for cluster in (source, target):
         registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
         registry.refuse_other_address(cluster.name, cluster.metadataServiceUri)
+
+
+def _refuse_forgotten_commit(task: BookieClusterTask, registry: BookieRegistry) -> None:
+    """An earlier run of this migration was ended from outside behind its commit, and this plan leads elsewhere."""
+    held = registry.claim.read()
+    if held is None or held.claim.workflow_id != task.workflow_id:
+        return
+    directed = held.claim.directed
+    if directed not in ("", task.input.source.name, task.input.target.name):
+        raise StoreConflict(
+            f"an earlier run of {task.workflow_id} has directed brokers to {directed}, and was ended from outside; "
+            f"start it again with {directed} as the target, and end it or roll it back first"
+        )
+
+
+def _committed_before(task: BookieClusterTask, registry: BookieRegistry, directed: str) -> bool:
+    """Whether brokers are on the target by an earlier run's word, and this one has not said anything yet."""
+    last = registry.switch_target()
+    mine = f"{origin_of(task.workflow_id)}{task.run_id}/"
+    return directed == task.input.target.name and not (last and last[0].origin.startswith(mine))
 
 
 def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | None = None) -> Directive:
@@ -110,7 +131,8 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
     Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
-    the next start goes on with them.
+    the next start goes on with them. All stays where an earlier run has directed brokers to the target, and this one
+    ends before it has begun: the next start goes on there.
     Registrations stay, save for those that were added for nothing: before BUILD begins they are taken back. Does
     nothing where this run does not hold the claim.
 
@@ -125,6 +147,9 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
         claim = registry.claim.renew()
         active = registry.active()
         moved = active is not None and active.cluster.name == task.input.target.name
+        if not moved and _committed_before(task, registry, claim.directed):
+            # A rollback, or a cancellation, while this run began: the next one must know where brokers are.
+            return
         for direction in Direction:
             keep = REPORTED if moved or direction is Direction.BACK else (*REPORTED, VERIFIED, SCOPE)
             # Each removal is one transaction with the claim, so the claim goes last.

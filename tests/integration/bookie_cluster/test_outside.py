@@ -1,0 +1,175 @@
+"""What comes from outside: autorecovery closes copies, the target dies, a run is terminated, a deletion freezes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from activities.bookie_cluster import build as copying
+from activities.bookie_cluster import cleanup, registry, tail
+from activities.bookie_cluster.context import BookieClusterTask
+from activities.lifecycle.context import ActivityContext
+from clients.bookkeeper.bulk_recovery import recover_ledger
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.writer import LedgerWriter
+from clients.errors import StoreConflict, Superseded
+from clients.stores import Access
+from deploy.devstack.stack import StackSpec
+from models.bookie_cluster.input import BookieClusterInput
+from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.claim import CLAIM
+from spark.engine import SparkEngine
+from tests.support.bookie_cluster.activities import Steps
+from tests.support.bookie_cluster.environment import BACK, DELETE_ALL, SwitchEnvironment
+from tests.support.clients.bookies import Cluster, pack
+from tests.support.clients.proxy import Proxy
+from tests.support.stacks import MakeStack
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class InlineEngine:
+    """A double of the Spark session: tasks run here, one after the other. What they do is real."""
+
+    def new_tag(self, name: str) -> str:
+        """A tag."""
+        return name
+
+    def width(self, *, tag: str) -> int:
+        """One at a time."""
+        del tag
+        return 1
+
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
+    ) -> list[ResultT]:
+        """Do the work."""
+        del tag, urgent
+        return [task(item) for item in items]
+
+    def cancel(self, tag: str) -> None:
+        """Nothing runs beside."""
+
+
+@pytest.fixture(scope="module")
+def environment(make_stack: MakeStack) -> SwitchEnvironment:
+    """A bookie in each cluster, and no broker."""
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1))
+    return SwitchEnvironment(stack, Steps(cast("SparkEngine", InlineEngine())))
+
+
+@contextmanager
+def cluster(uri: str) -> Generator[Cluster]:
+    """A cluster's ledgers and bookies."""
+    root = parse_ledger_store_uri(uri).url
+    with LedgerDirectoryWriter(root, Access()) as directory, Bookies(directory.bookies) as bookies:
+        yield Cluster(directory, bookies)
+
+
+def test_a_target_that_dies_before_brokers_were_directed_there(environment: SwitchEnvironment) -> None:
+    """The source's ids are lifted without the target's ZooKeeper, so that brokers start on the source again."""
+    stack, steps = environment.stack, environment.steps
+    server = stack["zookeeper-1"].address
+    with Proxy(server) as proxy:
+        uri = stack.second_bookkeeper_uri.replace(server, proxy.address)
+        plan = environment.input(target={"name": "b", "metadataServiceUri": uri}, registry_path="/admin/other")
+        steps.run(registry.register, plan)
+        proxy.cut()
+        assert steps.run(copying.advance_ids, plan, BACK).safe
+        assert steps.run(copying.check_ids, plan, BACK).safe
+    steps.run(registry.release, plan)
+
+
+def test_copies_that_autorecovery_has_closed(environment: SwitchEnvironment) -> None:
+    """An open copy that was closed with what it held by then is completed, and is no other ledger."""
+    plan, steps = environment.input(advance_ids=True), environment.steps
+    with cluster(environment.stack.bookkeeper_uri) as source:
+        writing = source.fill(source.open([(0, source.bookies.writable())], (1, 1)), [b"data"] * 20)
+        number = writing.ledger_id
+        steps.run(registry.register, plan)
+        steps.run(copying.build, plan)
+        assert not environment.target()[number].metadata.closed
+        with cluster(environment.stack.second_bookkeeper_uri) as target:
+            # As autorecovery does where a bookie of an open ledger is away.
+            closed = recover_ledger(target.directory, target.bookies, number)
+        assert 0 < closed.metadata.last_entry < 22
+        writer = LedgerWriter(source.bookies)
+        writer.add(number, writing.metadata, 20, pack(writing, [b"later"] * 3, 20, 80))
+        writer.flush()
+        done = steps.run(tail.copy_tail, plan)
+    assert not done.copy_summary.failed.count
+    assert environment.target()[number].metadata.same_content(environment.source()[number].metadata)
+    assert environment.source()[number].metadata.last_entry == 22
+
+
+def test_a_run_that_ends_before_it_goes_on(environment: SwitchEnvironment) -> None:
+    """Brokers were directed to the target by a run that was terminated: what is known of that outlives the next run.
+
+    That one is rolled back, or cancelled, while it registers; a plan for another target is refused meanwhile.
+    """
+    plan, steps = environment.input(), environment.steps
+    steps.run(registry.set_target, plan)
+    for run in ("run-2", "run-3"):
+        steps.run_id = run
+        assert steps.run(registry.register, plan).committed
+        steps.run(registry.release, plan)
+    uri = environment.stack.second_bookkeeper_uri.replace("second-ledgers", "third-ledgers")
+    with pytest.raises(StoreConflict, match="has directed brokers to b"):
+        steps.run(registry.register, environment.input(target={"name": "c", "metadataServiceUri": uri}))
+    steps.run(registry.set_target, plan, BACK)
+    steps.run(registry.release, plan)
+    with environment.task().reading_store() as store:
+        assert store.get(CLAIM) is None
+
+
+def test_a_deletion_that_wakes_up_on_the_way_back(
+    environment: SwitchEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleanup froze before it deleted; another attempt ended it, and a switch back made the ids again: they stay."""
+    plan, steps = environment.input(), environment.steps
+    with cluster(environment.stack.bookkeeper_uri) as source:
+        source.close(source.open([(0, source.bookies.writable())], (1, 1)), [b"data"])
+    _switch(steps, plan, "run-4")
+    steps.run(registry.flip_statuses, plan)
+    frozen, thawed, delete = Event(), Event(), LedgerDirectoryWriter.delete
+
+    def freeze_once(*args: Any) -> int:
+        if not frozen.is_set():
+            frozen.set()
+            assert thawed.wait(300)
+        return delete(*args)
+
+    monkeypatch.setattr(LedgerDirectoryWriter, "delete", freeze_once)
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(cleanup.delete_ledgers, steps.task(plan), ActivityContext(), DELETE_ALL)
+        assert frozen.wait(60)
+        try:
+            environment.delete()
+            assert not environment.source()
+            steps.run(registry.release, plan)
+            _switch(steps, environment.input(source=plan.target, target=plan.source), "run-5")
+            standing = environment.source()
+        finally:
+            thawed.set()
+        with pytest.raises(Superseded):
+            late.result(60)
+    assert standing
+    assert environment.source() == standing
+
+
+def _switch(steps: Steps, plan: BookieClusterInput, run: str) -> None:
+    """Up to the directive."""
+    steps.run_id = run
+    steps.run(registry.register, plan)
+    steps.run(copying.advance_ids, plan)
+    for step in (copying.build, tail.copy_tail, registry.set_target):
+        steps.run(cast("Callable[[BookieClusterTask, ActivityContext], object]", step), plan)
