@@ -111,8 +111,22 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/compacted-ledgers-go",
         _JUDGING,
-        "    if record.component in HIDDEN:",
-        "    if False:",
+        'are not verified there"\n    if record.component in HIDDEN:',
+        'are not verified there"\n    if False:',
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/compacted-ledgers-that-failed-go",
+        _JUDGING,
+        'somebody may write to them"\n    if record.component in HIDDEN:',
+        'somebody may write to them"\n    if False:',
+        _TARGETS,
+    ),
+    Mutant(
+        "bookie-cluster/ledgers-that-differ-by-now-go",
+        _JUDGING,
+        " and record.ledger_id not in facts.failed",
+        "",
         _TARGETS,
     ),
     Mutant(
