@@ -153,9 +153,12 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, execution: Execution[MetadataStoreInput]) -> int:
         """Count the records that the cleanup would remove from the source."""
-        return await self._run(
-            execution, lambda task, context: jobs.survey(task.engine, task.pair, tag=task.tag(context)).records
-        )
+
+        def run(task: MetadataStoreTask, context: ActivityContext) -> int:
+            found = jobs.survey(task.engine, task.pair, tag=task.tag(context))
+            return found.records - found.others
+
+        return await self._run(execution, run)
 
     @activity.defn(name="metadata_store_clean_source")
     async def clean_source(self, execution: Execution[MetadataStoreInput]) -> CleanupStep:

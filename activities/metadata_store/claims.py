@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from clients.cas.claims import ClaimKeeper, read_claim
-from clients.cas.store import CasStore
+from clients.cas.store import CasStore, Delete, retry
 from clients.errors import StoreConflict
 from clients.stores import Access, open_cas_reader
 from models.lifecycle.claim import Attempt
 from models.metadata_store.claims import SOURCE, TARGET, SourceClaim, TargetClaim
+from models.migration_flag import FLAG
 from models.store_url import StoreUrl
 
 
@@ -33,13 +34,20 @@ def refuse_one_store(source: StoreUrl, target: StoreUrl, me: Attempt, access: Ac
 
 
 class TargetKeeper(ClaimKeeper[TargetClaim]):
-    """The claim in the target on behalf of one attempt."""
+    """The claim in the target on behalf of one attempt.
 
-    def __init__(self, store: CasStore, me: Attempt) -> None:
+    Args:
+        store: the target.
+        me: the attempt.
+        source: from where it copies.
+    """
+
+    def __init__(self, store: CasStore, me: Attempt, source: str) -> None:
         super().__init__(store, TargetClaim, me)
+        self._source = source
 
-    def holds_copy(self) -> bool:
-        """Whether this migration, in this run or an earlier one, may have written to the target."""
+    def is_held(self) -> bool:
+        """Whether this migration, in this run or an earlier one, holds the target."""
         found = self.read()
         return found is not None and found.claim.workflow_id == self.me.workflow_id and found.claim.side == TARGET
 
@@ -50,4 +58,20 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
             ClaimHeld: another migration holds the target.
             Superseded: a newer attempt or run has begun.
         """
-        return self.take(side=TARGET, throttle=throttle)
+        found = self.read()
+        # What an earlier run copied from another source is no copy of this one.
+        anew = {} if found and found.claim.source == self._source else {"source": self._source, "ours": False}
+        return self.take(side=TARGET, throttle=throttle, **anew)
+
+    def forget_flag(self) -> None:
+        """Remove a migration flag that stands in the target: a COMPLETED one would send services on to another store.
+
+        Raises:
+            StoreConflict: this attempt does not hold the target, which may be in use, and left, by now.
+        """
+
+        def forget() -> None:
+            if (flag := self._store.get(FLAG)) is not None:
+                self._store.transaction([self.guard(), Delete(FLAG, flag.version)])
+
+        retry(forget, FLAG)

@@ -64,6 +64,11 @@ class MetadataStoreTask:
         return replace(self._pair, urgent=self.urgent)
 
     @property
+    def source_has_flag(self) -> bool:
+        """Whether the source is one in which Pulsar keeps a migration flag."""
+        return self.input.source_url.scheme == "zk"
+
+    @property
     def engine(self) -> SparkEngine:
         """The Spark session of this process."""
         return self.runtime.engine
@@ -134,7 +139,7 @@ class MetadataStoreTask:
     def target_claim(self) -> Generator[TargetKeeper]:
         """The claim in the target."""
         with open_cas(self.input.target_url, self.runtime.access) as store:
-            yield TargetKeeper(store, self.attempt)
+            yield TargetKeeper(store, self.attempt, self.input.source)
 
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:

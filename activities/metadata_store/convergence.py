@@ -29,6 +29,8 @@ _MOST_ROUNDS = 20
 _MOST_TRIES = 3
 # Brokers follow the flag within some tenths of a second; the source must be quiet for longer than that.
 _QUIET_SECONDS, _LONGEST_SECONDS, _POLL_SECONDS = 1.5, 30.0, 0.1
+# More deletions at one look are no late writes of a service.
+_MOST_DELETIONS = 200
 
 
 class Late(NamedTuple):
@@ -38,11 +40,13 @@ class Late(NamedTuple):
         copied: paths copied.
         contested: paths that were written on both sides.
         quiet: whether nobody writes to the source any more, as far as was seen.
+        kept: records that are gone in the source, and were not deleted for that.
     """
 
     copied: int
     contested: tuple[bytes, ...]
     quiet: bool
+    kept: int = 0
 
 
 class Converged(NamedTuple):
@@ -167,14 +171,28 @@ def follow_late_writes(
     return Late(copied, tuple(sorted(contested)), quiet=True)
 
 
-def follow_once(task: MetadataStoreTask, context: ActivityContext, replica: Replica, commit: CommitPoint) -> Late:
-    """Copy what brokers wrote to the source since the last look; see `follow_late_writes`."""
+def follow_once(
+    task: MetadataStoreTask,
+    context: ActivityContext,
+    replica: Replica,
+    commit: CommitPoint,
+    *,
+    services: bool = True,
+) -> Late:
+    """Copy what brokers wrote to the source since the last look; see `follow_late_writes`.
+
+    Where no service is left in the source, or much is gone there at once, nothing is deleted in the target: somebody
+    tidies the old store up, by hand perhaps, and the cluster lives in the target.
+    """
     changes = all_changes(task, context, commit.source_zxid)
     late = changes.dirty
     if not late.paths:
         # Whether it was quiet during a gap, nobody knows.
         return Late(0, (), quiet=not changes.gap)
-    done = replica.apply_untouched(late.paths, commit)
+    paths = late.paths
+    deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
+    done = replica.apply_untouched(paths, commit, deletions=deletions)
     changes.watch.mark_clean(late.paths, late.mark)
     copied = done.written + done.deleted
-    return Late(copied, tuple(sorted(done.contested)), quiet=not copied and not changes.gap)
+    contested = tuple(sorted(done.contested))
+    return Late(copied, contested, quiet=not copied and not changes.gap, kept=len(done.kept))

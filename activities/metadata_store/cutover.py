@@ -17,10 +17,8 @@ from activities.metadata_store.flag import FlagState
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from clients.equivalence import is_recreated
-from clients.errors import StoreConflict
 from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader
-from clients.zookeeper.coordination import Coordination
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.metadata_store.input import Mode
@@ -33,7 +31,7 @@ from models.metadata_store.results import (
     Restoration,
     Verification,
 )
-from models.migration_flag import FLAG, FlagPhase
+from models.migration_flag import FlagPhase
 from spark.metadata_store import jobs
 from spark.metadata_store.replica import CommitPoint, Replica
 
@@ -204,6 +202,9 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
                 with task.replica(FlagPhase.COPYING) as replica:
                     converge(task, context, replica, changes, changes.dirty.paths, enough=_FEW_CHANGES)
                     floor = raise_floor(task, context, replica.highest, floor)
+            if task.input.target_url.scheme == "zk":
+                with task.target_claim() as claim:
+                    claim.forget_flag()
             # Behind all that was copied, and before any service writes there.
             settled_target = last_transaction(task.input.target_url, task.runtime.access) or floor
             context.check()
@@ -243,10 +244,13 @@ def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> L
             return LateWrites()
         flag.rebroadcast()
         commit = _commit_point(flag.state(), pre, pre.version_floor)
+        services = bool(still_registered(task.input.source_url, task.runtime.access))
         with task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_once(task, context, replica, commit)
+            late = follow_once(task, context, replica, commit, services=services)
     return LateWrites(
-        copied=late.copied, contested=tuple(path.decode(errors="backslashreplace") for path in late.contested)
+        copied=late.copied,
+        contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
+        kept=late.kept,
     )
 
 
@@ -269,9 +273,9 @@ def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Compl
             non_retryable=True,
         )
     context.check()
-    if task.input.target_url.scheme == "zk":
-        _forget_old_flag(task)
     with task.target_claim() as claim:
+        if task.input.target_url.scheme == "zk":
+            claim.forget_flag()
         claim.release()
     release(task)
     return Completion(blocked_seconds=0.0)
@@ -279,7 +283,7 @@ def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Compl
 
 def unblock_writes(task: MetadataStoreTask) -> Restoration:
     """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
-    if task.input.mode is Mode.OFFLINE:
+    if not task.source_has_flag:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with task.flag() as flag:
         state = flag.unblock()
@@ -295,6 +299,8 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
 
 def give_back(task: MetadataStoreTask) -> bool:
     """Set the flag to FAILED where an earlier run of this migration left writes blocked; returns whether it had."""
+    if not task.source_has_flag:
+        return False
     with task.flag() as flag:
         blocked = flag.state().blocked_by(task.workflow_id)
         if blocked:
@@ -315,10 +321,10 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
         # A broker that missed FAILED refuses writes until it is told again.
         _rebroadcast_flag(task, context)
     with task.target_claim() as claim:
-        if claim.holds_copy():
+        if claim.is_held():
             # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
-            claim.claim(None)
-            removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+            if claim.claim(None).ours:
+                removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
             claim.release()
     release(task)
     if task.input.mode is Mode.LIVE:
@@ -339,8 +345,11 @@ def take_source(task: MetadataStoreTask) -> None:
 
 
 def release(task: MetadataStoreTask) -> None:
-    """Release the source; the flag stays as it is, unless this migration still blocks writes by it."""
-    if task.input.mode is Mode.LIVE:
+    """Release the source; the flag stays as it is, unless this migration still blocks writes by it.
+
+    Offline too: a live run of this migration that was terminated may have left it so.
+    """
+    if task.source_has_flag:
         with task.flag() as flag:
             flag.release()
     else:
@@ -409,14 +418,3 @@ def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, w
 
 def _not_ready(why: str) -> ApplicationError:
     return ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
-
-
-def _forget_old_flag(task: MetadataStoreTask) -> None:
-    """Remove a flag from the ZooKeeper that takes over: a COMPLETED one would send brokers to another store."""
-    access = task.runtime.access
-    with Coordination(task.input.target_url, auth=access.zookeeper_auth, timeout=access.timeout) as zookeeper:
-        stat = zookeeper.exists(FLAG)
-        if stat is not None:
-            zookeeper.delete(FLAG, stat.version)
-        if zookeeper.exists(FLAG) is not None:
-            raise StoreConflict(f"{FLAG} was set again in the target; does a service run there?")

@@ -6,13 +6,19 @@ import time
 from functools import partial
 from typing import NamedTuple
 
+from temporalio.exceptions import ApplicationError
+
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.registrations import registered
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
+from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
 from activities.metadata_store.repair import repair_many
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
+from clients.stores import open_reader
+from models.lifecycle.failures import Blocker, FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import PreCopy
@@ -67,7 +73,7 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     watch = task.new_watch()
     # The watch stands before the first record is read: a change behind the copy's back would be lost without it.
     since_zxid = watch.restart(task.new_feed(), missed="")
-    _empty_target(task, context, _take_target_unless_late(task))
+    _own_target(task, context, _take_target_unless_late(task))
     bulk = _copy_and_compare(task, context, records)
     watch.add_ephemerals(bulk.comparison.ephemerals)
     rest = repair_many(task, context, bulk.comparison)
@@ -88,7 +94,7 @@ def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) 
     """
     with task.source_claim() as source:
         source.take()
-    _empty_target(task, context, _take_target(task))
+    _own_target(task, context, _take_target(task))
     bulk = _copy_and_compare(task, context, records)
     rest = repair_many(task, context, bulk.comparison)
     with task.replica() as replica:
@@ -121,15 +127,35 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
         return target.claim(task.input.throttle)
 
 
-def _empty_target(task: MetadataStoreTask, context: ActivityContext, claim: TargetClaim) -> None:
-    """Delete the records of others, once for all attempts and runs: what stands there later is our own copy."""
-    if not task.input.replace_target or claim.emptied:
+def _own_target(task: MetadataStoreTask, context: ActivityContext, claim: TargetClaim) -> None:
+    """See that nobody else uses the target, or delete the records of others, once for all attempts and runs.
+
+    PRECHECK looked, perhaps long ago. What stands there later is our own copy, and what the source has not is deleted.
+
+    Raises:
+        ApplicationError: `Conflict`: the target is not free.
+    """
+    if claim.ours:
         return
-    with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
-        jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+    if blocker := _in_the_way(task):
+        with task.target_claim() as target:
+            target.release()
+        raise ApplicationError(f"{blocker.cause}; {blocker.cure}", type=FailureKind.CONFLICT, non_retryable=True)
+    if task.input.replace_target:
+        with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
+            jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
     with task.target_claim() as target:
         # Noted when all of it is done: an attempt that dies halfway leaves records of others, and the next one goes on.
-        target.renew(emptied=True)
+        target.renew(ours=True)
+
+
+def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
+    access = task.runtime.access
+    with open_reader(task.input.source_url, access) as source, open_reader(task.input.target_url, access) as target:
+        if used := used_by_others(target, {service.name for service in registered(source)}):
+            return used
+        found = "" if task.input.replace_target else record_of_others(target)
+    return not_empty(found) if found else None
 
 
 def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, records: int) -> _Bulk:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from activities.lifecycle.exclusion import another_cluster, bookies_on_the_move, claimed, no_brokers, other_holder
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers, participants, registered
 from activities.metadata_store.flag import FlagState, read_state
+from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
 from clients.errors import StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
-from clients.pulsar.migration_flag import foreign_flag, moved_to
-from clients.store import COORDINATOR, Record, StoreReader
+from clients.pulsar.migration_flag import foreign_flag, moved_to, read_flag
+from clients.pulsar.roots import is_pulsars
+from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
 from models.lifecycle.claim import CLAIM
+from models.lifecycle.input import SourceCleanup
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
@@ -65,7 +68,7 @@ class PrecheckRun:
         """Check everything, then count the source."""
         source_ok = self._findings.attempt("the source", self._check_source, of="SOURCE")
         # After a COMPLETED migration the target is the live store: say nothing that leads to its replacement.
-        if not (self._flag is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE):
+        if self._flag is not FlagPhase.COMPLETED:
             self._findings.attempt("the target", self._check_target, of="TARGET")
         survey: Survey | None = None
         seconds = 0.0
@@ -96,12 +99,12 @@ class PrecheckRun:
     def _check_source(self) -> None:
         with open_cas_reader(self._input.source_url, self._access) as store:
             self._check_exclusion(store)
-        live = self._input.mode is Mode.LIVE
-        if live and self._flag is FlagPhase.COMPLETED:
+        if self._flag is FlagPhase.COMPLETED:
             return
-        check = self._check_participants if live else self._check_stopped
+        check = self._check_participants if self._input.mode is Mode.LIVE else self._check_stopped
         with open_reader(self._input.source_url, self._access) as reader:
             check(reader)
+            self._check_roots(reader)
 
     def _check_exclusion(self, store: CasReader) -> None:
         holder = other_holder(store, self._me)
@@ -116,7 +119,8 @@ class PrecheckRun:
 
     def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
-        if state.flag.phase is FlagPhase.COMPLETED and self._input.mode is Mode.LIVE:
+        if state.flag.phase is FlagPhase.COMPLETED:
+            # Offline too: who forgets to swap the two on the way back would replace the live store by the old one.
             self._findings.block(
                 "ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source"
             )
@@ -180,12 +184,22 @@ class PrecheckRun:
             )
 
     def _check_stopped(self, reader: StoreReader) -> None:
-        running = [service.name for service in registered(reader)]
-        if running:
+        services = registered(reader)
+        # Whatever else holds ephemerals has not stopped.
+        self._known = {service.owner for service in services}
+        if running := [service.name for service in services]:
             self._findings.block(
                 "SERVICES_RUNNING",
                 f"an offline migration needs all services stopped; registered are {', '.join(running)}",
                 "stop them, and wait until their sessions have expired",
+            )
+
+    def _check_roots(self, reader: StoreReader) -> None:
+        others = [path for path in reader.children(b"/") if not is_pulsars(path)]
+        if others and self._input.cleanup is SourceCleanup.REMOVE:
+            self._findings.warn(
+                f"{_some(map(_text, others))} in the source are not Pulsar's: they are copied, and the cleanup leaves "
+                "them there"
             )
 
     def _surveyed(self, found: Surveyed) -> Survey:
@@ -242,6 +256,15 @@ class PrecheckRun:
         if not strangers:
             return
         named = [f"session 0x{owner:x} with {_text(path)}" for owner, path in sorted(strangers.items())]
+        if self._input.mode is Mode.OFFLINE:
+            self._findings.block(
+                "FOREIGN_EPHEMERALS",
+                f"an offline migration needs that nobody uses the source; {len(named):,} clients hold ephemerals "
+                f"there: {_some(named)}",
+                "stop these clients, and wait until their sessions have expired; if they belong to something else "
+                "that shares the ZooKeeper, give each its own chroot",
+            )
+            return
         told = f"{len(named):,} clients that are no participants hold ephemerals: {_some(named)}"
         # After a failed attempt participants do not register again, and helpers of theirs have sessions of their own.
         if self._left_blocked or self._flag is FlagPhase.FAILED:
@@ -259,8 +282,9 @@ class PrecheckRun:
     def _check_target(self) -> None:
         url = self._input.target_url
         with open_reader(url, self._access) as reader:
-            self._check_empty(reader)
+            self._check_free(reader)
         if url.scheme != "oxia":
+            self._check_old_flag()
             return
         # The probe writes, so it comes only where nothing else is in the way. Only it proves that versions are kept:
         # Oxia 0.14 takes the override fields and ignores them.
@@ -271,45 +295,36 @@ class PrecheckRun:
                 f"Oxia at {url.hosts[0]} is too old to keep versions; a migration needs Oxia 0.16 or newer"
             )
 
-    def _check_empty(self, reader: StoreReader) -> None:
+    def _check_free(self, reader: StoreReader) -> None:
         claim = claim_in(reader, CLAIM, TargetClaim)
         if claim and claim.workflow_id != self._me:
             self._findings.block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
             return
-        if claim and claim.side == TARGET:
+        # Also where an earlier attempt's claim stands: a run that ended just behind its commit left a live store so.
+        if used := used_by_others(reader, self._services):
+            self._findings.blockers.append(used)
+            return
+        if claim and claim.side == TARGET and claim.ours and claim.source == self._input.source:
             self._findings.warn("the target holds what an earlier attempt of this migration left; it is used")
             return
-        # Participants of an earlier attempt may still hold ephemerals here: they are services of the source.
-        if others := sorted({service.name for service in registered(reader)} - self._services):
-            self._findings.block(
-                "TARGET_IN_USE",
-                f"services that are not registered in the source use {reader.url}: {', '.join(others)}",
-                "choose another target, or stop them, and wait until their sessions have expired",
-            )
-            return
-        first = next(_strangers(reader), None)
-        if first is None:
+        first = record_of_others(reader)
+        if not first:
             return
         if self._input.replace_target:
-            self._findings.warn(f"the target is not empty ({_text(first)} stands there); its records will be lost")
+            self._findings.warn(f"the target is not empty ({first} stands there); its records will be lost")
         else:
+            self._findings.blockers.append(not_empty(first))
+
+    def _check_old_flag(self) -> None:
+        """A ZooKeeper that services left once has a flag that says so, and would send them on after the commit."""
+        with open_cas_reader(self._input.target_url, self._access) as store:
+            flag = read_flag(store).flag
+        if flag.phase in BLOCKING_PHASES:
             self._findings.block(
-                "TARGET_NOT_EMPTY",
-                f"the target holds records of others, for example {_text(first)}",
-                'choose an empty target, or set "replace_target": true, and they are lost',
+                "TARGET_IN_USE", f"in the target {foreign_flag(flag)}", "let that end, or choose another target"
             )
-
-
-def _strangers(reader: StoreReader) -> Iterator[bytes]:
-    """Records that no migration of ours may overwrite: persistent, and more than a znode that carries children."""
-    for part in reader.partitions(1):
-        for batch in reader.scan(part):
-            for record in batch:
-                # A znode without data may stand only because something beneath it needs it; nothing is lost with it.
-                carrier = reader.url.scheme == "zk" and isinstance(record, Record) and not record.value
-                ours = record.path.startswith(COORDINATOR)
-                if not ours and not carrier and not (isinstance(record, Record) and record.owner):
-                    yield record.path
+        elif flag.phase is FlagPhase.COMPLETED:
+            self._findings.warn(f"in the target {moved_to(flag)}; the commit removes that flag")
 
 
 def _text(path: bytes) -> str:

@@ -33,8 +33,11 @@ class TargetClaim(PacedClaim):
 
     Attributes:
         side: tells it from a claim in the source.
-        emptied: whether the records of others, which `replace_target` gives up, are deleted.
+        source: from where its holder copies.
+        ours: whether what stands in the target is its holder's copy: it was seen empty once the claim stood, or the
+            records of others, which `replace_target` gives up, were deleted.
     """
 
     side: str = TARGET
-    emptied: bool = False
+    source: str = ""
+    ours: bool = False

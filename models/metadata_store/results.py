@@ -156,10 +156,15 @@ class Completion(Result):
 
 
 class LateWrites(Result):
-    """What services wrote to the source since the last look, after the commit; see `Completion`."""
+    """What services wrote to the source since the last look, after the commit; see `Completion`.
+
+    Attributes:
+        kept: records that are gone in the source, and were kept in the target.
+    """
 
     copied: int = 0
     contested: tuple[str, ...] = ()
+    kept: int = 0
 
 
 class Restoration(Result):

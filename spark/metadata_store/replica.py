@@ -28,11 +28,17 @@ class Applied(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What `Replica.apply_untouched` did; `contested` are paths that services wrote in the target as well."""
+    """What `Replica.apply_untouched` did.
+
+    Attributes:
+        contested: paths that services wrote in the target as well.
+        kept: records with a value that are gone in the source, and that it was not to delete.
+    """
 
     written: int
     deleted: int
     contested: frozenset[bytes]
+    kept: frozenset[bytes]
 
 
 class CommitPoint(NamedTuple):
@@ -183,18 +189,30 @@ class Replica(Mirror):
             self._writer.flush()
         return Applied(written, len(doomed), frozenset(ephemerals))
 
-    def apply_untouched(self, paths: Iterable[bytes], commit: CommitPoint) -> Followed:
+    def gone(self, paths: Iterable[bytes], commit: CommitPoint) -> list[bytes]:
+        """Those of these paths that `apply_untouched` would delete."""
+        return [
+            path
+            for path, mine, theirs in self._both(paths)
+            if not (mine is not None and migrates(mine))
+            and not self._as_wanted(mine, theirs)
+            and self._untouched(path, None, theirs, commit)
+        ]
+
+    def apply_untouched(self, paths: Iterable[bytes], commit: CommitPoint, *, deletions: bool = True) -> Followed:
         """After the commit: do what `apply` does, but only where no service wrote to the target meanwhile.
 
         Args:
             paths: what changed in the source.
             commit: tells what services wrote.
+            deletions: whether what is gone in the source is deleted.
 
         Raises:
             StoreConflict: the fence refuses.
         """
         written = deleted = 0
         contested: set[bytes] = set()
+        kept: set[bytes] = set()
         for path, mine, theirs in self._both(paths, before=self._fence):
             # A repeated attempt finds its own writes here, and must not call them contested.
             if self._as_wanted(mine, theirs):
@@ -202,28 +220,36 @@ class Replica(Mirror):
             wanted = mine if mine is not None and migrates(mine) else None
             if not self._untouched(path, wanted, theirs, commit):
                 contested.add(path)
-                continue
-            try:
-                if wanted is not None:
-                    self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
-                elif theirs is not None:
-                    self._writer.delete(path, expected=theirs.version)
-                # Each by itself: a conflict is then about this path alone.
-                done = self._writer.flush()
-            except StoreConflict:
+            elif wanted is None and not deletions:
+                # One without a value is mostly a container, which ZooKeeper removes when its last child is gone.
+                if theirs is not None and theirs.value:
+                    kept.add(path)
+            elif not self._write_late(path, wanted, theirs):
                 contested.add(path)
-                # A writer that has failed repeats its error with every call.
-                self._writer.close()
-                self._writer = self._open_writer()
+            elif wanted is None:
+                deleted += 1
             else:
-                written += done if wanted is not None else 0
-                deleted += done if wanted is None else 0
-                # A record that must not stand there yet, or that has children by now: a service was first.
-                if not done:
-                    contested.add(path)
-                elif wanted is not None:
-                    self._remember(wanted)
-        return Followed(written, deleted, frozenset(contested))
+                written += 1
+        return Followed(written, deleted, frozenset(contested), frozenset(kept))
+
+    def _write_late(self, path: bytes, wanted: Record | None, theirs: Record | None) -> bool:
+        """Write or delete a record that no service touched; false where one was first after all."""
+        try:
+            if wanted is not None:
+                self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
+            elif theirs is not None:
+                self._writer.delete(path, expected=theirs.version)
+            # Each by itself: a conflict is then about this path alone.
+            done = self._writer.flush()
+        except StoreConflict:
+            # A writer that has failed repeats its error with every call.
+            self._writer.close()
+            self._writer = self._open_writer()
+            return False
+        # Nothing done: a record that must not stand there yet, or that has children by now.
+        if done and wanted is not None:
+            self._remember(wanted)
+        return bool(done)
 
     def _untouched(self, path: bytes, mine: Record | None, theirs: Record | None, commit: CommitPoint) -> bool:
         """Whether no service wrote, or deleted, a record of the target since the commit."""

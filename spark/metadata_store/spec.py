@@ -75,6 +75,7 @@ class Surveyed(NamedTuple):
         no_version: Oxia as target: records of the one version that it takes for "there is none".
         sessions: sessions that hold records which have to be recreated in the target, each with one of these; at most
             1000 for each task.
+        others: how many of the records are beneath roots that Pulsar does not have; a cleanup leaves them.
     """
 
     records: int
@@ -86,6 +87,7 @@ class Surveyed(NamedTuple):
     too_high: Some
     no_version: Some
     sessions: dict[int, bytes]
+    others: int
 
 
 class Changed(NamedTuple):

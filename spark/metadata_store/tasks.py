@@ -15,6 +15,7 @@ from clients.closeable import Closeable
 from clients.equivalence import Equivalence, is_coordination, is_recreated, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
+from clients.pulsar.roots import is_pulsars
 from clients.store import ABSENT, Partition, Record, Seen, StoreReader, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from models.lifecycle.claim import CLAIM, PacedClaim
@@ -81,7 +82,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
 
 def survey_part(pair: Pair, part: Partition) -> Surveyed:
     """Count what one part of the source holds."""
-    records = value_bytes = ephemerals = 0
+    records = value_bytes = ephemerals = others = 0
     largest = (0, b"")
     unreadable: list[bytes] = []
     misplaced: list[bytes] = []
@@ -100,6 +101,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                         sessions.setdefault(record.owner, record.path)
                 else:
                     records += 1
+                    others += not is_pulsars(record.path)
                     value_bytes += len(record.value)
                     largest = max(largest, (len(record.value), record.path))
                     if rules.raise_needed(record) > MAX_RAISE:
@@ -117,6 +119,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
         Some.of(too_high),
         Some.of(no_version),
         sessions,
+        others,
     )
 
 
@@ -275,17 +278,19 @@ def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
 def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int, int]:
     """Delete up to `limit` persistent records of one part of the `source` or the `target`, children first.
 
-    Ephemerals, the coordinator's subtree and znodes that carry either stay. Returns how many were deleted, and how many
-    are left: of a large part some are, without a limit too.
+    Ephemerals, the coordinator's subtree and znodes that carry either stay, and in a source all that is not Pulsar's:
+    its root may be shared. Returns how many were deleted, and how many are left: of a large part some are, without a
+    limit too.
     """
-    with open_reader(pair.source if store == "source" else pair.target, pair.access) as reader:
+    of_target = store == "target"
+    with open_reader(pair.target if of_target else pair.source, pair.access) as reader:
         found = 0
 
         def seen() -> Iterator[Seen]:
             nonlocal found
             for batch in reader.scan(part):
                 for record in batch:
-                    if isinstance(record, Record) and migrates(record):
+                    if isinstance(record, Record) and migrates(record) and (of_target or is_pulsars(record.path)):
                         found += 1
                         yield Seen(record.path, record.version)
 

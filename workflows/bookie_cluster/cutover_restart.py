@@ -94,10 +94,10 @@ class RestartCutover(Cutover):
         """Wait until the source can take brokers back; false where the operator gives the way back up."""
         source, effect = self.input.source.name, self._giving_up
         verbs, board = self.migration.verbs, self.migration.board
-        patience = _LOOK_AGAIN
+        patience, asked = _LOOK_AGAIN, False
         while True:
-            call = Call(f"Can {source} take brokers back?", once=False)
-            found = await self.activities.run(Activities.check_way_back, call)
+            call = Call(f"Can {source} take brokers back?", again=asked)
+            found, asked = await self.activities.run(Activities.check_way_back, call), True
             if not found.blockers:
                 return True
             why = f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}"
@@ -147,7 +147,7 @@ class RestartCutover(Cutover):
         return True
 
     async def _build_back(self) -> CopySummary:
-        call = Call(f"Copy back what {self.input.target.name} gained; brokers serve", once=False)
+        call = Call(f"Copy back what {self.input.target.name} gained; brokers serve")
         return await self.activities.run(Activities.build, call, BACK, 0.0)
 
     async def _fill_source(self) -> TailCopy:

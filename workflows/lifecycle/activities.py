@@ -48,6 +48,7 @@ class Call:
         queue: the queue of one worker that can do it faster. A worker that does not answer there, or falls silent, is
             given up after a few seconds, and any worker takes over.
         once: whether a later run of the workflow takes the answer over. False for what is asked again and again.
+        again: asks once more what the last call of this activity asked; a later run takes the newest answer over.
         handover: whether the workflow may continue as a new run before it.
     """
 
@@ -56,6 +57,7 @@ class Call:
     total: timedelta | None = None
     queue: str | None = None
     once: bool = True
+    again: bool = False
     handover: bool = True
 
 
@@ -107,10 +109,10 @@ class ActivityRunner(Generic[InputT]):
         """
         del nothing  # activities take their arguments by place
         definition = _definition(activity)
-        if call.once:
+        if call.once and not call.again:
             self._calls[definition.name] += 1
         key = f"{definition.name}#{self._calls[definition.name]}"
-        if call.once and key in self._state.answers:
+        if call.once and not call.again and key in self._state.answers:
             return cast("ResultT", _decode(definition, self._state.answers[key]))
         self.catching_up = False
         if call.handover:

@@ -45,12 +45,14 @@ _CHECK_EVERY = timedelta(minutes=10)
 # How long a new throttle may take; the migration cannot end before its updates are answered.
 _THROTTLING = timedelta(seconds=30)
 
-# A flag that blocks metadata writes, and that is not ours: somebody else moved it, or removed our claim.
-
 _CONTESTED = "contested record(s)"
 _LATE = (
     "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
     "after the window. Restart those that `still_on_source` names"
+)
+_KEPT = (
+    "records were deleted in the source, and the target keeps them: no service is left there, or it was too much for "
+    "one. Leave the source alone until the window has ended"
 )
 _BLOCKED = "longest time with writes blocked"
 
@@ -123,7 +125,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _give_back(self) -> None:
         """End in PRECHECK only when writes are free that an earlier run, which was terminated, left blocked."""
-        if self.input.dry_run or self.input.mode is Mode.OFFLINE:
+        if self.input.dry_run:
             return
         otherwise = "whether an earlier run left metadata writes blocked could not be found out; see break-glass"
         call = Call("Give back what an earlier run left blocked", total=_GIVING_BACK)
@@ -292,6 +294,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
                 raise
             self.board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
             return
+        if late.kept:
+            self.board.alarm(_KEPT)
         if late.copied:
             self.board.alarm(_LATE)
             certificate = self.state.certificate

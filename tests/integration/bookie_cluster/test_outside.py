@@ -14,7 +14,6 @@ from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup, registry, tail
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
-from clients.bookkeeper.bulk_recovery import recover_ledger
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.writer import LedgerWriter
@@ -27,7 +26,7 @@ from models.lifecycle.claim import CLAIM
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import BACK, DELETE_ALL, SwitchEnvironment
-from tests.support.clients.bookies import Cluster, pack
+from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.proxy import Proxy
 from tests.support.stacks import MakeStack
 

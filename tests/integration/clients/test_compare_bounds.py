@@ -44,7 +44,7 @@ def pair(request: pytest.FixtureRequest, shared_stack: SharedStack) -> Pair:
     _write(source, [b"/pulsar", *PATHS], b"as it is")
     pair = replace(Pair(source, parse_store_url(target), Access(), parts=4), attempt=ME)
     with open_cas(pair.target, pair.access) as store:
-        TargetKeeper(store, ME).claim(None)
+        TargetKeeper(store, ME, "").claim(None)
     jobs.copy(in_process(), pair, tag="copy")
     return pair
 
@@ -69,7 +69,7 @@ def test_a_compare_counts_all_and_names_a_hundred(pair: Pair) -> None:
     assert _compare(engine, pair).different == (0, ())
     jobs.clear(in_process(), pair, "target", tag="clear")
     with open_cas(pair.target, pair.access) as store:
-        TargetKeeper(store, ME).release()
+        TargetKeeper(store, ME, "").release()
 
 
 def test_a_next_number_that_lags_behind_differs(shared_stack: SharedStack) -> None:
@@ -85,7 +85,7 @@ def test_a_next_number_that_lags_behind_differs(shared_stack: SharedStack) -> No
             writer.flush()
     pair = replace(Pair(source, target, Access(), parts=2), attempt=ME)
     with open_cas(target, Access()) as store:
-        TargetKeeper(store, ME).claim(None)
+        TargetKeeper(store, ME, "").claim(None)
     engine = _Weighing()
 
     found = _compare(engine, pair)

@@ -36,8 +36,9 @@ RECORDS = 6_000
 PATHS = [b"/bulk/%04d" % number for number in range(RECORDS)]
 # Which of its writes a task is frozen at.
 FROZEN_AT = 2
-# Messages to Oxia that were handed to the network before the freeze; the outbox behind them holds many more.
-ON_THE_WIRE = 1_000
+# Records of two batches: the one at hand in the freeze, and the one before it, which may not have been sent yet. The
+# outbox behind them holds many more.
+ON_THE_WIRE = 1_200
 SUPERSEDED = 7
 
 pytestmark = pytest.mark.timeout(300)
@@ -96,12 +97,12 @@ def _of(pair: Pair, me: Attempt) -> Pair:
 
 def _take(pair: Pair, me: Attempt) -> None:
     with open_cas(pair.target, pair.access) as store:
-        TargetKeeper(store, me).claim(None)
+        TargetKeeper(store, me, "").claim(None)
 
 
 def _release(pair: Pair, me: Attempt) -> None:
     with open_cas(pair.target, pair.access) as store:
-        TargetKeeper(store, me).release()
+        TargetKeeper(store, me, "").release()
 
 
 def _copy(engine: SparkEngine, pair: Pair, me: Attempt) -> None:

@@ -201,8 +201,16 @@ class Compacted:
 
     def _compact(self, broker: Broker) -> None:
         topic = TopicName.parse(self._log.name)
+
+        def ledger() -> int:
+            compacted = broker.admin.topics.internal_stats(topic).compacted_ledger
+            return compacted.ledger_id if compacted else -1
+
+        before = ledger()
         broker.admin.topics.compact(topic)
         wait_for("the compaction", lambda: broker.admin.topics.compaction(topic).status == "SUCCESS", 60)
+        # The broker calls it a success before it reads from the new ledger.
+        wait_for("the compacted ledger", lambda: ledger() != before, 60)
         self._horizon = len(self._log.sent)
 
 

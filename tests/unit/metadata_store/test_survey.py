@@ -14,7 +14,7 @@ from models.store_url import parse_store_url
 from spark.metadata_store.spec import Some, Surveyed
 
 INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
-NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), {})
+NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), {}, 0)
 
 
 def findings(found: Surveyed) -> list[str]:

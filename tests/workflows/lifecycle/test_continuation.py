@@ -73,7 +73,7 @@ async def test_a_rollback_survives(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert run.script.steps[-len(switch.COPY_BACK) - 1 : -1] == switch.COPY_BACK
+    assert run.script.steps[-len(switch.STOPPED_BACK) - 1 : -1] == switch.STOPPED_BACK
     assert await run.runs() > before + 3
 
 

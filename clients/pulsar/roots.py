@@ -1,0 +1,15 @@
+"""The top-level records of a Pulsar cluster's metadata; a root that holds others is shared with somebody."""
+
+from __future__ import annotations
+
+# As brokers, bookies, functions, transactions and BookKeeper's stream storage of Pulsar 5.0.0-M1 create them, and the
+# load manager of earlier versions.
+_ROOTS = frozenset(
+    b"admin bookies counters ledgers loadbalance managed-ledgers namespace pulsar resource-quota schemas stream topics "
+    b"txn".split()
+)
+
+
+def is_pulsars(path: bytes) -> bool:
+    """Whether a path lies beneath one of the top-level records that Pulsar has."""
+    return path.split(b"/", 2)[1] in _ROOTS

@@ -1,0 +1,207 @@
+"""What keeps a migration from deleting what is not its own, on a real ZooKeeper and a real Oxia without Temporal."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.context import ActivityContext
+from activities.metadata_store import convergence, cutover, pre_copy
+from activities.metadata_store.precheck import PrecheckRun
+from clients.cas.claims import read_claim
+from clients.errors import StoreConflict
+from clients.stores import Access, open_cas
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.claim import CLAIM
+from models.metadata_store.claims import TargetClaim
+from models.metadata_store.results import Precheck, PreCopy
+from models.migration_flag import FLAG, FlagPhase
+from models.store_url import parse_store_url
+from spark.metadata_store import jobs
+from tests.support.metadata_store import stores
+from tests.support.metadata_store.steps import Place
+from tests.support.stacks import MakeStack
+
+FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
+OTHERS = "/somebody/else"
+
+
+class Died(Exception):
+    """A worker's end in the middle of a step."""
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A source, and a target."""
+    return make_stack(StackSpec(zookeepers=1, oxias=1))
+
+
+@pytest.fixture
+def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A source with some records, and an empty target."""
+    monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        name = f"/{request.node.name.replace('[', '-').replace(']', '')}"
+        zookeeper.ensure_path(name)
+        zookeeper.chroot = name
+        found = Place(f"{stack.zk_url}{name}", stack.oxia_url, zookeeper)
+        found.empty_target()
+        for path in FEW:
+            found.set(path)
+        yield found
+        found.lose_the_watch()
+
+
+def committed(place: Place) -> PreCopy:
+    """Everything up to the commit."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    place.run(cutover.copy_changes, pre.since_zxid)
+    verified = place.run(cutover.verify, pre)
+    pre = pre.model_copy(update={"version_floor": verified.version_floor})
+    place.run(cutover.complete, pre)
+    return pre
+
+
+def precheck(place: Place, **more: object) -> Precheck:
+    """What the precheck of a later run says."""
+    task = place.task(run=9, allow_no_brokers=True, **more)
+    check = PrecheckRun(task.input, task.workflow_id, Access(), partial(cutover.release, task))
+    return check.run(task.engine, task.pair, tag="precheck")
+
+
+def codes(found: Precheck) -> list[str]:
+    """Of the blockers."""
+    return [blocker.code for blocker in found.blockers]
+
+
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "scanned"])
+def test_a_source_that_is_tidied_up_takes_nothing_from_the_target(place: Place, watched: bool) -> None:
+    """Records that somebody deletes in the source after the last service has left stay in the target, and are told."""
+    pre = committed(place)
+    before = place.copied()
+    place.zookeeper.delete("/tenants", recursive=True)
+    if not watched:
+        place.lose_the_watch()
+    late = place.run(cutover.follow, pre)
+    assert place.copied() == before
+    assert (late.copied, late.kept) == (0, len(FEW))
+
+
+def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a service is in the source its deletions are followed, unless they are too many for one."""
+    monkeypatch.setattr(convergence, "_MOST_DELETIONS", 1)
+    pre = committed(place)
+    place.zookeeper.create("/loadbalance/brokers/late:8080", b"{}", ephemeral=True, makepath=True)
+    place.zookeeper.delete("/tenants/a")
+    assert place.run(cutover.follow, pre).kept == 0
+    assert "/tenants/a" not in place.copied()
+    place.zookeeper.delete("/tenants/b")
+    place.zookeeper.delete("/tenants/c")
+    assert place.run(cutover.follow, pre).kept == 2
+    assert {"/tenants/b", "/tenants/c"} < set(place.copied())
+
+
+def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
+    """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
+    place.run(pre_copy.pre_copy, 0)
+    assert not place.run(cutover.prepare, time.time() + 30).gap
+    found = precheck(place, mode="offline")
+    assert any("given back now" in warning for warning in found.warnings)
+    assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
+    assert place.zookeeper.exists(CLAIM) is None
+
+
+def test_an_old_flag_in_the_target_goes_before_the_commit(place: Place, stack: Stack) -> None:
+    """A ZooKeeper that was left once can take over again: no service that restarts on it is sent away."""
+    flag = json.dumps({"phase": "COMPLETED", "targetUrl": place.source}).encode()
+    place.target = f"{stack.zk_url}/left-once"
+    with stores.kazoo(place.target.replace("/left-once", "")) as zookeeper:
+        zookeeper.create(f"/left-once{FLAG}", flag, makepath=True)
+        committed(place)
+        assert zookeeper.exists(f"/left-once{FLAG}") is None
+    assert FlagPhase.COMPLETED.encode() in place.zookeeper.get(FLAG)[0]
+
+
+def test_a_late_end_leaves_the_flag_of_the_next_migration(place: Place, stack: Stack) -> None:
+    """An offline run that wakes up when its target is a source already does not remove the flag there."""
+    place.target = f"{stack.zk_url}/next-source"
+    place.run(pre_copy.copy_whole, 0, mode="offline")
+    late = place.task(mode="offline")
+    place.run(cutover.complete_offline, mode="offline")
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        zookeeper.create(f"/next-source{FLAG}", b'{"phase":"COMPLETED","targetUrl":"oxia://x:1"}', makepath=True)
+        with pytest.raises(StoreConflict):
+            cutover.complete_offline(late, ActivityContext())
+        assert zookeeper.exists(f"/next-source{FLAG}") is not None
+
+
+def test_a_source_that_was_left_is_refused_offline(place: Place) -> None:
+    """Who forgets to swap the stores for the way back does not empty the store that the cluster lives in."""
+    committed(place)
+    assert codes(precheck(place, mode="offline", replace_target=True)) == ["ALREADY_COMPLETED"]
+
+
+def test_services_in_the_target_count_whatever_claim_stands_there(place: Place, stack: Stack) -> None:
+    """A claim that a commit did not release any more does not hide who uses the target."""
+    place.target = f"{stack.zk_url}/not-released"
+    place.run(pre_copy.pre_copy, 0)
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        zookeeper.create("/not-released/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
+        assert "TARGET_IN_USE" in codes(precheck(place))
+
+
+def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place) -> None:
+    """What somebody wrote between the precheck and the claim is neither overwritten nor deleted."""
+    assert codes(precheck(place)) == []
+    place.service_writes(OTHERS)
+    with pytest.raises(ApplicationError, match=OTHERS):
+        place.run(pre_copy.pre_copy, 0, run=9)
+    assert place.run(cutover.clear_target, run=9) == 0
+    assert list(place.copied()) == [OTHERS]
+
+
+def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that dies between the claim and the look leaves a target that is perhaps another's."""
+    place.service_writes(OTHERS)
+
+    def die(*_: object) -> str:
+        raise Died
+
+    monkeypatch.setattr(pre_copy, "_in_the_way", die)
+    with pytest.raises(Died):
+        place.run(pre_copy.pre_copy, 0)
+    with open_cas(parse_store_url(place.target), Access()) as store:
+        held = read_claim(store, TargetClaim)
+    assert held is not None
+    assert not held.claim.ours
+    assert place.run(cutover.clear_target) == 0
+    assert list(place.copied()) == [OTHERS]
+
+
+def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
+    """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
+    place.set("/admin/clusters/ours")
+    place.set("/other/admin/clusters/theirs")
+    found = precheck(place, mode="offline", cleanup="remove")
+    assert any("/other, /tenants in the source are not Pulsar's" in warning for warning in found.warnings)
+    place.run(pre_copy.copy_whole, 0, mode="offline")
+    place.run(cutover.complete_offline, mode="offline")
+    task = place.task(mode="offline")
+    cutover.take_source(task)
+    assert jobs.clear(task.engine, task.fenced_pair, "source", limit=1_000, tag="clear") == (3, 0)
+    # Of ours the parent of the claim stays, as long as that does.
+    theirs = {"/other", "/other/admin", "/other/admin/clusters", "/other/admin/clusters/theirs"}
+    assert set(place.wanted()) == {"/pulsar", "/tenants", *FEW} | theirs
+
+
+def test_an_offline_start_waits_for_everybody(place: Place) -> None:
+    """Whoever holds an ephemeral has not stopped, be it another cluster in a chroot of the same ZooKeeper."""
+    place.zookeeper.create("/other/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
+    assert codes(precheck(place, mode="offline")) == ["FOREIGN_EPHEMERALS"]
