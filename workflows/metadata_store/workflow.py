@@ -39,6 +39,9 @@ _GIVING_BACK = timedelta(minutes=1)
 # The watch of a worker that is gone needs no end.
 _FORGETTING = timedelta(seconds=10)
 
+# A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
+_LOOKING, _FOLLOWING = timedelta(minutes=2), timedelta(hours=1)
+
 # How often a cleanup that was refused is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
 
@@ -275,11 +278,20 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _take_census(self) -> Census:
         # Who watches the source knows its own sessions there.
-        call = self._on_watcher("Who still uses the source?", once=False)
-        census = await self.activities.ask(Activities.take_census, call)
+        call = self._on_watcher("Who still uses the source?", once=False, total=_LOOKING)
+        known = True
+        try:
+            census = await self.activities.ask(Activities.take_census, call)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            # The migration is committed, whatever becomes of its source: where nobody knows, it counts as in use, and
+            # the window is ended by its verbs.
+            known, census = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
         self.state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
         self.board.publish()
-        await self._follow()
+        if known:
+            await self._follow()
         return census
 
     async def _follow(self) -> None:
@@ -287,7 +299,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         if self.input.mode is Mode.OFFLINE:
             return
         try:
-            call = self._on_watcher("Copy what is still written to the source", once=False)
+            call = self._on_watcher("Copy what is still written to the source", once=False, total=_FOLLOWING)
             late = await self.activities.ask(Activities.follow, call, self.state.copied)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):

@@ -43,7 +43,7 @@ LEGAL: dict[str, list[Verb]] = {
     "set_target": [Verb.ROLLBACK],
     "start_brokers": [Verb.ROLLBACK, Verb.PROCEED],
     "take_census": [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED],
-    "flip_statuses": [],
+    "flip_statuses": [Verb.PROCEED],
 }
 
 
@@ -193,10 +193,10 @@ async def test_pace_that_cannot_be_set(stage: Harness) -> None:
 @pytest.mark.parametrize(
     ("update", "argument", "named"),
     [
-        ("set_throttle", {"megabytes_per_second": 0}, "megabytes_per_second\n  Input should be greater than 0"),
-        ("set_concurrency", {"batches": 0}, "batches\n  Input should be greater than or equal to 1"),
-        ("set_read_mode", {"mode": "NONE"}, "mode\n  Input should be 'DUAL_READ'"),
-        ("clean_up", {"src_cluster": "old", "max_deletions": 0}, "max_deletions\n  Input should be greater than"),
+        ("set_throttle", {"megabytes_per_second": 0}, "megabytes_per_second: Input should be greater than 0"),
+        ("set_concurrency", {"batches": 0}, "batches: Input should be greater than or equal to 1"),
+        ("set_read_mode", {"mode": "NONE"}, "mode: Input should be 'DUAL_READ'"),
+        ("clean_up", {"src_cluster": "old", "max_deletions": 0}, "max_deletions: Input should be greater than"),
     ],
 )
 async def test_malformed_words(stage: Harness, update: str, argument: dict[str, Any], named: str) -> None:

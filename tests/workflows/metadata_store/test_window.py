@@ -229,3 +229,25 @@ async def test_a_failed_cleanup_keeps_the_report(stage: Harness, part: CleanupSt
 
 async def _open(run: Run):
     return await run.until(lambda status: "window" in status.deadlines and "still_on_source" in status.facts)
+
+
+async def test_a_census_that_fails_does_not_fail_the_migration(stage: Harness) -> None:
+    """A committed migration keeps its report; where nobody knows who uses the source, nothing is removed from it."""
+    denied = ApplicationError("no right to read", type=FailureKind.DENIED, non_retryable=True)
+    run = await stage.start(Script(take_census=denied), cleanup="remove", validation_window="PT20M")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    status = await run.until(lambda status: any("cleanup refused" in note for note in status.notes))
+    assert status.facts["still_on_source"] == ["not known: Denied: no right to read"]
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert not set(run.script.steps) & set(CLEANED)
+
+
+async def test_what_is_gone_in_the_source_is_told(stage: Harness) -> None:
+    """Records that somebody deleted in the source, and that the target keeps, raise an alarm."""
+    run = await stage.start(Script(follow=[LateWrites(kept=7), LateWrites()]), validation_window="PT20M")
+    await _open(run)
+    await run.report()
+    (alarm,) = (await run.status()).alarms
+    assert alarm.startswith("records were deleted in the source, and the target keeps them")
