@@ -6,6 +6,8 @@ runs. So a verb that is given too early, twice or too late is answered, and does
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import BaseModel
 
 from models.lifecycle.base import Result
@@ -52,6 +54,7 @@ class VerbState(BaseModel):
         rollback_wanted: `rollback` was taken, and the way back has not begun.
         cleanup_wanted: `cleanup` was taken in the running phase.
         proceed_wanted: `proceed` was taken in the running phase, or at its gate.
+        settled_at: before that `proceed` is refused at the gate that is closed.
     """
 
     policy: PhasePolicy
@@ -60,12 +63,14 @@ class VerbState(BaseModel):
     rollback_wanted: bool = False
     cleanup_wanted: bool = False
     proceed_wanted: bool = False
+    settled_at: datetime | None = None
 
     def enter(self, policy: PhasePolicy) -> None:
         """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
         self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
+        self.settled_at = None
         if policy.no_pause:
             self.paused = False
 
@@ -73,17 +78,21 @@ class VerbState(BaseModel):
         """Judge the running phase by another policy from now on; what was taken stays taken."""
         self.policy = policy
 
-    def close_gate(self, effect: str) -> None:
+    def close_gate(self, effect: str, *, settled_at: datetime | None = None) -> None:
         """Close a gate inside the running phase; `effect` says what `proceed` does there.
 
         A gate that an earlier run of the workflow closed stays as it is, with the `proceed` that was taken there since.
+        With `settled_at` it takes none before that time: a `proceed` that was meant for the gate before it, or was
+        given twice, must not do what cannot be undone.
         """
+        self.settled_at = settled_at
         if self.policy.gate != effect:
             self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
         """The phase goes on: the `proceed` that opened its gate is used up."""
         self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
+        self.settled_at = None
 
     def undo(self) -> None:
         """The way back begins: it honours the rollback, and verbs are judged by its own policy from now on."""
@@ -102,15 +111,15 @@ class VerbState(BaseModel):
         """The verbs that would be accepted now."""
         return tuple(verb for verb in Verb if not self._refusal(verb))
 
-    def judge(self, verb: Verb) -> VerbResponse:
+    def judge(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
         """Say what a verb would do now, without doing it."""
-        refusal = self._refusal(verb)
+        refusal = self._refusal(verb) or self._too_soon(verb, now)
         why = refusal or self._effect(verb)
         return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
-    def take(self, verb: Verb) -> VerbResponse:
+    def take(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
         """Judge a verb, and let it take effect where it is legal; the verdict names what is legal after it."""
-        verdict = self.judge(verb)
+        verdict = self.judge(verb, now)
         if verdict.accepted:
             match verb:
                 case Verb.ROLLBACK:
@@ -143,6 +152,13 @@ class VerbState(BaseModel):
                 if not self.policy.gate:
                     return "no gate is closed"
                 return "proceed was given already" if self.proceed_wanted else ""
+
+    def _too_soon(self, verb: Verb, now: datetime | None) -> str:
+        if verb is not Verb.PROCEED or now is None or self.settled_at is None or now >= self.settled_at:
+            return ""
+        return (
+            f"this gate was closed just now, and `proceed` means something else here: {self.policy.gate}; say it again"
+        )
 
     def _window_settled(self) -> str:
         # Where `cleanup` is legal a window is open, and either word has just ended it.

@@ -26,6 +26,8 @@ ResultT = TypeVar("ResultT")
 # Between looks at a cluster that cannot take brokers back; grows, since each look stays in the history.
 _LOOK_AGAIN = timedelta(seconds=15)
 _PROCEED = (Verb.PROCEED,)
+# A `proceed` for the gate before, given twice or a moment late, does not give the way back up.
+_SETTLING = timedelta(seconds=5)
 
 
 class RestartCutover(Cutover):
@@ -101,7 +103,7 @@ class RestartCutover(Cutover):
             if not found.blockers:
                 return True
             why = f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}"
-            verbs.close_gate(effect)
+            verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING)
             until = workflow.now() + patience
             board.wait_for(
                 WaitKind.BOOKIES, why, action=f"cure that, or proceed: {effect}", until=until, ends_on=_PROCEED
@@ -196,7 +198,7 @@ class RestartCutover(Cutover):
     async def _unless_proceed(self, step: Awaitable[ResultT], effect: str) -> ResultT | None:
         """Run a step until it ends, or until `proceed` cancels it; None then."""
         verbs = self.migration.verbs
-        verbs.close_gate(effect)
+        verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING if effect == self._giving_up else None)
         running = asyncio.ensure_future(step)
         try:
             await workflow.wait_condition(lambda: running.done() or verbs.proceed_wanted)

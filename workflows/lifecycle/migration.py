@@ -183,7 +183,7 @@ class Migration(Generic[InputT, StateT]):
     @steer.validator
     def check_steer(self, request: VerbRequest) -> None:
         """Refuse an illegal verb before it enters the history."""
-        response = self.verbs.judge(request.verb)
+        response = self.verbs.judge(request.verb, workflow.now())
         if not response.accepted:
             raise refused(_refusal(response))
 
@@ -237,7 +237,7 @@ class Migration(Generic[InputT, StateT]):
 
     def take(self, verb: Verb, reason: str) -> VerbResponse:
         """Judge a verb, let it take effect where it is legal, and note what came of it."""
-        response = self.verbs.take(verb)
+        response = self.verbs.take(verb, workflow.now())
         because = f" ({reason})" if reason else ""
         self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
         return response

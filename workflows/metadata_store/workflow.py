@@ -296,11 +296,12 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _follow(self) -> None:
         """What services that have not followed the commit write to the source is copied, and told."""
-        if self.input.mode is Mode.OFFLINE:
+        # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
+        if self.input.mode is Mode.OFFLINE or not self.state.pre:
             return
         try:
             call = self._on_watcher("Copy what is still written to the source", once=False, total=_FOLLOWING)
-            late = await self.activities.ask(Activities.follow, call, self.state.copied)
+            late = await self.activities.ask(Activities.follow, call, self.state.pre)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
@@ -394,7 +395,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     def _on_watcher(self, summary: str, *, once: bool = True, total: timedelta | None = None) -> Call:
         """A call of the worker that watches the source, which knows what changed."""
         # Any other worker would have to scan the whole source, with writes blocked.
-        return Call(summary, queue=self.state.copied.worker_queue, once=once, total=total)
+        watcher = self.state.pre.worker_queue if self.state.pre else None
+        return Call(summary, queue=watcher, once=once, total=total)
 
     def _copied(self, pre: PreCopy) -> None:
         self.state.pre = pre

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.bookie_cluster.input import Direction, Proof
@@ -171,6 +173,34 @@ async def test_copies_are_left_where_messages_were_written(stage: Harness) -> No
     assert 150 <= report.figures["rollback_brokers_away_seconds"] < 190
 
 
+async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
+    """What was meant for the gate before does not give the way back up a moment later: it is refused, and says why."""
+    stops, copy = Hang(), Hang()
+    run = await stage.start(Script())
+    await _open(run)
+    run.script.say("stop_brokers", [stops, ANSWERS["stop_brokers"]])
+    run.script.say("advance_ids", [copy])
+    await run.signal(Verb.ROLLBACK)
+    await stops.entered()
+    await run.signal(Verb.PROCEED)
+    await copy.entered()
+    await run.signal(Verb.PROCEED)
+    copy.release()
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert any("proceed refused: this gate was closed just now" in note for note in report.notes)
+
+
+async def _give_up(run: Run) -> None:
+    """Say `proceed` until it is taken at a gate that takes none at first."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(WorkflowUpdateFailedError):
+                await run.steer(Verb.PROCEED)
+                return
+            await asyncio.sleep(0.2)
+
+
 # The pause ----------------------------------------------------------------------------------------------------------
 
 
@@ -331,7 +361,7 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     assert status.legal_verbs == [Verb.PROCEED]
     assert status.waiting is not None
     assert "old cannot take brokers back: [IDS_BEHIND]" in status.waiting.why
-    await run.signal(Verb.PROCEED)
+    await _give_up(run)
     report = await run.report()
     assert report.outcome is Outcome.DONE
     steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
@@ -353,7 +383,7 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
     await (run.handle.cancel() if cancelled else run.signal(Verb.ROLLBACK))
     await hang.entered()
     assert (await run.status()).legal_verbs == [Verb.PROCEED]
-    await run.signal(Verb.PROCEED)
+    await _give_up(run)
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert run.script.cancelled == [step]
@@ -374,7 +404,7 @@ async def test_a_way_back_stays_given_up(stage: Harness) -> None:
     await _open(run)
     await run.signal(Verb.ROLLBACK)
     await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
-    await run.signal(Verb.PROCEED)
+    await _give_up(run)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps[-4:] == ["start_brokers", "start_brokers", "flip_statuses", "release"]
 
