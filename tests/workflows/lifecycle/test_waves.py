@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import time, timedelta
 
 import pytest
 import pytest_asyncio
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError
+from temporalio.service import RPCError
 from temporalio.worker import Replayer
 
 from models.lifecycle.change_windows import ChangeWindows, DailyWindow
@@ -266,4 +268,6 @@ async def test_a_foreign_child_without_end_is_a_failed_item(operator: Operator) 
     end = await again.result()
     assert (end.counts.done, end.counts.failed) == (1, 1)
     assert "was running already" in end.first_failures[0].reason
-    await operator.client.get_workflow_handle(f"{run.handle.id}/item-00000").terminate()
+    # The test server may have skipped the ten years after which it ends what never does.
+    with suppress(RPCError):
+        await operator.client.get_workflow_handle(f"{run.handle.id}/item-00000").terminate()
