@@ -139,7 +139,7 @@ class MetadataStoreTask:
     def target_claim(self) -> Generator[TargetKeeper]:
         """The claim in the target."""
         with open_cas(self.input.target_url, self.runtime.access) as store:
-            yield TargetKeeper(store, self.attempt, self.input.source)
+            yield TargetKeeper(store, self.attempt, str(self.input.source_url))
 
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:

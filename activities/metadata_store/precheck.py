@@ -304,7 +304,7 @@ class PrecheckRun:
         if used := used_by_others(reader, self._services):
             self._findings.blockers.append(used)
             return
-        if claim and claim.side == TARGET and claim.ours and claim.source == self._input.source:
+        if claim and claim.side == TARGET and claim.ours and claim.source == str(self._input.source_url):
             self._findings.warn("the target holds what an earlier attempt of this migration left; it is used")
             return
         first = record_of_others(reader)
