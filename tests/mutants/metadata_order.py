@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/blocked-steps-go-to-any-worker",
         _WORKFLOW,
-        "return Call(summary, queue=self.state.copied.worker_queue, once=once, total=total)",
+        "return Call(summary, queue=watcher, once=once, total=total)",
         "return Call(summary, once=once, total=total)",
         (f"{_PATHS}::test_blocked_steps_run_where_the_source_is_watched",),
     ),
