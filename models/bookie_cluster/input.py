@@ -74,7 +74,7 @@ class Proof(StrEnum):
 class BookieCluster(Frozen):
     """One BookKeeper cluster: its name in the registry, and its metadataServiceUri as brokers take it."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
+    name: str = Field(min_length=1, pattern=r"^\.*[A-Za-z0-9_-][A-Za-z0-9_.-]*$")
     metadataServiceUri: Annotated[  # noqa: N815 - the proposal's name
         str, AfterValidator(lambda text: str(parse_ledger_store_uri(text)))
     ]

@@ -64,6 +64,7 @@ def test_plan_survives_json() -> None:
         ({"exclusive": "true"}, "exclusive", "'true' is neither true nor false"),
         ({"metadata_url": "oxia://a:6648"}, "metadata_url", "kept in ZooKeeper only; write zk:host:port"),
         ({"source": {**SOURCE, "name": "a b"}}, "source.name", "match pattern"),
+        ({"source": {**SOURCE, "name": ".."}}, "source.name", "match pattern"),
         ({"source": {"name": "old"}}, "source.metadataServiceUri", "Field required"),
         ({"target": {**TARGET, "metadataServiceUri": "etcd://a:1/l"}}, "target.metadataServiceUri", "is supported"),
         (
