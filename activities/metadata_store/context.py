@@ -30,6 +30,9 @@ _log = logging.getLogger(__name__)
 
 # Beyond the deadline, so that the workflow's own way back, which also clears up, comes first.
 _GRACE = 10.0
+# Seconds between tries to give writes back, in the first minute and later: a source that is gone for longer blocks
+# nobody until it is back, and many such must not keep the process busy.
+_OFTEN, _SELDOM = 1.0, 10.0
 # A service that was cut off for longer than its session timeout begins anew, and reads the flag. Twice the default one.
 _REPEAT_FLAG = (5.0,) * 12
 
@@ -105,7 +108,9 @@ class MetadataStoreTask:
                 _log.warning("%s: the deadline passed with metadata writes blocked; gave them back", self.workflow_id)
             return True
 
-        self._afterwork.schedule(f"deadline of {self.run_id}", chain([due], repeat(1.0)), expire)
+        self._afterwork.schedule(
+            f"deadline of {self.run_id}", chain([due], repeat(_OFTEN, 60), repeat(_SELDOM)), expire
+        )
 
     def repeat_flag(self) -> None:
         """Have this process set the flag again for a while, for services that were cut off when it was moved."""
