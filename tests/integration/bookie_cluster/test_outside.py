@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -23,47 +23,21 @@ from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.input import BookieClusterInput
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
-from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import BACK, DELETE_ALL, SwitchEnvironment
 from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.proxy import Proxy
+from tests.support.lifecycle.in_process import in_process
 from tests.support.stacks import MakeStack
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
-
 pytestmark = pytest.mark.timeout(600)
-
-
-class InlineEngine:
-    """A double of the Spark session: tasks run here, one after the other. What they do is real."""
-
-    def new_tag(self, name: str) -> str:
-        """A tag."""
-        return name
-
-    def width(self, *, tag: str) -> int:
-        """One at a time."""
-        del tag
-        return 1
-
-    def run(
-        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
-    ) -> list[ResultT]:
-        """Do the work."""
-        del tag, urgent
-        return [task(item) for item in items]
-
-    def cancel(self, tag: str) -> None:
-        """Nothing runs beside."""
 
 
 @pytest.fixture(scope="module")
 def environment(make_stack: MakeStack) -> SwitchEnvironment:
     """A bookie in each cluster, and no broker."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1))
-    return SwitchEnvironment(stack, Steps(cast("SparkEngine", InlineEngine())))
+    return SwitchEnvironment(stack, Steps(in_process()))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from models.store_url import StoreUrl, parse_store_url
 from spark.metadata_store import jobs
 from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair
-from tests.support.metadata_store.in_process import in_process
+from tests.support.lifecycle.in_process import in_process
 from tests.support.stacks import SharedStack
 
 SET, CREATED = 8_000, 22_000

@@ -19,7 +19,7 @@ from spark.engine import SparkEngine
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Pair
 from tests.support.clients.claims import attempt_of
-from tests.support.metadata_store.in_process import in_process
+from tests.support.lifecycle.in_process import in_process
 from tests.support.stacks import SharedStack
 
 PATHS = [b"/compared/%02d/%05d" % (number % 20, number) for number in range(4_000)]

@@ -20,8 +20,8 @@ from models.store_url import parse_store_url
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Pair
 from tests.support.clients.claims import attempt_of
+from tests.support.lifecycle.in_process import WIDTH, in_process
 from tests.support.metadata_store import stores
-from tests.support.metadata_store.in_process import WIDTH, in_process
 from tests.support.stacks import SharedStack
 
 PATHS = [b"/ledgers/%02d/%05d" % (number % 50, number) for number in range(10_000)]

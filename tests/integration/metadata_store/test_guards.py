@@ -24,7 +24,7 @@ from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
 from spark.metadata_store import jobs
 from tests.support.metadata_store import stores
-from tests.support.metadata_store.steps import Place
+from tests.support.metadata_store.steps import Place, open_place
 from tests.support.stacks import MakeStack
 
 FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
@@ -46,16 +46,8 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """A source with some records, and an empty target."""
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
     monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
-    with stores.kazoo(stack.zk_url) as zookeeper:
-        name = f"/{request.node.name.replace('[', '-').replace(']', '')}"
-        zookeeper.ensure_path(name)
-        zookeeper.chroot = name
-        found = Place(f"{stack.zk_url}{name}", stack.oxia_url, zookeeper)
-        found.empty_target()
-        for path in FEW:
-            found.set(path)
+    with open_place(stack, request.node.name.replace("[", "-").replace("]", ""), FEW) as found:
         yield found
-        found.lose_the_watch()
 
 
 def committed(place: Place) -> PreCopy:

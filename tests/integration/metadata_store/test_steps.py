@@ -24,8 +24,7 @@ from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
-from tests.support.metadata_store import stores
-from tests.support.metadata_store.steps import Place, highest
+from tests.support.metadata_store.steps import Place, highest, open_place
 from tests.support.stacks import MakeStack
 
 MARGIN = 5
@@ -44,16 +43,8 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     monkeypatch.setattr(pre_copy, "_VERSION_MARGIN", MARGIN)
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
     monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
-    with stores.kazoo(stack.zk_url) as zookeeper:
-        name = f"/{request.node.originalname}"
-        zookeeper.ensure_path(name)
-        zookeeper.chroot = name
-        found = Place(f"{stack.zk_url}{name}", stack.oxia_url, zookeeper)
-        found.empty_target()
-        for path in FEW:
-            found.set(path)
+    with open_place(stack, request.node.originalname, FEW) as found:
         yield found
-        found.lose_the_watch()
 
 
 def new_version(place: Place) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
 
@@ -13,13 +14,14 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store.context import MetadataStoreTask
 from clients.oxia.client import OxiaClient
+from deploy.devstack.stack import Stack
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
 from models.store_url import parse_store_url
+from tests.support.lifecycle.in_process import in_process
 from tests.support.metadata_store import stores
-from tests.support.metadata_store.in_process import in_process
 
 ResultT = TypeVar("ResultT")
 
@@ -95,6 +97,20 @@ class Place:
 
     def _oxia(self) -> OxiaClient:
         return OxiaClient(parse_store_url(self.target))
+
+
+@contextmanager
+def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place]:
+    """A source beneath a chroot of this name with some records, and an empty target."""
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        zookeeper.ensure_path(f"/{name}")
+        zookeeper.chroot = f"/{name}"
+        place = Place(f"{stack.zk_url}/{name}", stack.oxia_url, zookeeper)
+        place.empty_target()
+        for path in paths:
+            place.set(path)
+        yield place
+        place.lose_the_watch()
 
 
 def highest(records: Iterable[tuple[bytes, int]]) -> int:
