@@ -28,7 +28,7 @@ from clients.bookkeeper.last_entries import last_entries
 from clients.errors import StoreError
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from models.bookie_cluster.input import BookieCluster, Direction, Routing
+from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import CopySummary, IdCheck
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
@@ -254,15 +254,12 @@ def _highest(task: BookieClusterTask) -> int:
     except StoreError:
         # Brokers are stopped, and were never directed to this cluster: its death must not keep them from the other one.
         # Whatever one of them wrote there by mistake is named.
-        if task.direction is Direction.FORWARD or _directed_to(task, task.ends.source):
+        if task.direction is Direction.FORWARD:
             raise
+        with task.registry() as registry:
+            if registry.directs_to(task.ends.source.name):
+                raise
         return named
-
-
-def _directed_to(task: BookieClusterTask, cluster: BookieCluster) -> bool:
-    with task.registry() as registry:
-        directive = registry.switch_target()
-    return directive is not None and directive[0].target == cluster.name
 
 
 def _set_cutover_ledger_id(
@@ -272,6 +269,5 @@ def _set_cutover_ledger_id(
     # Set once: drawn again after brokers were directed, the line would cover ledgers that came astray since.
     if task.input.routing is not Routing.ATTRIBUTION or known is not None:
         return
-    directive = registry.switch_target()
-    if directive is not None and directive[0].target == task.ends.target.name:
+    if registry.directs_to(task.ends.target.name):
         progress.set_cutover_ledger_id(highest)

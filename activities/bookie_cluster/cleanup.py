@@ -160,8 +160,8 @@ def _require_active(task: BookieClusterTask, cluster: BookieCluster) -> None:
 def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> None:
     source, target = task.input.source, task.input.target
     with task.registry() as registry:
-        directive = registry.switch_target()
-    if directive is not None and directive[0].target == target.name:
+        directed = registry.directs_to(target.name)
+    if directed:
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
     if task.input.routing is Routing.ATTRIBUTION:
         return

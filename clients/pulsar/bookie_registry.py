@@ -97,6 +97,11 @@ class BookieRegistryReader:
         """The last directive, with the version of its node."""
         return self._get(f"{self.path}/{SWITCH_TARGET}", SwitchTarget.model_validate_json)
 
+    def directs_to(self, cluster: str) -> bool:
+        """Whether the last directive sends brokers to a cluster."""
+        found = self.switch_target()
+        return found is not None and found[0].target == cluster
+
     def read_mode(self) -> ReadMode | None:
         """The mode that was set; None where none was."""
         found = self._get(f"{self.path}/{READ_MODE}", ReadModeNode.model_validate_json)

@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/copies-go-while-brokers-are-directed-there",
         _CLEANUP,
-        "    if directive is not None and directive[0].target == target.name:",
+        "    if directed:",
         "    if False:",
         _CLEANING,
     ),
