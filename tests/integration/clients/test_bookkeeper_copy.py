@@ -254,7 +254,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(
 ) -> None:
     """Closed or open, with other metadata or only with other bytes: it is told, and nothing there changes."""
     ids = environment.create(PAIR, count=4)
-    others = [replace(PAIR, entries=19), replace(PAIR, custom={}), replace(PAIR, seed=1)]
+    others = [replace(PAIR, entries=21), replace(PAIR, custom={}), replace(PAIR, seed=1)]
     for ledger_id, other in zip(ids, others, strict=False):
         environment.java.create(environment.target_uri, other, ids=[ledger_id])
     environment.java.create(environment.target_uri, replace(PAIR, custom={}), ids=[ids[3]], close=False)
