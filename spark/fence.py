@@ -74,11 +74,13 @@ class WriteFence:
         Raises:
             Superseded, ClaimHeld: see `check`.
         """
+        # From the question on: a freeze with the answer in hand must not make that answer fresh.
+        asked = time.monotonic()
         claim = self._read_claim()
         require_newest(claim, self._attempt, self._what)
         throttle = claim.throttle if claim and self._paced else None
         self._rate = throttle * 1e6 / self._parallelism if throttle else None
-        self._due = time.monotonic() + _CLAIM_EVERY
+        self._due = asked + _CLAIM_EVERY
 
 
 def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:

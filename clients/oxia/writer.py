@@ -185,13 +185,15 @@ class _ShardWriter:
         while (request := self._outbox.get()) is not None:
             # A process that was frozen wakes up with batches that were allowed long ago.
             if self._guard is not None and time.monotonic() > self._guarded_until:
+                # From the question on: a freeze with the answer in hand must not make that answer fresh.
+                asked = time.monotonic()
                 try:
                     self._guard()
                 except StoreError as error:
                     self._fail(error)
                     self._call.cancel()
                     return
-                self._guarded_until = time.monotonic() + _GUARD_SECONDS
+                self._guarded_until = asked + _GUARD_SECONDS
             yield request
 
     def _receive(self) -> None:

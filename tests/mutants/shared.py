@@ -40,6 +40,20 @@ MUTANTS = (
         _CAS,
     ),
     Mutant(
+        "shared/fence-is-fresh-from-its-answer-on",
+        _FENCE,
+        "self._due = asked + _CLAIM_EVERY",
+        "self._due = time.monotonic() + _CLAIM_EVERY",
+        _CAS,
+    ),
+    Mutant(
+        "shared/guard-of-oxia-is-fresh-from-its-answer-on",
+        "clients/oxia/writer.py",
+        "self._guarded_until = asked + _GUARD_SECONDS",
+        "self._guarded_until = time.monotonic() + _GUARD_SECONDS",
+        ("tests/integration/clients/test_oxia_client.py::test_an_answer_of_the_guard_counts_from_the_question_on",),
+    ),
+    Mutant(
         "shared/guard-of-any-version",
         _CLAIMS,
         "return Check(self._path, self._required().version)",

@@ -36,9 +36,9 @@ RECORDS = 6_000
 PATHS = [b"/bulk/%04d" % number for number in range(RECORDS)]
 # Which of its writes a task is frozen at.
 FROZEN_AT = 2
-# Records of two batches: the one at hand in the freeze, and the one before it, which may not have been sent yet. The
-# outbox behind them holds many more.
-ON_THE_WIRE = 1_200
+# Records of two batches for each of two shards: the one at hand in the freeze, and the one before it, which may not
+# have been sent yet. The outboxes behind them hold many more.
+ON_THE_WIRE = 4 * 400
 SUPERSEDED = 7
 
 pytestmark = pytest.mark.timeout(300)

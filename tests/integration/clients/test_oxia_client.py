@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Barrier
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from clients.errors import StoreConflict, StoreError, StoreUnreachable, StoreUnsupported
 from clients.oxia import OxiaClient, OxiaReader, OxiaWriter, probe_target, speaks_v1
 from clients.oxia import oxia_pb2 as pb
+from clients.oxia import writer as oxia_writer
 from clients.oxia.connection import OxiaConnection
 from clients.oxia.version_floor import raise_version_floor
 from clients.store import ABSENT, COORDINATOR, Partition, Record
@@ -369,6 +371,22 @@ def test_a_slow_consumer_is_no_silent_server(victim: Server) -> None:
         first = next(scan)
         assert not threading.Event().wait(1.2)
         assert len(first) + sum(map(len, scan)) >= 65
+
+
+def test_an_answer_of_the_guard_counts_from_the_question_on(url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that froze with the answer in hand asks again before its next batch."""
+    now, asked = [0.0], list[float]()
+
+    def freeze() -> None:
+        asked.append(now[0])
+        now[0] += 30
+
+    monkeypatch.setattr(oxia_writer, "time", SimpleNamespace(monotonic=lambda: now[0] + 2))
+    with OxiaWriter(url, batch_bytes=1, guard=freeze) as writer:
+        for number in range(5):
+            writer.put(record(f"/guarded/{number}"), over=None)
+        assert writer.flush() == 5
+    assert len(asked) == 5
 
 
 def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import spark.fence
 from clients.cas.claims import ClaimKeeper, require_newest
 from clients.cas.store import TRIES, Check, Create, retry, retry_each
 from clients.errors import ClaimHeld, StoreConflict, StoreContention, Superseded, VersionConflict
@@ -166,6 +168,23 @@ def test_no_throttle_while_somebody_is_blocked() -> None:
     held = PacedClaim(**attempt_of("one", epoch=9)._asdict())
     with pytest.raises(Superseded):
         WriteFence(lambda: held, attempt=me, what="the store", parallelism=1, paced=False).check(1)
+
+
+def test_an_answer_of_the_fence_counts_from_the_question_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that froze with the claim in hand reads it again before it writes any more."""
+    now, me = [0.0], attempt_of("one")
+    reads: list[float] = []
+
+    def freeze() -> PacedClaim:
+        reads.append(now[0])
+        now[0] += 30
+        return PacedClaim(**me._asdict())
+
+    monkeypatch.setattr(spark.fence, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    fence = WriteFence(freeze, attempt=me, what="the store", parallelism=1)
+    for _ in range(3):
+        fence.check(1)
+    assert len(reads) == 3
 
 
 def test_only_the_first_activity_of_a_run_takes_over() -> None:
