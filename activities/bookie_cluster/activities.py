@@ -98,8 +98,13 @@ class BookieClusterActivities:
 
     @activity.defn(name="bookie_cluster_check_way_back")
     async def check_way_back(self, execution: Execution[BookieClusterInput]) -> WayBack:
-        """Whether the source can take brokers back, before a rollback stops anybody; reads only."""
+        """Whether brokers can be brought back to the source, before a rollback stops anybody; reads only."""
         return await self._run(execution, Direction.BACK, lambda task, _: way_back.check_way_back(task))
+
+    @activity.defn(name="bookie_cluster_do_without_target")
+    async def do_without_target(self, execution: Execution[BookieClusterInput]) -> TailCopy:
+        """What stands in for lifting ids and for the tail on a way back from a target that is lost."""
+        return await self._run(execution, Direction.BACK, way_back.do_without_target)
 
     @activity.defn(name="bookie_cluster_promote")
     async def promote(self, execution: Execution[BookieClusterInput], direction: Direction) -> Promotion:

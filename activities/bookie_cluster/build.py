@@ -40,17 +40,22 @@ _SHRINKS = 0.7
 _ROUND_EVERY, _LOOKS_APART = 5.0, 9.0
 
 
-def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
+def check_ids(task: BookieClusterTask, context: ActivityContext, *, without_source: bool = False) -> IdCheck:
     """Whether the ids that the target hands out lie above all that are in use (I11); reads only.
 
     In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
     generator gave out: positions of cursors may name a ledger that is deleted.
 
+    Args:
+        task: the step.
+        context: not needed.
+        without_source: the source may be lost; only what Pulsar's metadata name counts then.
+
     Raises:
         StoreError: one of the stores cannot be read.
     """
     del context
-    highest = _highest(task)
+    highest = _highest(task, without_source=without_source)
     with task.reading(task.ends.target.root) as target:
         generator = read_generator(target)
     # A HOB above the generator's own and above the upper half of every id in use; ids cannot be lowered again.
@@ -58,8 +63,8 @@ def check_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
     return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
 
 
-def advance_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
-    """Put the target's id generator above all ids in use (I11), and read it back.
+def advance_ids(task: BookieClusterTask, context: ActivityContext, *, without_source: bool = False) -> IdCheck:
+    """Put the target's id generator above all ids in use (I11), and read it back; arguments as of `check_ids`.
 
     Raises:
         StoreUnsupported: there are no ids above.
@@ -67,10 +72,10 @@ def advance_ids(task: BookieClusterTask, context: ActivityContext) -> IdCheck:
         StoreError: one of the stores cannot be read or written.
     """
     task.renew()
-    highest = _highest(task)
+    highest = _highest(task, without_source=without_source)
     with task.id_generator(task.ends.target) as target:
         raise_generator(target, highest)
-    return check_ids(task, context)
+    return check_ids(task, context, without_source=without_source)
 
 
 def build(task: BookieClusterTask, context: ActivityContext, seconds: float = 0.0) -> CopySummary:
@@ -242,22 +247,22 @@ class _Rounds:
         return max(0, length - (begun.length if begun and copy and begun.mzxid == copy.mzxid else 0))
 
 
-def _highest(task: BookieClusterTask) -> int:
+def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
     with task.broker_store() as store:
         named = all_references(store).highest
     try:
         with task.reading(task.ends.source.root) as zookeeper:
             # Also ids whose ledgers are deleted: a cursor's position may name one, and order is by id.
             given = read_generator(zookeeper).next_id - 1
-        with task.ledgers(task.ends.source) as source:
-            return max(given, source.highest(), named)
+        with task.ledgers(task.ends.source) as directory:
+            return max(given, directory.highest(), named)
     except StoreError:
         # Brokers are stopped, and were never directed to this cluster: its death must not keep them from the other one.
         # Whatever one of them wrote there by mistake is named.
         if task.direction is Direction.FORWARD:
             raise
         with task.registry() as registry:
-            if registry.directs_to(task.ends.source.name):
+            if registry.directs_to(task.ends.source.name) and not without_source:
                 raise
         return named
 

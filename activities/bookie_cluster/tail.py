@@ -12,6 +12,7 @@ from activities.bookie_cluster.ledgers import (
     Verified,
     all_references,
     compacted,
+    dangling,
     moving,
     orphans,
     read_known,
@@ -22,8 +23,9 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import Service, brokers, brokers_mark, none_since
 from clients.errors import StoreConflict
 from clients.pulsar.reference_table import ReferenceTable
+from clients.pulsar.references import LedgerReference
 from clients.store import StoreReader
-from models.bookie_cluster.results import MISSING, TailCopy
+from models.bookie_cluster.results import MISSING, CopySummary, TailCopy
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
 
@@ -68,6 +70,27 @@ def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
                 return tail.copy(alone)
             except _BrokersCame:
                 tail.progress.require()
+
+
+def name_what_is_missing(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+    """What stands in for `copy_tail` where the source is lost: name what refers to ledgers that the target lacks.
+
+    Raises:
+        StoreConflict: a newer attempt has taken over.
+        StoreError: the brokers' metadata store or the target cannot be read.
+    """
+    with task.registry() as registry, task.broker_store() as store:
+        registry.claim.renew()
+        alone = _Alone(store, context)
+        named = all_references(store)
+        with task.ledgers(task.ends.target) as target:
+            lost = dangling(scan(target), named)
+        missing = [_not_standing(one, task.ends.target.name) for one in lost]
+        reported = SwitchProgress(task, registry).report(MISSING_LEDGERS, MISSING, missing)
+    stand = len(named) - len(missing)
+    return TailCopy(
+        copy_summary=CopySummary(), checked=0, removed=0, references=stand, missing=reported, mark=alone.mark
+    )
 
 
 class _Tail:
@@ -196,9 +219,13 @@ def _missing(target: str, sides: _Sides, failed: dict[int, str]) -> tuple[list[F
         if standing is not None and standing.closed and one.ledger_id not in failed:
             stand += 1
         elif one.ledger_id in sides.source:
-            why = f"its {one.kind} ledger does not stand in {target}"
-            missing.append(FailedItem(ledger_id=one.ledger_id, path=one.path, reason=why))
+            missing.append(_not_standing(one, target))
     return missing, stand
+
+
+def _not_standing(reference: LedgerReference, target: str) -> FailedItem:
+    why = f"its {reference.kind} ledger does not stand in {target}"
+    return FailedItem(ledger_id=reference.ledger_id, path=reference.path, reason=why)
 
 
 def _names(running: list[Service]) -> str:

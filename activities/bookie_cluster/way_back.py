@@ -1,29 +1,57 @@
-"""Whether the source can take brokers back; asked before a rollback stops anybody."""
+"""Whether brokers can be brought back to the source, asked before a rollback stops anybody; and without the target."""
 
 from __future__ import annotations
 
-from activities.bookie_cluster.cluster_inspection import check_space, inspect
+from activities.bookie_cluster.build import advance_ids
+from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import all_references, moving
+from activities.bookie_cluster.ledgers import Ledgers, all_references, moving
+from activities.bookie_cluster.tail import name_what_is_missing
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from clients.errors import StoreConflict
 from models.bookie_cluster.input import Direction
-from models.bookie_cluster.results import WayBack
+from models.bookie_cluster.results import TailCopy, WayBack
 
 
 def check_way_back(task: BookieClusterTask) -> WayBack:
     """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
-    findings = Findings()
     ends = task.input.ends(Direction.BACK)
-    left, taken = inspect(task, ends.source, findings), inspect(task, ends.target, findings)
+    left_behind, findings = Findings(), Findings()
+    left, taken = inspect(task, ends.source, left_behind), inspect(task, ends.target, findings)
+    if taken:
+        findings.attempt("the brokers' metadata", lambda: _check_bookies(task, left, taken, findings))
+    return WayBack(
+        blockers=tuple(findings.blockers),
+        target_blockers=tuple(left_behind.blockers),
+        target_down=tuple(left_behind.warnings),
+    )
 
-    def check_bookies() -> None:
-        assert left
-        assert taken
+
+def do_without_target(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+    """Lift the source's ids above all that Pulsar's metadata name, and name references to ledgers that it lacks.
+
+    The target is lost, and the operator has given up what only it has; no broker may run.
+
+    Raises:
+        StoreConflict: others change the source's generator, or a newer attempt has taken over.
+        StoreError: the brokers' metadata store or the source cannot be read or written.
+    """
+    check = advance_ids(task, context, without_source=True)
+    if not check.safe:
+        raise StoreConflict(
+            f"the next ledger of {task.ends.target.name} would get the id {check.next_id:,}, which is not above "
+            f"{check.highest:,}; find out who else changes its id generator"
+        )
+    return name_what_is_missing(task, context)
+
+
+def _check_bookies(
+    task: BookieClusterTask, left: ClusterInspection | None, taken: ClusterInspection, findings: Findings
+) -> None:
+    gained = Ledgers()
+    if left:
         with task.broker_store() as store:
-            gained = moving(task.input, ends.source.name, left.ledgers, all_references(store))
-        largest = max((record.ensemble_size for record in gained.values()), default=1)
-        check_space(taken, gained, largest, findings)
-
-    if left and taken:
-        findings.attempt("the brokers' metadata", check_bookies)
-    return WayBack(blockers=tuple(findings.blockers))
+            gained = moving(task.input, left.cluster.name, left.ledgers, all_references(store))
+    largest = max((record.ensemble_size for record in gained.values()), default=1)
+    check_space(taken, gained, largest, findings)

@@ -195,9 +195,17 @@ class BrokersOn(Result):
 
 
 class WayBack(Result):
-    """Whether the source can take brokers back: what stands in the way, each with its cure; empty if nothing."""
+    """Whether brokers can be brought back to the source.
+
+    Attributes:
+        blockers: what keeps the source from taking them, each with its cure; empty if nothing.
+        target_blockers: what keeps the target from being read, whose ledgers are copied back.
+        target_down: bookies of the target that do not answer; copies of what they hold may.
+    """
 
     blockers: tuple[Blocker, ...] = ()
+    target_blockers: tuple[Blocker, ...] = ()
+    target_down: tuple[str, ...] = ()
 
 
 class Promotion(Result):

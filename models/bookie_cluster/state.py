@@ -167,6 +167,7 @@ class BookieClusterCertificate(Figures):
         compared_entries_in_rollback: entries that it compared.
         ledgers_compared_in_rollback: ledgers whose metadata were compared before brokers started on the source again.
         brokers_on_the_source: brokers that were proven to write there after a rollback.
+        rolled_back_without: the target that was lost, where the operator gave up what only it had.
     """
 
     source: str | None = None
@@ -182,6 +183,7 @@ class BookieClusterCertificate(Figures):
     compared_entries_in_rollback: Entries | None = None
     ledgers_compared_in_rollback: Ledgers | None = None
     brokers_on_the_source: list[str] | None = None
+    rolled_back_without: str | None = None
 
 
 class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures, BookieClusterCertificate]):
@@ -197,6 +199,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         targets: what a cleanup would delete, as listed last.
         rolled_back_from: how far the switch had come when the way back began; None while it goes forward.
         stays: the operator has given the way back up: brokers stay on the target.
+        without_target: the operator has given the target up: the way back copies nothing from it.
         tidying: a rollback removes copies from the target now, whose delay is over.
     """
 
@@ -212,6 +215,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     targets: CleanupTargets | None = None
     rolled_back_from: CutoverStage | None = None
     stays: bool = False
+    without_target: bool = False
     tidying: bool = False
 
 

@@ -46,6 +46,12 @@ class ReadModeChange(Frozen):
     mode: ReadMode
 
 
+class TargetLoss(Frozen):
+    """Argument of the update `go_back_without_target`: the target, which is lost with all that only it has."""
+
+    cluster: str
+
+
 class ClientClosing(Frozen):
     """Argument of the update `close_client`: the old cluster, whose client brokers shall close."""
 

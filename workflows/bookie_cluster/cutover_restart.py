@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import workflow
@@ -13,7 +13,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.bookie_cluster.activities import BookieClusterActivities as Activities
     from models.bookie_cluster.input import Direction, Proof
-    from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy
+    from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy, WayBack
     from models.bookie_cluster.state import CopyFigures, CutoverStage
     from models.lifecycle.names import BROKERS_AWAY_GAUGE
     from models.lifecycle.status import WaitKind
@@ -93,58 +93,73 @@ class RestartCutover(Cutover):
         return f"the way back is given up: brokers stay on {target}, and the ledgers of {source} are left"
 
     async def _may_go_back(self) -> bool:
-        """Wait until the source can take brokers back; false where the operator gives the way back up."""
-        source, effect = self.input.source.name, self._giving_up
-        verbs, board = self.migration.verbs, self.migration.board
+        """Wait until brokers can be brought back; false where the operator gives the way back up."""
+        verbs, state, effect = self.migration.verbs, self.state, self._giving_up
         patience, asked = _LOOK_AGAIN, False
         while True:
-            call = Call(f"Can {source} take brokers back?", again=asked)
+            call = Call(f"Can {self.input.source.name} take brokers back?", again=asked)
             found, asked = await self.activities.run(Activities.check_way_back, call), True
-            if not found.blockers:
+            without = state.without_target
+            if not found.blockers and (without or not found.target_blockers):
                 return True
-            why = f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}"
             verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING)
-            until = workflow.now() + patience
-            board.wait_for(
-                WaitKind.BOOKIES, why, action=f"cure that, or proceed: {effect}", until=until, ends_on=_PROCEED
-            )
+            self._show_what_is_waited_for(found, until=workflow.now() + patience)
             try:
                 with suppress(TimeoutError):
-                    await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience)
+                    await workflow.wait_condition(
+                        lambda without=without: verbs.proceed_wanted or state.without_target != without,
+                        timeout=patience,
+                    )
                 given_up = verbs.proceed_wanted
             finally:
                 verbs.open_gate()
-                board.stop_waiting()
+                self.migration.board.stop_waiting()
             if given_up:
                 return False
             patience = min(2 * patience, CLEARING)
 
+    def _show_what_is_waited_for(self, found: WayBack, until: datetime) -> None:
+        source, target, action = self.input.source.name, self.input.target.name, "cure that"
+        causes: list[str] = []
+        if found.blockers:
+            causes.append(f"{source} cannot take brokers back: {'; '.join(map(str, found.blockers))}")
+        if found.target_blockers and not self.state.without_target:
+            causes.append(
+                f"{target} cannot be read, from which is copied what only it has: "
+                f"{'; '.join(map(str, found.target_blockers))}"
+            )
+            action += f", or give {target} up by the update go_back_without_target: what only it has is lost then"
+        action += f"; or proceed: {self._giving_up}"
+        board, why = self.migration.board, "; ".join(causes)
+        board.wait_for(WaitKind.BOOKIES, why, action=action, until=until, ends_on=_PROCEED)
+
     async def _bring_back(self) -> bool:
         """Copy back what the target gained, and stop brokers in between; false where the operator gives that up."""
+        state, figures = self.state, self.state.figures
         if not await self._may_go_back():
             return False
-        if self.state.stage >= CutoverStage.PROMOTED:
+        if state.stage >= CutoverStage.PROMOTED and not state.without_target:
             # While brokers serve, so that they are away for what came last only; which is looked at again then.
-            built = await self._unless_proceed(self._build_back(), self._giving_up)
-            if built is None or not await self._may_go_back():
+            built = await self._unless_given_up(self._build_back())
+            if (built is None and not state.without_target) or not await self._may_go_back():
                 return False
-            self.state.figures.rollback_build = CopyFigures.of(built)
-            self.tell_what_is_left(built)
+            if built is not None:
+                figures.rollback_build = CopyFigures.of(built)
+                self.tell_what_is_left(built)
         await self._stop_brokers(BACK)
         # Nobody serves any more: a way back that is repeated copies nothing at the pace of a copy beside brokers.
-        self.state.stage = CutoverStage.DIRECTED
-        # The source may die meanwhile: steps are tried again until it lives.
-        tail = await self._unless_proceed(self._fill_source(), self._giving_up)
+        state.stage = CutoverStage.DIRECTED
+        tail = await self._fill_source()
         if tail is None:
             return False
         tail, _ = await self._direct(tail, BACK)
-        figures, before = self.state.figures, self.state.figures.rollback_build
         figures.rollback_tail = CopyFigures.of(tail.copy_summary)
-        whole = CopyFigures.of(tail.copy_summary, before=before)
-        self.state.certificate.update(
+        whole = CopyFigures.of(tail.copy_summary, before=figures.rollback_build)
+        state.certificate.update(
             copied_back=whole.copied_ledgers,
             compared_entries_in_rollback=whole.compared_entries,
             ledgers_compared_in_rollback=tail.checked,
+            rolled_back_without=self.input.target.name if state.without_target else None,
         )
         return True
 
@@ -152,10 +167,20 @@ class RestartCutover(Cutover):
         call = Call(f"Copy back what {self.input.target.name} gained; brokers serve")
         return await self.activities.run(Activities.build, call, BACK, 0.0)
 
-    async def _fill_source(self) -> TailCopy:
+    async def _fill_source(self) -> TailCopy | None:
+        """Bring the source up to date while no broker runs; None where the operator gives the way back up."""
+        while True:
+            without = self.state.without_target
+            # A cluster may die meanwhile: steps are tried again until it lives, or until the operator gives it up.
+            tail = await self._unless_given_up(self._lift_and_copy())
+            if tail is not None or self.state.without_target == without:
+                return tail
+
+    async def _lift_and_copy(self) -> TailCopy:
         # Before brokers write to the source again: ids below the target's would be read out of order, and messages lost
         # (I11).
-        await self._lift_source_ids()
+        if not self.state.without_target:
+            await self._lift_source_ids()
         return await self._copy_tail(BACK)
 
     async def _lift_source_ids(self) -> None:
@@ -189,19 +214,38 @@ class RestartCutover(Cutover):
 
     async def _proven_or_waived(self, step: Callable[[Proof], Awaitable[ResultT]], effect: str) -> ResultT:
         """Run a step that waits for proof, until it comes or `proceed` waives it."""
-        proven = await self._unless_proceed(step(Proof.FULL), effect)
+        proven = await self._unless(step(Proof.FULL), lambda: self.migration.verbs.proceed_wanted, effect=effect)
         if proven is not None:
             return proven
         self.migration.note(f"without proof: {effect}")
         return await step(Proof.WAIVED)
 
-    async def _unless_proceed(self, step: Awaitable[ResultT], effect: str) -> ResultT | None:
-        """Run a step until it ends, or until `proceed` cancels it; None then."""
+    async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
+        """Run a step of the way back until it ends, or the operator gives that up, or the target; None then."""
+        state, verbs, without = self.state, self.migration.verbs, self.state.without_target
+        return await self._unless(
+            step,
+            lambda: verbs.proceed_wanted or state.without_target != without,
+            effect=self._giving_up,
+            settled_at=workflow.now() + _SETTLING,
+        )
+
+    async def _unless(
+        self, step: Awaitable[ResultT], told: Callable[[], bool], *, effect: str, settled_at: datetime | None = None
+    ) -> ResultT | None:
+        """Run a step until it ends, or until the operator's word cancels it; None then.
+
+        Args:
+            step: what runs.
+            told: whether the word was given.
+            effect: what `proceed` does meanwhile.
+            settled_at: see `VerbState.close_gate`.
+        """
         verbs = self.migration.verbs
-        verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING if effect == self._giving_up else None)
+        verbs.close_gate(effect, settled_at=settled_at)
         running = asyncio.ensure_future(step)
         try:
-            await workflow.wait_condition(lambda: running.done() or verbs.proceed_wanted)
+            await workflow.wait_condition(lambda: running.done() or told())
             if running.done():
                 return running.result()
         finally:
@@ -215,6 +259,9 @@ class RestartCutover(Cutover):
     async def _copy_tail(self, direction: Direction) -> TailCopy:
         """Bring the other side up to date while no broker runs."""
         name = self.input.ends(direction).target.name
+        if direction is BACK and self.state.without_target:
+            call = Call(f"Lift {name}'s ids, name what it lacks; brokers are stopped")
+            return await self.activities.run(Activities.do_without_target, call)
         call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
         return await self.activities.run(Activities.copy_tail, call, direction)
 

@@ -13,8 +13,8 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.input import BookieClusterInput, Routing
     from models.bookie_cluster.phases import Phase
     from models.bookie_cluster.results import CleanupTargets
-    from models.bookie_cluster.state import BookieClusterState
-    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange
+    from models.bookie_cluster.state import BookieClusterState, CutoverStage
+    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss
     from models.lifecycle.policy import ENDED
     from models.lifecycle.verbs import Verb
     from workflows.lifecycle.activities import Call
@@ -118,6 +118,35 @@ class SwitchUpdates:
                 raise refused(f"clean_up refused: {response.why}")
         elif self._state.running_phase not in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP):
             raise refused("the old cluster's ledgers are in use; ask again in the rollback window")
+
+    # The way back -----------------------------------------------------------------------------------------------------
+
+    async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
+        """Let the way back copy nothing from a target that cannot be read."""
+        async with self._locked():
+            self.check_go_back_without_target(loss)
+            call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
+            found = await self._migration.activities.ask(Activities.check_way_back, call)
+            if not (found.target_blockers or found.target_down):
+                raise refused(
+                    f"{loss.cluster} can be read, and all its bookies answer: the way back copies what only it has"
+                )
+            # The look took time, in which the way back may have come to its end.
+            self.check_go_back_without_target(loss)
+            self._state.without_target = True
+            self._migration.board.note(f"🔴 the way back does without {loss.cluster}: what only it has is given up")
+        return loss
+
+    def check_go_back_without_target(self, loss: TargetLoss) -> None:
+        """Refuse for another cluster, and where nothing is copied back."""
+        own = self._input.target.name
+        if loss.cluster != own:
+            raise refused(f"{loss.cluster!r} is not the cluster that brokers leave, which is {own!r}")
+        if self._input.routing is Routing.ATTRIBUTION:
+            raise refused("routing `attribution`: the way back copies nothing")
+        under_way = self._state.running_phase == Phase.ROLLED_BACK and not self._state.stays
+        if not under_way or self._state.stage < CutoverStage.DIRECTED:
+            raise refused("nothing is copied back from the target now; `rollback` begins a way back where it is legal")
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.phases import Phase
     from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
     from models.bookie_cluster.state import BookieClusterStart, BookieClusterState, CutoverStage
-    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange
+    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
     from models.lifecycle.failures import FailedItem, FailedItems
     from models.lifecycle.input import SourceCleanup
     from models.lifecycle.policy import VerbState
@@ -284,6 +284,16 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     def check_close_client(self, closing: ClientClosing) -> None:
         """Refuse for brokers without the plugin, for another cluster, and while something refers to the old one."""
         self.updates.check_close_client(closing)
+
+    @workflow.update(description="A rollback waits for a target that is lost: give up what only that has.")
+    async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
+        """Let the way back copy nothing from a target that cannot be read."""
+        return await self.updates.go_back_without_target(loss)
+
+    @go_back_without_target.validator
+    def check_go_back_without_target(self, loss: TargetLoss) -> None:
+        """Refuse for another cluster, and where nothing is copied back."""
+        self.updates.check_go_back_without_target(loss)
 
     @workflow.query(description="The ledgers of the old cluster that a cleanup would delete, as last listed.")
     def list_cleanup_targets(self) -> CleanupTargets | None:

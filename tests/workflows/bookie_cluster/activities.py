@@ -121,6 +121,7 @@ ANSWERS: dict[str, Any] = {
     "set_target": _directed,
     "start_brokers": _started,
     "check_way_back": WayBack(),
+    "do_without_target": TailCopy(copy_summary=CopySummary(), checked=0, removed=0, references=1190),
     "promote": PROMOTED,
     "take_census": CENSUS,
     "list_targets": TARGETS,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.phases import Phase
-from models.bookie_cluster.results import BrokersStopped, Directive, LedgersDeleted, WayBack
+from models.bookie_cluster.results import BrokersStopped, Directive, LedgersDeleted
 from models.bookie_cluster.updates import ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
@@ -24,7 +22,6 @@ from tests.workflows.bookie_cluster.activities import (
     ATTRIBUTION,
     BEGIN,
     BEHIND,
-    BLOCKER,
     BUILT,
     CONTESTED,
     COPY_BACK,
@@ -37,6 +34,7 @@ from tests.workflows.bookie_cluster.activities import (
     Script,
     stopped,
 )
+from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 
@@ -122,7 +120,7 @@ async def test_cancellation_in_each_step(
 async def test_rollback_in_the_window(stage: Harness, script: type[Script], undo: list[str]) -> None:
     """Within the window a rollback brings brokers back; its cost says what would be copied."""
     run = await stage.start(script())
-    status = await _open(run)
+    status = await window_open(run)
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED]
     assert status.waiting is not None
     assert status.waiting.ends_on == ("cleanup", "proceed", "rollback")
@@ -139,7 +137,7 @@ async def test_rollback_in_the_window(stage: Harness, script: type[Script], undo
 async def test_cancellation_in_the_window(stage: Harness) -> None:
     """A switch that is cancelled within the window is rolled back."""
     run = await stage.start(Script())
-    await _open(run)
+    await window_open(run)
     await run.handle.cancel()
     assert isinstance(await run.failure(), CancelledError)
     assert run.script.steps[-len(COPY_BACK) - 1 :] == [*COPY_BACK, "release"]
@@ -162,7 +160,7 @@ async def test_rollback_after_the_window(stage: Harness) -> None:
 async def test_copies_are_left_where_messages_were_written(stage: Harness) -> None:
     """After brokers wrote to the target its ledgers are not deleted by a rollback; the report says how to."""
     run = await stage.start(Script())
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert "remove_copies" not in run.script.steps
@@ -171,34 +169,6 @@ async def test_copies_are_left_where_messages_were_written(stage: Harness) -> No
     assert report.certificate["copied_back"] == BUILT.copied + TAIL.copy_summary.copied
     assert report.certificate["ledgers_compared_in_rollback"] == TAIL.checked
     assert 150 <= report.figures["rollback_brokers_away_seconds"] < 190
-
-
-async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
-    """What was meant for the gate before does not give the way back up a moment later: it is refused, and says why."""
-    stops, copy = Hang(), Hang()
-    run = await stage.start(Script())
-    await _open(run)
-    run.script.say("stop_brokers", [stops, ANSWERS["stop_brokers"]])
-    run.script.say("advance_ids", [copy])
-    await run.signal(Verb.ROLLBACK)
-    await stops.entered()
-    await run.signal(Verb.PROCEED)
-    await copy.entered()
-    await run.signal(Verb.PROCEED)
-    copy.release()
-    report = await run.report()
-    assert report.outcome is Outcome.ROLLED_BACK
-    assert any("proceed refused: this gate was closed just now" in note for note in report.notes)
-
-
-async def _give_up(run: Run) -> None:
-    """Say `proceed` until it is taken at a gate that takes none at first."""
-    async with asyncio.timeout(20):
-        while True:
-            with suppress(WorkflowUpdateFailedError):
-                await run.steer(Verb.PROCEED)
-                return
-            await asyncio.sleep(0.2)
 
 
 # The pause ----------------------------------------------------------------------------------------------------------
@@ -269,7 +239,7 @@ async def test_copy_is_repeated_where_a_broker_came(stage: Harness, back: bool) 
     late = Directive(epoch=7, at=datetime.now(UTC), alone=False)
     first = [ANSWERS["set_target"]] if back else []
     run = await stage.start(Script(set_target=[*first, late, ANSWERS["set_target"]]))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     again = ["copy_tail", "set_target"]
@@ -291,7 +261,7 @@ async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
     """A way back that fails is tried again; brokers that may run on the source already are not stopped again."""
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(start_brokers=starts))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
@@ -303,7 +273,7 @@ async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     """Brokers do not start on the source before its next id lies above all that the target handed out."""
     checks = [ANSWERS["check_ids"], BEHIND, ANSWERS["check_ids"]]
     run = await stage.start(Script(check_ids=checks))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     # Brokers are stopped at the second attempt: nothing is copied beside them.
@@ -315,7 +285,7 @@ async def test_failures_on_the_way_back_wait_for_a_decision(stage: Harness) -> N
     """Ledgers that cannot be copied back hold the way back until somebody decides, once."""
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(copy_tail=[TAIL, HOLED], start_brokers=starts))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     status = await run.until(lambda status: status.phase == Phase.ROLLED_BACK and status.waiting is not None)
     assert status.waiting is not None
@@ -339,81 +309,11 @@ async def test_a_store_that_never_answers_ends_the_start(stage: Harness) -> None
     assert sum(entry.seconds(history[-1].started) for entry in history) < 300
 
 
-async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness) -> None:
-    """A source that cannot take brokers back holds the rollback before anybody is stopped, until that is cured."""
-    dead = WayBack(blockers=(BLOCKER,))
-    run = await stage.start(Script(check_way_back=[dead, dead, ANSWERS["check_way_back"]]))
-    await _open(run)
-    await run.signal(Verb.ROLLBACK)
-    report = await run.report()
-    assert report.outcome is Outcome.ROLLED_BACK
-    steps = [step for step in run.script.steps if step != "take_census"]
-    assert steps == [*RESTART, "check_way_back", "check_way_back", *COPY_BACK, "release"]
-
-
-async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
-    """`proceed` leaves brokers on the target where the source is dead; they are proven there, nothing is deleted."""
-    dead = WayBack(blockers=(BLOCKER,))
-    run = await stage.start(Script(check_way_back=dead), cleanup="remove", cleanup_at_window_end=True)
-    await _open(run)
-    await run.signal(Verb.ROLLBACK)
-    status = await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
-    assert status.legal_verbs == [Verb.PROCEED]
-    assert status.waiting is not None
-    assert "old cannot take brokers back: [IDS_BEHIND]" in status.waiting.why
-    await _give_up(run)
-    report = await run.report()
-    assert report.outcome is Outcome.DONE
-    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
-    assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
-    assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
-
-
-@pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
-@pytest.mark.parametrize("cancelled", [False, True])
-async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, cancelled: bool) -> None:
-    """`proceed` ends a copy to a source that has died meanwhile: brokers start on the target, where they stay.
-
-    So it ends as done also where a cancellation began the way back: brokers use the target, and nothing was undone.
-    """
-    hang = Hang()
-    run = await stage.start(Script())
-    await _open(run)
-    run.script.say(step, hang)
-    await (run.handle.cancel() if cancelled else run.signal(Verb.ROLLBACK))
-    await hang.entered()
-    assert (await run.status()).legal_verbs == [Verb.PROCEED]
-    await _give_up(run)
-    report = await run.report()
-    assert report.outcome is Outcome.DONE
-    assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one != "take_census"]
-    begun = COPY_BACK[: COPY_BACK.index(step) + 1]
-    assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
-    assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
-    assert sum("the way back is given up: brokers stay on new" in note for note in report.notes) == 1
-    assert any("the switch ends as if its window had" in note for note in report.notes)
-    assert not any("had been committed before" in note for note in report.notes)
-
-
-async def test_a_way_back_stays_given_up(stage: Harness) -> None:
-    """A way back that was given up is not begun again where brokers' start on the target has to be repeated."""
-    dead = WayBack(blockers=(BLOCKER,))
-    starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
-    run = await stage.start(Script(check_way_back=dead, start_brokers=starts))
-    await _open(run)
-    await run.signal(Verb.ROLLBACK)
-    await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
-    await _give_up(run)
-    assert (await run.report()).outcome is Outcome.DONE
-    assert run.script.steps[-4:] == ["start_brokers", "start_brokers", "flip_statuses", "release"]
-
-
 async def test_contested_positions_on_the_way_back(stage: Harness) -> None:
     """Attributions that others keep changing hold the way back, which is repeated until none is left."""
     promotes = [ANSWERS["promote"], *[CONTESTED] * 5, ANSWERS["promote"]]
     run = await stage.start(AttributionScript(promote=promotes))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
@@ -434,7 +334,7 @@ async def test_cancellation_does_not_reach_the_way_back(stage: Harness) -> None:
     """A cancellation that arrives while brokers are brought back waits until they are."""
     back = Hang()
     run = await stage.start(Script(start_brokers=[ANSWERS["start_brokers"], back]))
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     await back.entered()
     await run.handle.cancel()
@@ -551,7 +451,7 @@ async def test_delay_is_changed(stage: Harness) -> None:
 async def test_read_mode_is_restored(stage: Harness) -> None:
     """A rollback lets brokers read both clusters again before it changes where they write."""
     run = await stage.start(AttributionScript(), deletion_delay="PT0S")
-    await _open(run)
+    await window_open(run)
     await run.update("set_read_mode", ReadModeChange(mode=ReadMode.NEW_CLUSTER_ONLY))
     await run.signal(Verb.ROLLBACK)
     await run.report()
@@ -574,14 +474,9 @@ async def _hanging(stage: Harness, script: type[Script], step: str) -> Run:
 
 async def _rolled_back(stage: Harness, **fields: Any) -> Run:
     run = await stage.start(AttributionScript(), **fields)
-    await _open(run)
+    await window_open(run)
     await run.signal(Verb.ROLLBACK)
     return run
-
-
-async def _open(run: Run) -> Any:
-    """Wait until the window is open and its first census done."""
-    return await run.until(lambda status: "window" in status.deadlines and "target_only_ledgers" in status.facts)
 
 
 def _all_go_back(run: Run, steps: int) -> None:

@@ -1,0 +1,32 @@
+"""What an operator of a bookie cluster switch waits for, and says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from temporalio.client import WorkflowUpdateFailedError
+
+from models.lifecycle.status import Status, WaitKind
+from models.lifecycle.verbs import Verb
+from tests.workflows.lifecycle.harness import Run
+
+
+async def window_open(run: Run) -> Status:
+    """Wait until the window is open and its first census done."""
+    return await run.until(lambda status: "window" in status.deadlines and "target_only_ledgers" in status.facts)
+
+
+async def waits_for_bookies(run: Run) -> Status:
+    """Wait until a way back waits for a cluster."""
+    return await run.until(lambda one: one.waiting is not None and one.waiting.kind is WaitKind.BOOKIES)
+
+
+async def give_up(run: Run) -> None:
+    """Say `proceed` until it is taken at a gate that takes none at first."""
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(WorkflowUpdateFailedError):
+                await run.steer(Verb.PROCEED)
+                return
+            await asyncio.sleep(0.2)

@@ -1,0 +1,190 @@
+"""The way back of routing `restart` where a cluster is dead: given up, or gone without the target."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.results import WayBack
+from models.bookie_cluster.updates import TargetLoss
+from models.lifecycle.failures import Blocker, FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from tests.workflows.bookie_cluster.activities import (
+    ANSWERS,
+    BLOCKER,
+    COPY_BACK,
+    HOLED,
+    RESTART,
+    AttributionScript,
+    Script,
+)
+from tests.workflows.bookie_cluster.steering import give_up, waits_for_bookies, window_open
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness
+
+DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
+GONE = WayBack(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
+DOWN = WayBack(target_down=("bookies of new are down: bookie-3",))
+WITHOUT = "go_back_without_target"
+TARGET = TargetLoss(cluster="new")
+WITHOUT_TARGET = ["stop_brokers", "do_without_target", "set_target", "start_brokers"]
+
+
+async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
+    """What was meant for the gate before does not give the way back up a moment later: it is refused, and says why."""
+    stops, copy = Hang(), Hang()
+    run = await stage.start(Script())
+    await window_open(run)
+    run.script.say("stop_brokers", [stops, ANSWERS["stop_brokers"]])
+    run.script.say("advance_ids", [copy])
+    await run.signal(Verb.ROLLBACK)
+    await stops.entered()
+    await run.signal(Verb.PROCEED)
+    await copy.entered()
+    await run.signal(Verb.PROCEED)
+    copy.release()
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert any("proceed refused: this gate was closed just now" in note for note in report.notes)
+
+
+async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness) -> None:
+    """A source that cannot take brokers back holds the rollback before anybody is stopped, until that is cured."""
+    dead = WayBack(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_way_back=[dead, dead, ANSWERS["check_way_back"]]))
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    steps = [step for step in run.script.steps if step != "take_census"]
+    assert steps == [*RESTART, "check_way_back", "check_way_back", *COPY_BACK, "release"]
+
+
+async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
+    """`proceed` leaves brokers on the target where the source is dead; they are proven there, nothing is deleted."""
+    dead = WayBack(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_way_back=dead), cleanup="remove", cleanup_at_window_end=True)
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    status = await waits_for_bookies(run)
+    assert status.legal_verbs == [Verb.PROCEED]
+    assert status.waiting is not None
+    assert "old cannot take brokers back: [IDS_BEHIND]" in status.waiting.why
+    await give_up(run)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
+    assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
+    assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, cancelled: bool) -> None:
+    """`proceed` ends a copy to a source that has died meanwhile: brokers start on the target, where they stay.
+
+    So it ends as done also where a cancellation began the way back: brokers use the target, and nothing was undone.
+    """
+    hang = Hang()
+    run = await stage.start(Script())
+    await window_open(run)
+    run.script.say(step, hang)
+    await (run.handle.cancel() if cancelled else run.signal(Verb.ROLLBACK))
+    await hang.entered()
+    assert (await run.status()).legal_verbs == [Verb.PROCEED]
+    await give_up(run)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert run.script.cancelled == [step]
+    steps = [one for one in run.script.steps if one != "take_census"]
+    begun = COPY_BACK[: COPY_BACK.index(step) + 1]
+    assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
+    assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
+    assert sum("the way back is given up: brokers stay on new" in note for note in report.notes) == 1
+    assert any("the switch ends as if its window had" in note for note in report.notes)
+    assert not any("had been committed before" in note for note in report.notes)
+
+
+async def test_a_way_back_stays_given_up(stage: Harness) -> None:
+    """A way back that was given up is not begun again where brokers' start on the target has to be repeated."""
+    dead = WayBack(blockers=(BLOCKER,))
+    starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
+    run = await stage.start(Script(check_way_back=dead, start_brokers=starts))
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    await waits_for_bookies(run)
+    await give_up(run)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.steps[-4:] == ["start_brokers", "start_brokers", "flip_statuses", "release"]
+
+
+# Without the target --------------------------------------------------------------------------------------------------
+
+
+async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
+    """The wait names the dead cluster; the update has brokers go back, and what refers to lost ledgers is decided on.
+
+    Nothing is asked of the target from then on, and the certificate says what was done.
+    """
+    run = await stage.start(Script(check_way_back=GONE))
+    await window_open(run)
+    run.script.say("do_without_target", HOLED)
+    await run.signal(Verb.ROLLBACK)
+    waiting = (await waits_for_bookies(run)).waiting
+    assert waiting is not None
+    assert "new cannot be read" in waiting.why
+    assert WITHOUT in waiting.action
+    await run.update(WITHOUT, TARGET)
+    await run.until(lambda one: Verb.PROCEED in one.legal_verbs and bool(one.failed_items))
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert report.certificate["rolled_back_without"] == "new"
+    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
+    assert steps == [*RESTART, *WITHOUT_TARGET, "release"]
+
+
+@pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
+async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> None:
+    """The update ends a copy that waits for the target, and the way back goes on without it."""
+    hang = Hang()
+    run = await stage.start(Script(check_way_back=[ANSWERS["check_way_back"], GONE, DOWN, GONE]))
+    await window_open(run)
+    if step != "build":
+        run.script.say("check_way_back", [ANSWERS["check_way_back"], ANSWERS["check_way_back"], DOWN])
+    run.script.say(step, [hang, ANSWERS[step]])
+    await run.signal(Verb.ROLLBACK)
+    await hang.entered()
+    await run.update(WITHOUT, TARGET)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.cancelled == [step]
+    steps = [one for one in run.script.steps if one not in ("take_census", "check_way_back")]
+    begun = [one for one in COPY_BACK[: COPY_BACK.index(step) + 1] if one != "check_way_back"]
+    assert steps == [*RESTART, *begun, *WITHOUT_TARGET[step != "build" :], "release"]
+
+
+async def test_a_target_that_answers_is_not_given_up(stage: Harness) -> None:
+    """What could be copied back is never given up; nor is anything for another cluster, or where nothing goes back."""
+    stop = Hang()
+    run = await stage.start(Script())
+    await window_open(run)
+    assert "nothing is copied back" in str(await run.refusal(WITHOUT, TARGET))
+    run.script.say("stop_brokers", [stop, ANSWERS["stop_brokers"]])
+    await run.signal(Verb.ROLLBACK)
+    await stop.entered()
+    assert "'old' is not the cluster that brokers leave" in str(await run.refusal(WITHOUT, TargetLoss(cluster="old")))
+    assert "new can be read, and all its bookies answer" in str(await run.refusal(WITHOUT, TARGET))
+    stop.release()
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert "do_without_target" not in run.script.steps
+
+
+async def test_brokers_with_the_plugin_go_back_without_copies(stage: Harness) -> None:
+    """With routing `attribution` nothing is copied back, so that there is nothing to give up."""
+    run = await stage.start(AttributionScript())
+    await window_open(run)
+    assert "copies nothing" in str(await run.refusal(WITHOUT, TARGET))
+    await run.handle.cancel()
+    await run.failure()
