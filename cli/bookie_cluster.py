@@ -14,7 +14,7 @@ from cli.temporal_lines import query_line
 from cli.updates import checked, send_update
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import CleanupTargets
-from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange, TargetLoss
 
 _QUERY = "list_cleanup_targets"
 
@@ -47,6 +47,16 @@ def close_client_command(
     """Have brokers with the plugin close their client of the old cluster, once nothing refers to that."""
     taken = send_update(workflow_id, "close_client", checked(ClientClosing, {"cluster": cluster}), ClientClosing)
     answer(output, [f"brokers closed their client of {taken.cluster}"], taken)
+
+
+def go_back_without_target_command(
+    workflow_id: WorkflowId,
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the target, which is lost.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Let a rollback that waits for a target that is lost do without it: what only the target has is given up."""
+    taken = send_update(workflow_id, "go_back_without_target", checked(TargetLoss, {"cluster": cluster}), TargetLoss)
+    answer(output, [f"the way back does without {taken.cluster}"], taken)
 
 
 def clean_up_command(
@@ -96,5 +106,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "cleanup-targets": cleanup_targets_command,
     "clean-up": clean_up_command,
     "close-client": close_client_command,
+    "go-back-without-target": go_back_without_target_command,
 }
 """The commands that this migration alone has."""

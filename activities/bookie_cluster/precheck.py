@@ -62,7 +62,7 @@ class SwitchPrecheckRun:
         if source and target:
             check_pair(source, target, findings)
             if named:
-                findings.attempt("the id generators", self._check_ids)
+                findings.attempt("the id generators", partial(self._check_ids, target))
         if source and named:
             self._named = self._named.plus(compacted(task, source.ledgers, self._named, strict=False))
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
@@ -147,7 +147,7 @@ class SwitchPrecheckRun:
     def _ask_brokers(self, writable: int | None) -> None:
         self._brokers = check_brokers(self._task, self._findings, writable, committed=self._committed)
 
-    def _check_ids(self) -> None:
+    def _check_ids(self, target: ClusterInspection) -> None:
         input, findings = self._task.input, self._findings
         ids = self._ids = check_ids(self._task, self._control)
         if ids.safe:
@@ -158,7 +158,7 @@ class SwitchPrecheckRun:
         )
         node = f"{input.target.root.root}{high_path(ids.cure)}"
         if input.advance_ids:
-            self._warn_of_cached_ids()
+            self._warn_of_cached_ids(target)
         elif input.skip_idgen_precheck:
             findings.warn(f"LAB ONLY: {behind}")
         else:
@@ -166,12 +166,17 @@ class SwitchPrecheckRun:
                 "TARGET_IDS_BEHIND", behind, f'set "advance_ids": true, and the switch creates {node}; or create that'
             )
 
-    def _warn_of_cached_ids(self) -> None:
-        if self._task.input.routing is Routing.ATTRIBUTION:
-            self._findings.warn(
-                f"clients that have created ledgers in {self._task.input.target.name} already, with BookKeeper's own "
-                "driver (zk+hierarchical), do not notice that its id generator jumps; restart those"
-            )
+    def _warn_of_cached_ids(self, target: ClusterInspection) -> None:
+        ids, name, input = self._named.ids, target.cluster.name, self._task.input
+        others = sum(one.pulsars for one in target.ledgers.where(lambda one: one.ledger_id not in ids).values())
+        if not others and input.routing is Routing.RESTART:
+            return
+        used = f" ({others:,} of Pulsar's ledgers there are not referred to by {input.metadata_url})" if others else ""
+        self._findings.warn(
+            f"clients that have created ledgers in {name} already{used}, with BookKeeper's own driver "
+            "(zk+hierarchical), do not notice that its id generator jumps; restart those, all brokers of a Pulsar "
+            "cluster at once"
+        )
 
     def _survey(self, source: ClusterInspection, chosen: Ledgers) -> LedgerSurvey:
         lost = dangling(source.ledgers, self._named)

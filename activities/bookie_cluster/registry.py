@@ -43,8 +43,9 @@ def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
             )
         )
         last = registry.switch_target()
+        flipped = _flipped_before(task, registry)
     committed = claim.directed == input.target.name
-    return Registration(added=added, epoch=last[0].epoch if last else 0, committed=committed)
+    return Registration(added=added, epoch=last[0].epoch if last else 0, committed=committed, flipped=flipped)
 
 
 def _refuse_other_migrations(task: BookieClusterTask, registry: BookieRegistry) -> None:
@@ -61,7 +62,7 @@ def _refuse_other_migrations(task: BookieClusterTask, registry: BookieRegistry) 
 def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) -> None:
     source, target = task.input.source, task.input.target
     active = registry.active()
-    if active is not None and active.cluster.name != source.name:
+    if active is not None and active.cluster.name != source.name and not _flipped_before(task, registry):
         raise StoreConflict(
             f"{active.cluster.name} is ACTIVE in {registry.path}, not the source {source.name}; name the ACTIVE "
             "cluster as the source"
@@ -69,6 +70,14 @@ def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) ->
     for cluster in (source, target):
         registry.refuse_used_address(cluster.name, cluster.metadataServiceUri)
         registry.refuse_other_address(cluster.name, cluster.metadataServiceUri)
+
+
+def _flipped_before(task: BookieClusterTask, registry: BookieRegistry) -> bool:
+    """Whether an earlier run of this very switch was ended from outside when it had made the target ACTIVE."""
+    target, held, active = task.input.target.name, registry.claim.read(), registry.active()
+    if held is None or held.claim.workflow_id != task.workflow_id or active is None:
+        return False
+    return active.cluster.name == target == held.claim.directed
 
 
 def _refuse_forgotten_commit(task: BookieClusterTask, registry: BookieRegistry) -> None:

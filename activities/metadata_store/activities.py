@@ -82,10 +82,11 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_prepare")
     async def prepare(self, execution: Execution[MetadataStoreInput]) -> Preparation:
         """PREPARATION: set the flag, and wait until every participant stands in the target."""
-        # Of the first attempt: retries must not prolong the time that participants get while writes are blocked.
-        scheduled = activity.info().scheduled_time.timestamp()
-        deadline = scheduled + execution.input.preparation_timeout.total_seconds()
-        return await self._run(execution, lambda task, context: cutover.prepare(task, context, deadline))
+        info, timeout = activity.info(), execution.input.preparation_timeout
+        # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
+        # Both times are Temporal's: this machine's clock may differ.
+        left = (timeout - (info.started_time - info.scheduled_time)).total_seconds()
+        return await self._run(execution, lambda task, context: cutover.prepare(task, context, left))
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:

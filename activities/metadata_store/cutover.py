@@ -45,7 +45,7 @@ _STRANGERS_AFTER = 10.0
 _FEW_CHANGES = 50
 
 
-def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) -> Preparation:
+def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) -> Preparation:
     """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
 
     A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
@@ -54,7 +54,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
     the source must stand in the target with a live session, save sequential ones, which nobody recreates.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` at the deadline (seconds since the epoch), naming who is missing.
+        ApplicationError: `ParticipantsNotReady` after so many seconds of patience, naming who is missing.
         StoreConflict: somebody else moved the flag.
     """
     task.urgent = True
@@ -78,7 +78,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, deadline: float) 
                 if time.monotonic() - helped > _STRANGERS_AFTER:
                     cure = "Stop these clients, which take no part in a migration, and start again"
                     raise _not_ready(f"nobody recreates {missing}. {cure}")
-                if time.time() > deadline:
+                if time.monotonic() - begun > patience:
                     raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
                         f"Look into their logs; can they reach {task.input.target}?"

@@ -25,7 +25,7 @@ ResultT = TypeVar("ResultT")
 
 #: In this order.
 STEPS = ("precheck", "copy", "copy again", "scan for changes", "prepare", "verify", "complete", "cleanup")
-_DEADLINE = 2e9
+_PATIENCE = 2e9
 
 
 class _Migration:
@@ -61,7 +61,7 @@ class _Migration:
 
     def prepare(self) -> Mapping[str, float]:
         """PREPARATION and COPYING."""
-        self._run(lambda task, context: cutover.prepare(task, context, _DEADLINE))
+        self._run(lambda task, context: cutover.prepare(task, context, _PATIENCE))
         changes = self._run(lambda task, context: cutover.copy_changes(task, context, self._copied.since_zxid))
         return {"changed": changes.changed}
 

@@ -15,11 +15,13 @@ class Registration(Result):
         added: the clusters that were added to the registry.
         epoch: of its last directive.
         committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
+        flipped: it had made the target ACTIVE too, and was ended in its cleanup.
     """
 
     added: tuple[str, ...]
     epoch: int
     committed: bool = False
+    flipped: bool = False
 
 
 class LedgerSurvey(Result):

@@ -193,6 +193,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         pace: how fast ledgers are copied.
         stage: how far the switch may have come.
         resumed: an earlier run was ended from outside behind its commit; this one goes on there.
+        flipped: that one was ended in CLEANUP, where there is no way back any more.
         stopped: when brokers were stopped last.
         read_mode: as brokers with the plugin were told last.
         order: what the cleanup shall delete; None for nothing.
@@ -209,6 +210,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     pace: Pace
     stage: CutoverStage = CutoverStage.NOTHING
     resumed: bool = False
+    flipped: bool = False
     stopped: BrokersStopped | None = None
     read_mode: ReadMode = ReadMode.DUAL_READ
     order: CleanupOrder | None = None

@@ -9,6 +9,7 @@ _CLEANING = ("tests/unit/bookie_cluster/test_cleanup.py",)
 _LEDGERS = ("tests/unit/bookie_cluster/test_ledgers.py",)
 _METADATA = ("tests/unit/clients/test_ledger_metadata.py",)
 _BACK = "tests/workflows/bookie_cluster/test_rollback.py"
+_GIVEN_UP = "tests/workflows/bookie_cluster/test_given_up.py"
 _PATHS = "tests/workflows/bookie_cluster/test_paths.py"
 _JUDGING, _MOVING = "activities/bookie_cluster/cleanup_targets.py", "activities/bookie_cluster/ledgers.py"
 _CLEANUP = "activities/bookie_cluster/cleanup.py"
@@ -267,9 +268,9 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-source-that-is-dead-takes-brokers-back",
         _RESTART,
-        "            if not found.blockers:\n                return True",
-        "            if found is not None:\n                return True",
-        (f"{_BACK}::test_a_source_that_is_dead_is_named_before_brokers_stop",),
+        "            if not found.blockers and (without",
+        "            if (without",
+        (f"{_GIVEN_UP}::test_a_source_that_is_dead_is_named_before_brokers_stop",),
     ),
     Mutant(
         "bookie-cluster/low-ids-are-accepted-on-the-way-back",
@@ -305,5 +306,19 @@ MUTANTS = (
         "        while part and part.left and part.deleted:",
         "        while part and part.left:",
         (f"{_BACK}::test_copies_are_removed_in_parts",),
+    ),
+    Mutant(
+        "bookie-cluster/gives-up-a-target-that-answers",
+        "workflows/bookie_cluster/updates.py",
+        "            if not (found.target_blockers or found.target_down):",
+        "            if False:",
+        (f"{_GIVEN_UP}::test_a_target_that_answers_is_not_given_up",),
+    ),
+    Mutant(
+        "bookie-cluster/goes-back-without-being-told-to",
+        _RESTART,
+        "            if not found.blockers and (without or not found.target_blockers):",
+        "            if not found.blockers:",
+        (f"{_GIVEN_UP}::test_a_target_that_is_lost_is_given_up",),
     ),
 )

@@ -81,6 +81,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _move(self) -> None:
         await self.phases.run(Phase.REGISTER, self._register)
+        if self.state.flipped:
+            return
         await self.phases.run(Phase.PRECHECK, self._precheck)
         require_ready(self._facts.blockers)
         if self.state.resumed:
@@ -105,8 +107,13 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry", total=_FIRST_WORD)
         registration = await self.activities.run(Activities.register, call)
         self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
-        self.state.resumed = registration.committed
-        if registration.committed:
+        self.state.resumed, self.state.flipped = registration.committed, registration.flipped
+        if registration.flipped:
+            self.note(
+                "an earlier run was ended from outside in CLEANUP; this one goes on there, and deletes what "
+                "`cleanup_at_window_end` says"
+            )
+        elif registration.committed:
             self.note("an earlier run was ended from outside behind its commit; this one goes on there")
 
     async def _precheck(self) -> None:
@@ -123,6 +130,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     async def _roll_back(self, cause: str) -> str:
         """Put brokers back on the source; says where the operator lets them stay on the target after all."""
         state = self.state
+        if state.flipped:
+            return f"there is no way back: an earlier run has made {self.input.target.name} ACTIVE"
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
                 # Brokers are on the target, and this run has changed nothing: leading them back is for the operator to
@@ -214,15 +223,16 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
         deleted = self.state.figures.deleted_from_source or 0
-        left = targets.ledgers - deleted
-        while left > 0 and (most is None or deleted < most):
+        left, more = targets.ledgers - deleted, True
+        while left > 0 and more and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
             call = Call("Delete a part of them", once=False)
             part = await self.activities.run(Activities.delete_ledgers, call, rest)
-            deleted, left = deleted + part.deleted, part.left if part.deleted else 0
-            self.state.figures.deleted_from_source = deleted
-        if part_left := targets.ledgers - deleted:
-            self.board.note(f"{part_left:,} ledgers of {targets.cluster} that could be deleted are still there")
+            left, more = part.left, part.deleted > 0
+            # A part that was repeated counts also what its lost attempt may not have deleted: never more than allowed.
+            deleted = self.state.figures.deleted_from_source = min(deleted + part.deleted, targets.ledgers)
+        if left > 0:
+            self.board.note(f"{left:,} ledgers of {targets.cluster} that could be deleted are still there")
 
     async def _release(self) -> None:
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""

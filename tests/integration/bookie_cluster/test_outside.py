@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from activities.bookie_cluster import build as copying
-from activities.bookie_cluster import cleanup, registry, tail
+from activities.bookie_cluster import cleanup, registry, tail, way_back
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
@@ -59,6 +59,17 @@ def test_a_target_that_dies_before_brokers_were_directed_there(environment: Swit
         proxy.cut()
         assert steps.run(copying.advance_ids, plan, BACK).safe
         assert steps.run(copying.check_ids, plan, BACK).safe
+    steps.run(registry.release, plan)
+
+
+def test_a_late_attempt_at_doing_without_the_target(environment: SwitchEnvironment) -> None:
+    """It lifts no ids, and leaves the list of what is missing to the newer attempt."""
+    plan, steps = environment.input(), environment.steps
+    steps.run(registry.register, plan)
+    late = steps.task(plan, BACK)
+    steps.run(way_back.do_without_target, plan, BACK)
+    with pytest.raises(Superseded):
+        way_back.do_without_target(late, ActivityContext())
     steps.run(registry.release, plan)
 
 
@@ -137,6 +148,20 @@ def test_a_deletion_that_wakes_up_on_the_way_back(
             late.result(60)
     assert standing
     assert environment.source() == standing
+
+
+def test_a_run_that_ends_in_its_cleanup(environment: SwitchEnvironment) -> None:
+    """The target is ACTIVE already: the next run is let in and told so; a start after its end is refused."""
+    plan, steps = environment.input(registry_path="/admin/third"), environment.steps
+    _switch(steps, plan, "run-6")
+    assert not steps.run(registry.register, plan).flipped
+    steps.run(registry.flip_statuses, plan)
+    steps.run_id = "run-7"
+    assert steps.run(registry.register, plan).flipped
+    steps.run(registry.flip_statuses, plan)
+    steps.run(registry.release, plan)
+    with pytest.raises(StoreConflict, match="b is ACTIVE"):
+        steps.run(registry.register, plan)
 
 
 def _switch(steps: Steps, plan: BookieClusterInput, run: str) -> None:

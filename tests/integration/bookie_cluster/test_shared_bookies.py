@@ -47,6 +47,19 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SharedEnvironment
     return found
 
 
+def test_whoever_uses_the_target_too_is_told_of_ids_that_jump(
+    environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Brokers of another Pulsar cluster would go on with small ids in a target whose ids were lifted."""
+    uri, jumps = environment.stack.second_bookkeeper_uri, "id generator jumps"
+    assert not any(jumps in warning for warning in environment.precheck().warnings)
+    with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java:
+        (other,) = java.create(uri, Ledger(entries=5, custom=PULSARS), ids=[9_000_000])
+        (warning,) = [warning for warning in environment.precheck().warnings if jumps in warning]
+        java.delete(uri, [other])
+    assert "1 of Pulsar's ledgers there are not referred to" in warning
+
+
 def test_others_ledgers_are_left_alone(
     environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

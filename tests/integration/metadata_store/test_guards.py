@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -53,7 +52,7 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 def committed(place: Place) -> PreCopy:
     """Everything up to the commit."""
     pre = place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
     pre = pre.model_copy(update={"version_floor": verified.version_floor})
@@ -103,7 +102,7 @@ def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.Monk
 def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
     """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     found = precheck(place, mode="offline")
     assert any("given back now" in warning for warning in found.warnings)
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]

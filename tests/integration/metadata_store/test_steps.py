@@ -5,7 +5,6 @@ So each test chooses what is written between two steps, and what a step finds th
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -62,7 +61,7 @@ def ahead(place: Place, path: str = "/tenants/a") -> None:
 
 def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
     """From PREPARATION to VERIFY."""
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
     return pre.model_copy(update={"version_floor": verified.version_floor})
@@ -93,7 +92,7 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     caught = place.run(catch_up, pre, 0.0)
     look("CATCH_UP")
     pre = pre.model_copy(update={"since_zxid": caught.since_zxid, "version_floor": caught.version_floor})
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     ahead(place)
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
@@ -140,7 +139,7 @@ def test_nothing_is_blocked_before_all_is_caught_up(place: Place) -> None:
     """A worker without the watch sets no flag: it would have to scan with writes blocked."""
     place.run(pre_copy.pre_copy, 0)
     place.lose_the_watch()
-    assert place.run(cutover.prepare, time.time() + 30).gap
+    assert place.run(cutover.prepare, 30.0).gap
     assert place.zookeeper.exists(FLAG) is None
 
 
@@ -148,7 +147,7 @@ def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
     """A record of the target that somebody changed is found by VERIFY, counted, and written again."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/b")
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     assert place.run(cutover.copy_changes, pre.since_zxid).written >= 1
     assert place.copied() == place.wanted()
     place.service_writes("/tenants/b")
@@ -235,7 +234,7 @@ def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
 def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) -> None:
     """The next start frees them, and says so once."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, time.time() + 30).gap
+    assert not place.run(cutover.prepare, 30.0).gap
     assert cutover.give_back(place.task(run=2))
     assert not cutover.give_back(place.task(run=2))
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]

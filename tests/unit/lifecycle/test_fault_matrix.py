@@ -18,9 +18,9 @@ READING = {
 """Steps that change nothing."""
 
 ELSEWHERE = {
-    # Rounds have no services that are stopped, or that have left the source, and no double of a plugin.
+    # Rounds have no services that are stopped, or that have left the source, no double of a plugin, and no dead target.
     "metadata_store": {"copy_whole", "clean_source"},
-    "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies"},
+    "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies", "do_without_target"},
 }
 """Steps whose late attempts have no rounds: tests of single activities show what their fences do."""
 

@@ -97,6 +97,17 @@ async def test_resumed_and_blocked(stage: Harness) -> None:
     assert run.script.steps == ["register", "precheck"]
 
 
+async def test_resumed_in_the_cleanup(stage: Harness) -> None:
+    """After a termination in CLEANUP there is no way back; what the input orders is deleted, and the claim released."""
+    cleaning = COMMITTED.model_copy(update={"flipped": True})
+    run = await stage.start(Script(register=cleaning), cleanup="remove", cleanup_at_window_end=True)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert phases(report) == ["REGISTER", "CLEANUP"]
+    assert run.script.steps == ["register", "flip_statuses", "list_targets", "delete_ledgers", "release"]
+    assert any("an earlier run was ended from outside in CLEANUP" in note for note in report.notes)
+
+
 async def test_restart(stage: Harness) -> None:
     """With routing `restart` the steps come in the proposal's order; figures and certificate say what was proven."""
     run = await stage.start(Script(), rollback_window="PT1H")
@@ -338,6 +349,17 @@ async def test_no_more_deletions_than_allowed(stage: Harness) -> None:
     assert given == [700, 200]
     assert report.figures["deleted_from_source"] == 700
     assert report.notes[-1].endswith("400 ledgers of old that could be deleted are still there")
+
+
+async def test_a_part_that_was_repeated(stage: Harness) -> None:
+    """It counts also what its lost attempt may not have deleted; the figure never says more than there was."""
+    parts = [LedgersDeleted(deleted=1000, left=600), LedgersDeleted(deleted=600, left=0)]
+    script = Script(delete_ledgers=parts)
+    run = await stage.start(script, rollback_window="PT0S", cleanup="remove", cleanup_at_window_end=True)
+    report = await run.report()
+    assert script.steps.count("delete_ledgers") == 2
+    assert report.figures["deleted_from_source"] == 1100
+    assert not any("could be deleted" in note for note in report.notes)
 
 
 async def test_cleanup_without_progress_ends(stage: Harness) -> None:

@@ -61,6 +61,8 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         assert listed.out.startswith("1,100 ledgers of old (30.0 MB) would be deleted, e.g. 1, 2, 3\n0 are kept")
         dry = await shell("clean-up", name, "--src-cluster", "old", "--dry-run")
         assert dry.out.endswith("2 are kept\nkept       2 are referred to\n")
+        kept = await shell("go-back-without-target", name, "new")
+        assert (kept.code, "the way back copies nothing" in kept.err) == (5, True)
         other = await shell("clean-up", name, "--src-cluster", "new")
         assert (other.code, "'new' is not the cluster that this switch leaves" in other.err) == (5, True)
 

@@ -1,0 +1,88 @@
+"""A target that is gone for good while brokers serve there: the way back does without it, and says what is lost."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from deploy.devstack.admin import topic_url
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
+from models.bookie_cluster.input import BookieClusterInput
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.updates import TargetLoss
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from tests.support.bookie_cluster.broker_operator import BrokerOperator
+from tests.support.clients.proxy import Proxy
+from tests.support.lifecycle.environment import Environment
+from tests.support.stacks import MakeStack
+
+pulsar: Any = importlib.import_module("pulsar")
+
+LIMIT = 240.0
+TOPIC = "lost"
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_target_that_is_gone_for_good(make_stack: MakeStack, environment: Environment) -> None:
+    """Its ZooKeeper and its bookie are dead: brokers serve from the source again, with all that was written there."""
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1, brokers=1, cluster="lost"))
+    server = stack["zookeeper-1"].address
+    with Proxy(server) as proxy:
+        run = environment.operator.start(_plan(stack, stack.second_bookkeeper_uri.replace(server, proxy.address)))
+        _send(stack, range(20))
+        with BrokerOperator(stack, run, kill=True):
+            run.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
+            _send(stack, range(20, 40))
+            stack["second-bookie-1"].kill()
+            proxy.cut()
+            run.signal(Verb.ROLLBACK, "the machines of b burn")
+            waiting = run.wait_until_it_waits_for(WaitKind.BOOKIES, LIMIT).waiting
+            assert waiting is not None
+            assert "b cannot be read" in waiting.why
+            assert "go_back_without_target" in waiting.action
+            run.update("go_back_without_target", TargetLoss(cluster="b"), TargetLoss)
+            decision = run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
+            assert any("its data ledger does not stand in a" in item.reason for item in decision.failed_items[0].items)
+            run.steer(Verb.PROCEED)
+            report = run.result(LIMIT)
+    assert report.outcome is Outcome.ROLLED_BACK, report.summary
+    assert report.certificate["rolled_back_without"] == "b"
+    _send(stack, range(40, 60))
+    assert _read(stack) == [*range(20), *range(40, 60)]
+
+
+def _plan(stack: Stack, target: str) -> BookieClusterInput:
+    return BookieClusterInput.model_validate(
+        {
+            "cluster": "lost",
+            "metadata_url": stack.zk_url,
+            "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
+            "target": {"name": "b", "metadataServiceUri": target},
+            "routing": "restart",
+            "advance_ids": True,
+        }
+    )
+
+
+def _send(stack: Stack, numbers: Iterable[int]) -> None:
+    client = quiet_client(stack.broker_url)
+    producer = client.create_producer(topic_url(TOPIC), batching_enabled=False)
+    for number in numbers:
+        producer.send(str(number).encode())
+    client.close()
+
+
+def _read(stack: Stack) -> list[int]:
+    client = quiet_client(stack.broker_url)
+    reader = client.create_reader(topic_url(TOPIC), pulsar.MessageId.earliest)
+    found: list[int] = []
+    while reader.has_message_available():
+        found.append(int(reader.read_next(20_000).data()))
+    client.close()
+    return found
