@@ -76,22 +76,27 @@ def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> 
         generator.figures(_RUN_SECONDS)
 
 
-def _switch(stack: Stack, folder: Path) -> Report:
-    input = BookieClusterInput.model_validate(
+def plan(metadata_url: str, source: str, target: str) -> BookieClusterInput:
+    """What is measured."""
+    return BookieClusterInput.model_validate(
         {
             "cluster": "bench",
-            "metadata_url": stack.zk_url,
-            "source": {"name": "a", "metadataServiceUri": stack.bookkeeper_uri},
-            "target": {"name": "b", "metadataServiceUri": stack.second_bookkeeper_uri},
+            "metadata_url": metadata_url,
+            "source": {"name": "a", "metadataServiceUri": source},
+            "target": {"name": "b", "metadataServiceUri": target},
             "routing": "restart",
             # The ledgers that are made for it belong to no topic.
             "ledgers": "all",
             "exclusive": True,
             "advance_ids": True,
             "broker_control": "command",
-            "rollback_window": 0,
+            "rollback_window": "PT0S",
         }
     )
+
+
+def _switch(stack: Stack, folder: Path) -> Report:
+    input = plan(stack.zk_url, stack.bookkeeper_uri, stack.second_bookkeeper_uri)
     dev = [sys.executable, "-m", "pulsar_migrate", "dev"]
     settings = {
         "TEMPORAL_ADDRESS": stack.temporal_address,

@@ -85,16 +85,7 @@ class Bench:
         return figures | _cpu("copy", meter)
 
     def _measure_workflow(self, name: str, stores: Stores, logs: Path) -> dict[str, float]:
-        input = MetadataStoreInput.model_validate(
-            {
-                "cluster": name,
-                "source": stores.source,
-                "target": stores.target,
-                "validation_window": 0,
-                # A store of this size without brokers is what is measured; the one participant is no broker.
-                "allow_no_brokers": True,
-            }
-        )
+        input = plan(name, stores.source, stores.target)
         settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
         with (
             Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
@@ -133,6 +124,20 @@ async def execute(temporal: str, workflow: str, input: MigrationInput, workflow_
             )
     except WorkflowFailureError as failure:
         raise MigrationFailed(_innermost(failure)) from failure
+
+
+def plan(name: str, source: str, target: str) -> MetadataStoreInput:
+    """What is measured."""
+    return MetadataStoreInput.model_validate(
+        {
+            "cluster": name,
+            "source": source,
+            "target": target,
+            "validation_window": "PT0S",
+            # A store of this size without brokers is what is measured; the one participant is no broker.
+            "allow_no_brokers": True,
+        }
+    )
 
 
 def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:

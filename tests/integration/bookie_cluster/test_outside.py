@@ -13,6 +13,8 @@ import pytest
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup, registry, tail, way_back
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.ledgers import progress_path
+from activities.bookie_cluster.progress import SwitchProgress, read_verified
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
@@ -24,7 +26,14 @@ from models.bookie_cluster.input import BookieClusterInput
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
 from tests.support.bookie_cluster.activities import Steps
-from tests.support.bookie_cluster.environment import BACK, DELETE_ALL, SwitchEnvironment
+from tests.support.bookie_cluster.environment import (
+    BACK,
+    DELETE_ALL,
+    FORWARD,
+    SwitchEnvironment,
+    delete_ledger,
+    write_ledger,
+)
 from tests.support.clients.bookies import Cluster, pack, recover_ledger
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.in_process import in_process
@@ -162,6 +171,26 @@ def test_a_run_that_ends_in_its_cleanup(environment: SwitchEnvironment) -> None:
     steps.run(registry.release, plan)
     with pytest.raises(StoreConflict, match="b is ACTIVE"):
         steps.run(registry.register, plan)
+
+
+def test_a_comparison_that_fails_later_has_the_last_word(environment: SwitchEnvironment) -> None:
+    """A copy that was equal once, and is not any more, is forgotten: a cleanup would delete the good ledger."""
+    plan, steps, stack = environment.input(registry_path="/admin/fourth"), environment.steps, environment.stack
+    number = write_ledger(stack.bookkeeper_uri, [b"data"])
+    write_ledger(stack.second_bookkeeper_uri, [b"DATA"], number)
+    steps.run(registry.register, plan)
+    task = steps.task(plan)
+    with task.registry() as registered:
+        registered.claim.renew()
+        SwitchProgress(task, registered).add_verified({number: environment.target()[number].mzxid})
+    for full_verify in (False, True):
+        done = steps.run(tail.copy_tail, plan.model_copy(update={"full_verify": full_verify}))
+        assert [item.ledger_id for item in done.copy_summary.failed.items] == [number]
+        with task.broker_store() as store:
+            assert number not in read_verified(store, progress_path(task, FORWARD))
+    steps.run(registry.release, plan)
+    for uri in (stack.bookkeeper_uri, stack.second_bookkeeper_uri):
+        delete_ledger(uri, number)
 
 
 def _switch(steps: Steps, plan: BookieClusterInput, run: str) -> None:

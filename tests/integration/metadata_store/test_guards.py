@@ -99,6 +99,22 @@ def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.Monk
     assert {"/tenants/b", "/tenants/c"} < set(place.copied())
 
 
+def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only clients are missing that take no part, writes are not blocked until the time is up."""
+    monkeypatch.setattr(cutover, "_STRANGERS_AFTER", 0.5)
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        place = Place(stack.zk_url, stack.oxia_url, zookeeper)
+        place.empty_target()
+        zookeeper.create("/tool", b"", ephemeral=True)
+        place.run(pre_copy.pre_copy, 0)
+        with pytest.raises(ApplicationError, match=r"nobody recreates 1 ephemerals of session .*/tool"):
+            place.run(cutover.prepare, 60.0)
+        assert place.run(lambda task, _: cutover.unblock_writes(task)).flag is FlagPhase.FAILED
+        place.run(cutover.clear_target)
+        place.lose_the_watch()
+        zookeeper.delete(FLAG)
+
+
 def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
     """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
     place.run(pre_copy.pre_copy, 0)
