@@ -16,7 +16,7 @@ from activities.lifecycle.registrations import still_registered
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import catch_up as catching_up
-from activities.metadata_store import cutover
+from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
@@ -59,7 +59,7 @@ class MetadataStoreActivities:
         """
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> Precheck:
-            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access, partial(cutover.release, task))
+            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access, partial(way_back.release, task))
             return check.run(task.engine, task.pair, tag=task.tag(context))
 
         return await self._run(execution, run)
@@ -86,7 +86,7 @@ class MetadataStoreActivities:
         # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
         # Both times are Temporal's: this machine's clock may differ.
         left = (timeout - (info.started_time - info.scheduled_time)).total_seconds()
-        return await self._run(execution, lambda task, context: cutover.prepare(task, context, left))
+        return await self._run(execution, lambda task, context: preparation.prepare(task, context, left))
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:
@@ -119,18 +119,18 @@ class MetadataStoreActivities:
     @activity.defn(name="metadata_store_give_back")
     async def give_back(self, execution: Execution[MetadataStoreInput]) -> bool:
         """Give back what an earlier run left blocked, with its claim; returns whether it had left anything."""
-        return await self._run(execution, lambda task, _: cutover.give_back(task))
+        return await self._run(execution, lambda task, _: way_back.give_back(task))
 
     @activity.defn(name="metadata_store_unblock_writes")
     async def unblock_writes(self, execution: Execution[MetadataStoreInput], cause: str) -> Restoration:
         """Set the flag to FAILED, so that brokers write to the source again; nothing where it is not ours."""
         activity.logger.info("giving metadata writes back: %s", cause)
-        return await self._run(execution, lambda task, _: cutover.unblock_writes(task))
+        return await self._run(execution, lambda task, _: way_back.unblock_writes(task))
 
     @activity.defn(name="metadata_store_clear_target")
     async def clear_target(self, execution: Execution[MetadataStoreInput]) -> int:
         """Remove what this migration put into the target; returns the number of records."""
-        return await self._run(execution, cutover.clear_target)
+        return await self._run(execution, way_back.clear_target)
 
     @activity.defn(name="metadata_store_set_speed")
     async def set_speed(self, execution: Execution[MetadataStoreInput], speed: Speed) -> None:
@@ -176,14 +176,14 @@ class MetadataStoreActivities:
                 )
             begun = time.monotonic()
             # The tasks that delete ask this claim, so that those of an earlier attempt stop.
-            cutover.take_source(task)
+            way_back.take_source(task)
             removed, remaining = jobs.clear(
                 task.engine, task.fenced_pair, "source", limit=task.input.cleanup_limit, tag=task.tag(context)
             )
             activity.logger.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
             # Live, the claim stays beside the flag COMPLETED and says whose migration that was.
             if not remaining and task.input.mode is Mode.OFFLINE:
-                cutover.release(task)
+                way_back.release(task)
             return CleanupStep(removed=removed, remaining=remaining)
 
         return await self._run(execution, run)

@@ -42,6 +42,11 @@ class FlagState:
     claim: SourceClaim | None
     claim_version: int
 
+    @property
+    def blocked_since(self) -> float:
+        """When writes were blocked: seconds since the epoch, by the server's clock."""
+        return (self.claim.blocked_since_ms if self.claim else self.since_ms) / 1000
+
     def owned_by(self, workflow_id: str) -> bool:
         """Whether the flag stands as this migration set it last."""
         return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.metadata_store import catch_up as catching_up
-from activities.metadata_store import cutover
+from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
@@ -61,7 +61,7 @@ class _Migration:
 
     def prepare(self) -> Mapping[str, float]:
         """PREPARATION and COPYING."""
-        self._run(lambda task, context: cutover.prepare(task, context, _PATIENCE))
+        self._run(lambda task, context: preparation.prepare(task, context, _PATIENCE))
         changes = self._run(lambda task, context: cutover.copy_changes(task, context, self._copied.since_zxid))
         return {"changed": changes.changed}
 
@@ -80,7 +80,7 @@ class _Migration:
         removed, left = 0, 1
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> tuple[int, int]:
-            cutover.take_source(task)
+            way_back.take_source(task)
             limit = task.input.cleanup_limit
             return jobs.clear(task.engine, task.fenced_pair, "source", limit=limit, tag=task.tag(context))
 

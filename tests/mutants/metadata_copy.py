@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STEPS = "tests/integration/metadata_store/test_steps.py"
 _CUTOVER, _PRE_COPY = "activities/metadata_store/cutover.py", "activities/metadata_store/pre_copy.py"
+_PREPARATION, _WAY_BACK = "activities/metadata_store/preparation.py", "activities/metadata_store/way_back.py"
 _REPLICA, _CONVERGENCE = "spark/metadata_store/replica.py", "activities/metadata_store/convergence.py"
 
 
@@ -157,7 +158,7 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/writes-are-blocked-during-a-scan",
-        _CUTOVER,
+        _PREPARATION,
         "        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):\n",
         '        if (gap := ""):\n',
         _step("test_nothing_is_blocked_before_all_is_caught_up"),
@@ -171,14 +172,14 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/late-way-back-clears-the-next-copy",
-        _CUTOVER,
+        _WAY_BACK,
         "        if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):",
         "        if (held := claim.read()) is None:",
         _step("test_a_late_way_back_leaves_the_next_run_alone"),
     ),
     Mutant(
         "metadata-store/the-way-back-keeps-the-copy",
-        _CUTOVER,
+        _WAY_BACK,
         'removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))',
         "removed = 0",
         _step("test_a_late_way_back_leaves_the_next_run_alone"),

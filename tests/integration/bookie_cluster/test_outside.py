@@ -183,11 +183,10 @@ def test_a_comparison_that_fails_later_has_the_last_word(environment: SwitchEnvi
     with task.registry() as registered:
         registered.claim.renew()
         SwitchProgress(task, registered).add_verified({number: environment.target()[number].mzxid})
-    for full_verify in (False, True):
-        done = steps.run(tail.copy_tail, plan.model_copy(update={"full_verify": full_verify}))
-        assert [item.ledger_id for item in done.copy_summary.failed.items] == [number]
-        with task.broker_store() as store:
-            assert number not in read_verified(store, progress_path(task, FORWARD))
+    done = steps.run(tail.copy_tail, plan.model_copy(update={"full_verify": True}))
+    assert [item.ledger_id for item in done.copy_summary.failed.items] == [number]
+    with task.broker_store() as store:
+        assert number not in read_verified(store, progress_path(task, FORWARD))
     steps.run(registry.release, plan)
     for uri in (stack.bookkeeper_uri, stack.second_bookkeeper_uri):
         delete_ledger(uri, number)

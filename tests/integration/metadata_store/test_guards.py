@@ -10,7 +10,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.metadata_store import convergence, cutover, pre_copy
+from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
 from activities.metadata_store.precheck import PrecheckRun
 from clients.cas.claims import read_claim
 from clients.errors import StoreConflict
@@ -44,7 +44,7 @@ def stack(make_stack: MakeStack) -> Stack:
 def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A source with some records, and an empty target."""
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
-    monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
     with open_place(stack, request.node.name.replace("[", "-").replace("]", ""), FEW) as found:
         yield found
 
@@ -52,7 +52,7 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 def committed(place: Place) -> PreCopy:
     """Everything up to the commit."""
     pre = place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, 30.0).gap
+    assert not place.run(preparation.prepare, 30.0).gap
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
     pre = pre.model_copy(update={"version_floor": verified.version_floor})
@@ -63,7 +63,7 @@ def committed(place: Place) -> PreCopy:
 def precheck(place: Place, **more: object) -> Precheck:
     """What the precheck of a later run says."""
     task = place.task(run=9, allow_no_brokers=True, **more)
-    check = PrecheckRun(task.input, task.workflow_id, Access(), partial(cutover.release, task))
+    check = PrecheckRun(task.input, task.workflow_id, Access(), partial(way_back.release, task))
     return check.run(task.engine, task.pair, tag="precheck")
 
 
@@ -101,16 +101,16 @@ def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.Monk
 
 def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where only clients are missing that take no part, writes are not blocked until the time is up."""
-    monkeypatch.setattr(cutover, "_STRANGERS_AFTER", 0.5)
+    monkeypatch.setattr(preparation, "_STRANGERS_AFTER", 0.5)
     with stores.kazoo(stack.zk_url) as zookeeper:
         place = Place(stack.zk_url, stack.oxia_url, zookeeper)
         place.empty_target()
         zookeeper.create("/tool", b"", ephemeral=True)
         place.run(pre_copy.pre_copy, 0)
         with pytest.raises(ApplicationError, match=r"nobody recreates 1 ephemerals of session .*/tool"):
-            place.run(cutover.prepare, 60.0)
-        assert place.run(lambda task, _: cutover.unblock_writes(task)).flag is FlagPhase.FAILED
-        place.run(cutover.clear_target)
+            place.run(preparation.prepare, 60.0)
+        assert way_back.unblock_writes(place.task()).flag is FlagPhase.FAILED
+        place.run(way_back.clear_target)
         place.lose_the_watch()
         zookeeper.delete(FLAG)
 
@@ -118,7 +118,7 @@ def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.Mon
 def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
     """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, 30.0).gap
+    assert not place.run(preparation.prepare, 30.0).gap
     found = precheck(place, mode="offline")
     assert any("given back now" in warning for warning in found.warnings)
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
@@ -170,7 +170,7 @@ def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place
     place.service_writes(OTHERS)
     with pytest.raises(ApplicationError, match=OTHERS):
         place.run(pre_copy.pre_copy, 0, run=9)
-    assert place.run(cutover.clear_target, run=9) == 0
+    assert place.run(way_back.clear_target, run=9) == 0
     assert list(place.copied()) == [OTHERS]
 
 
@@ -188,7 +188,7 @@ def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch
         held = read_claim(store, TargetClaim)
     assert held is not None
     assert not held.claim.ours
-    assert place.run(cutover.clear_target) == 0
+    assert place.run(way_back.clear_target) == 0
     assert list(place.copied()) == [OTHERS]
 
 
@@ -201,7 +201,7 @@ def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     place.run(pre_copy.copy_whole, 0, mode="offline")
     place.run(cutover.complete_offline, mode="offline")
     task = place.task(mode="offline")
-    cutover.take_source(task)
+    way_back.take_source(task)
     assert jobs.clear(task.engine, task.fenced_pair, "source", limit=1_000, tag="clear") == (3, 0)
     # Of ours the parent of the claim stays, as long as that does.
     theirs = {"/other", "/other/admin", "/other/admin/clusters", "/other/admin/clusters/theirs"}

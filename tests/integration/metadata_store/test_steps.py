@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from activities.lifecycle.context import ActivityContext
-from activities.metadata_store import convergence, cutover, pre_copy
+from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
 from activities.metadata_store.catch_up import catch_up
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
@@ -41,7 +41,7 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """A source with some records, and an empty target; a small margin is outrun by few writes."""
     monkeypatch.setattr(pre_copy, "_VERSION_MARGIN", MARGIN)
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
-    monkeypatch.setattr(cutover, "_REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
     with open_place(stack, request.node.originalname, FEW) as found:
         yield found
 
@@ -61,7 +61,7 @@ def ahead(place: Place, path: str = "/tenants/a") -> None:
 
 def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
     """From PREPARATION to VERIFY."""
-    assert not place.run(cutover.prepare, 30.0).gap
+    assert not place.run(preparation.prepare, 30.0).gap
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
     return pre.model_copy(update={"version_floor": verified.version_floor})
@@ -92,7 +92,7 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     caught = place.run(catch_up, pre, 0.0)
     look("CATCH_UP")
     pre = pre.model_copy(update={"since_zxid": caught.since_zxid, "version_floor": caught.version_floor})
-    assert not place.run(cutover.prepare, 30.0).gap
+    assert not place.run(preparation.prepare, 30.0).gap
     ahead(place)
     place.run(cutover.copy_changes, pre.since_zxid)
     verified = place.run(cutover.verify, pre)
@@ -139,7 +139,7 @@ def test_nothing_is_blocked_before_all_is_caught_up(place: Place) -> None:
     """A worker without the watch sets no flag: it would have to scan with writes blocked."""
     place.run(pre_copy.pre_copy, 0)
     place.lose_the_watch()
-    assert place.run(cutover.prepare, 30.0).gap
+    assert place.run(preparation.prepare, 30.0).gap
     assert place.zookeeper.exists(FLAG) is None
 
 
@@ -147,7 +147,7 @@ def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
     """A record of the target that somebody changed is found by VERIFY, counted, and written again."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/b")
-    assert not place.run(cutover.prepare, 30.0).gap
+    assert not place.run(preparation.prepare, 30.0).gap
     assert place.run(cutover.copy_changes, pre.since_zxid).written >= 1
     assert place.copied() == place.wanted()
     place.service_writes("/tenants/b")
@@ -210,7 +210,7 @@ def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
 def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
     """The late commit of an attempt finds FAILED, and neither copies nor commits."""
     pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
-    restored = cutover.unblock_writes(place.task())
+    restored = way_back.unblock_writes(place.task())
     assert (restored.committed, restored.flag) == (False, FlagPhase.FAILED)
     place.set("/tenants/a")
     with pytest.raises(StoreConflict):
@@ -223,10 +223,10 @@ def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
     """What a later run has copied is neither removed nor released by the clearing of an earlier one."""
     place.run(pre_copy.pre_copy, 0)
     place.run(pre_copy.pre_copy, 0, run=2)
-    assert place.run(cutover.clear_target) == 0
+    assert place.run(way_back.clear_target) == 0
     assert place.copied() == place.wanted()
     assert place.zookeeper.exists(CLAIM) is not None
-    assert place.run(cutover.clear_target, run=2) >= len(place.wanted())
+    assert place.run(way_back.clear_target, run=2) >= len(place.wanted())
     assert place.copied() == {}
     assert place.zookeeper.exists(CLAIM) is None
 
@@ -234,9 +234,9 @@ def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
 def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) -> None:
     """The next start frees them, and says so once."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(cutover.prepare, 30.0).gap
-    assert cutover.give_back(place.task(run=2))
-    assert not cutover.give_back(place.task(run=2))
+    assert not place.run(preparation.prepare, 30.0).gap
+    assert way_back.give_back(place.task(run=2))
+    assert not way_back.give_back(place.task(run=2))
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
 
 

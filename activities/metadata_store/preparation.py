@@ -1,0 +1,127 @@
+"""PREPARATION: services recreate their ephemerals in the target, with metadata writes blocked (PIP-454)."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.registrations import participants, registered
+from activities.lifecycle.source_watch import SourceWatch
+from activities.metadata_store.catch_up import not_caught_up
+from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.way_back import REBROADCAST_AFTER
+from clients.equivalence import is_recreated
+from clients.store import StoreReader
+from clients.stores import open_reader
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import WaitKind
+from models.metadata_store.results import Preparation
+from models.migration_flag import FlagPhase
+from spark.metadata_store import jobs
+from spark.metadata_store.replica import Replica
+
+# Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
+_FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
+# Seconds that ephemerals may be left which are no service's: nobody will recreate them, and writes are blocked.
+_STRANGERS_AFTER = 10.0
+
+
+def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) -> Preparation:
+    """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
+
+    A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
+
+    An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
+    the source must stand in the target with a live session, save sequential ones, which nobody recreates.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady` after so many seconds of patience, naming who is missing.
+        StoreConflict: somebody else moved the flag.
+    """
+    task.urgent = True
+    begun = time.monotonic()
+    with task.flag() as flag:
+        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):
+            return Preparation(ephemerals=0, seconds=0.0, gap=gap)
+        task.watch_deadline()
+        context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
+        watch = _watch_or_scan(task, context)
+        with (
+            open_reader(task.input.source_url, task.runtime.access) as source,
+            task.replica(FlagPhase.PREPARATION) as replica,
+        ):
+            pause = _FIRST_POLL
+            told = helped = time.monotonic()
+            while (ready := _readiness(task, source, replica, watch)).missing:
+                missing = ready.missing
+                if not ready.strangers:
+                    helped = time.monotonic()
+                if time.monotonic() - helped > _STRANGERS_AFTER:
+                    cure = "Stop these clients, which take no part in a migration, and start again"
+                    raise _not_ready(f"nobody recreates {missing}. {cure}")
+                if time.monotonic() - begun > patience:
+                    raise _not_ready(
+                        f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
+                        f"Look into their logs; can they reach {task.input.target}?"
+                    )
+                context.waiting_for(WaitKind.PARTICIPANTS, missing)
+                # A service that was cut off when the flag moved does not learn of it otherwise, and would never get
+                # ready.
+                if time.monotonic() - told > REBROADCAST_AFTER:
+                    told = time.monotonic()
+                    flag.rebroadcast()
+                context.pause(pause)
+                pause = min(2 * pause, _LONGEST_POLL)
+    context.waits_no_more()
+    return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
+
+
+def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:
+    """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
+    watch = task.watch
+    if watch.gap():
+        with context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
+            watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag(context)))
+    return watch
+
+
+class _Readiness(NamedTuple):
+    """Who is missing.
+
+    Attributes:
+        missing: the same in words, empty when nobody is.
+        ephemerals: how many stand in the target, when nobody is missing.
+        strangers: whether only clients are missing that are no services and take no part.
+    """
+
+    missing: str
+    ephemerals: int = 0
+    strangers: bool = False
+
+
+def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> _Readiness:
+    # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
+    sessions = set[int]() if task.input.source_url.root else participants(source)
+    if sessions:
+        names = {service.owner: service.name for service in registered(source)}
+        waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
+        return _Readiness(f"participants {', '.join(waiting)}")
+    # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
+    watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
+    found = replica.ephemerals(path for path in watch.ephemerals if is_recreated(path))
+    absent = [one for one in found if not one.recreated]
+    if not absent:
+        return _Readiness("", len(found))
+    names = {service.owner: service.name for service in registered(source)}
+    owners = sorted({names.get(one.owner, f"session 0x{one.owner:x}") for one in absent})
+    # Beneath a chroot participants are not known, and a helper of theirs may have a session of its own.
+    strangers = not task.input.source_url.root and names.keys().isdisjoint(one.owner for one in absent)
+    told = f"{len(absent)} ephemerals of {', '.join(owners)}: {some(one.path for one in absent)}"
+    return _Readiness(told, strangers=strangers)
+
+
+def _not_ready(why: str) -> ApplicationError:
+    return ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)

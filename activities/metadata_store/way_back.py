@@ -1,0 +1,101 @@
+"""The way back of the metadata store migration: writes are given back, the copy is removed, claims are released."""
+
+from __future__ import annotations
+
+import time
+
+from activities.lifecycle.context import ActivityContext
+from activities.metadata_store.context import MetadataStoreTask
+from models.metadata_store.input import Mode
+from models.metadata_store.results import Restoration
+from models.migration_flag import FlagPhase
+from spark.metadata_store import jobs
+
+REBROADCAST_AFTER = 3.0
+"""Seconds after which the flag is set once more: clients of ZooKeeper are back soon after servers, or the network."""
+
+
+def unblock_writes(task: MetadataStoreTask) -> Restoration:
+    """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
+    if not task.source_has_flag:
+        return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
+    with task.flag() as flag:
+        state = flag.unblock()
+    # Of this run: a later one may have been committed, if this one was reset after its end.
+    mine = state.owned_by(task.workflow_id) and state.claim is not None and state.claim.is_of(task.attempt)
+    # The flag decides: a commit whose answer was lost has happened, and its late writes are still to be followed.
+    committed = mine and state.flag.phase is FlagPhase.COMPLETED
+    if not committed:
+        task.forget_watch()
+    blocked = state.since_ms / 1000 - state.blocked_since if mine else 0.0
+    return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
+
+
+def give_back(task: MetadataStoreTask) -> bool:
+    """Set the flag to FAILED where an earlier run of this migration left writes blocked; returns whether it had."""
+    if not task.source_has_flag:
+        return False
+    with task.flag() as flag:
+        blocked = flag.state().blocked_by(task.workflow_id)
+        if blocked:
+            flag.release()
+    return blocked
+
+
+def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
+    """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
+
+    A late attempt of this step may run while the migration was started again, and must not empty that one's target.
+    """
+    removed = 0
+    with task.source_claim() as claim:
+        if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
+            return removed
+    if task.input.mode is Mode.LIVE:
+        # A broker that missed FAILED refuses writes until it is told again.
+        rebroadcast_flag(task, context)
+    with task.target_claim() as claim:
+        if claim.is_held():
+            # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
+            if claim.claim(None).ours:
+                removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+            claim.release()
+    release(task)
+    if task.input.mode is Mode.LIVE:
+        task.repeat_flag()
+    return removed
+
+
+def take_source(task: MetadataStoreTask) -> None:
+    """Claim the source for its cleanup.
+
+    Live, it has been ours since PRE_COPY, and says who set the flag to COMPLETED; offline, the commit released it.
+    """
+    with task.source_claim() as claim:
+        if task.input.mode is Mode.LIVE:
+            claim.renew()
+        else:
+            claim.take()
+
+
+def release(task: MetadataStoreTask) -> None:
+    """Release the source; the flag stays as it is, unless this migration still blocks writes by it.
+
+    Offline too: a live run of this migration that was terminated may have left it so.
+    """
+    if task.source_has_flag:
+        with task.flag() as flag:
+            flag.release()
+    else:
+        with task.source_claim() as claim:
+            claim.release()
+
+
+def rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None:
+    """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
+    with task.flag() as flag:
+        state = flag.state()
+        if state.owned_by(task.workflow_id):
+            # The flag's time is the server's and `now` is ours: whatever their difference, the pause is bounded.
+            context.pause(min(max(state.since_ms / 1000 + REBROADCAST_AFTER - time.time(), 0), REBROADCAST_AFTER))
+            flag.rebroadcast()
