@@ -66,7 +66,7 @@ class ServerPlan:
     ready: probes.Probe | None
     files: dict[str, str] = field(default_factory=dict[str, str])
     after: tuple[str, ...] = ()
-    start_limit: float = 240.0
+    start_limit: float = 120.0
     stop_limit: float = 30.0
 
 
@@ -223,13 +223,14 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     del folder
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
     settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url(), state.spec.replicas)
+    ready = f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"
     return ServerPlan(
         name=name,
         command=[*_java("broker", state, 384, 256), "org.apache.pulsar.PulsarBrokerStarter", "-c", "broker.conf"],
         files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
         # One that starts before its bookies says that it is ready, and may know of none of them for long (seen).
         after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
-        ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"),
+        ready=partial(probes.http_answers_ok, ready, probes.BROKER_LIMIT),
     )
 
 
