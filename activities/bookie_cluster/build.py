@@ -254,8 +254,8 @@ def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
         with task.reading(task.ends.source.root) as zookeeper:
             # Also ids whose ledgers are deleted: a cursor's position may name one, and order is by id.
             given = read_generator(zookeeper).next_id - 1
-        with task.ledgers(task.ends.source) as directory:
-            return max(given, directory.highest(), named)
+        with task.ledgers(task.ends.source) as source:
+            return max(given, source.highest(), named)
     except StoreError:
         # Brokers are stopped, and were never directed to this cluster: its death must not keep them from the other one.
         # Whatever one of them wrote there by mistake is named.

@@ -106,10 +106,7 @@ class RestartCutover(Cutover):
             self._show_what_is_waited_for(found, until=workflow.now() + patience)
             try:
                 with suppress(TimeoutError):
-                    await workflow.wait_condition(
-                        lambda without=without: verbs.proceed_wanted or state.without_target != without,
-                        timeout=patience,
-                    )
+                    await workflow.wait_condition(self._given_up_since(without=without), timeout=patience)
                 given_up = verbs.proceed_wanted
             finally:
                 verbs.open_gate()
@@ -222,13 +219,13 @@ class RestartCutover(Cutover):
 
     async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
         """Run a step of the way back until it ends, or the operator gives that up, or the target; None then."""
-        state, verbs, without = self.state, self.migration.verbs, self.state.without_target
-        return await self._unless(
-            step,
-            lambda: verbs.proceed_wanted or state.without_target != without,
-            effect=self._giving_up,
-            settled_at=workflow.now() + _SETTLING,
-        )
+        told = self._given_up_since(without=self.state.without_target)
+        return await self._unless(step, told, effect=self._giving_up, settled_at=workflow.now() + _SETTLING)
+
+    def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
+        """Whether the operator has given the way back up, or the target, since `without_target` was this."""
+        state, verbs = self.state, self.migration.verbs
+        return lambda: verbs.proceed_wanted or state.without_target != without
 
     async def _unless(
         self, step: Awaitable[ResultT], told: Callable[[], bool], *, effect: str, settled_at: datetime | None = None

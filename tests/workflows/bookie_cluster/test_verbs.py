@@ -23,6 +23,7 @@ from tests.workflows.bookie_cluster.activities import (
     AttributionScript,
     Script,
 )
+from tests.workflows.bookie_cluster.steering import window_open
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 
@@ -391,7 +392,7 @@ async def test_orders_before_the_window(stage: Harness, order: CleanupOrder, nam
 async def _open(stage: Harness, script: Script, **fields: Any) -> Run:
     """A switch whose window is open, with the first census done."""
     run = await stage.start(script, **fields)
-    await run.until(lambda status: "window" in status.deadlines and "target_only_ledgers" in status.facts)
+    await window_open(run)
     return run
 
 
