@@ -9,6 +9,7 @@ items that this run began, in its pages and its children's ids, and no others; f
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from itertools import islice
@@ -76,7 +77,9 @@ class Waves:
                 else:
                     await self._begin_page()
             await self._drain()
-        except BaseException:
+        # Nothing else: what is thrown into a run that its worker drops must not act, since another workflow's loop may
+        # be the running one then.
+        except (Exception, asyncio.CancelledError):
             if self._pool:
                 self._show(Hold(kind=WaitKind.ITEMS, why="items that were running to end after their cancellation"))
                 await self._pool.cancel()

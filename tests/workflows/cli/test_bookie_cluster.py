@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from temporalio.client import Client
-from temporalio.worker import Worker
 
 from models.lifecycle.names import TASK_QUEUE
 from tests.workflows.bookie_cluster.activities import BUILT, CENSUS, TARGETS, AttributionScript
 from tests.workflows.cli.test_cli import Shell, shell
 from tests.workflows.lifecycle.doubles import Doubles, Hang, Script
+from tests.workflows.lifecycle.workers import workers
 from worker import catalog as migrations
 
 __all__ = ["shell"]
@@ -25,12 +26,12 @@ async def doubled_worker(client: Client, cluster: str, script: Script) -> AsyncG
     """A worker whose steps play the script of one switch."""
     doubles = Doubles()
     doubles.scripts[cluster] = script
-    async with Worker(
-        client,
-        task_queue=TASK_QUEUE,
-        workflows=migrations.workflows(),
-        activities=doubles.activities(),
-    ):
+    options: dict[str, Any] = {
+        "task_queue": TASK_QUEUE,
+        "workflows": migrations.workflows(),
+        "activities": doubles.activities(),
+    }
+    async with workers(client, options):
         yield
 
 

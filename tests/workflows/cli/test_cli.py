@@ -20,7 +20,6 @@ from temporalio import activity, workflow
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
 
 from cli.commands.replay import replay
 from cli.commands.status import watch
@@ -35,6 +34,7 @@ from models.lifecycle.status import Outcome, Undo
 from models.metadata_store.input import KIND, MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
 from tests.support.stacks import MakeStack
+from tests.workflows.lifecycle.workers import workers
 from worker.exit_codes import CommandFailed, ExitCode
 from worker.payloads import DATA_CONVERTER
 from worker.registration import register_search_attributes
@@ -151,16 +151,15 @@ class Shell:
 
 
 @asynccontextmanager
-async def small_worker(client: Client, *, cached: int = 1000) -> AsyncGenerator[None]:
-    """A worker for the small migration; what it still caches at its end is collected inside later workers' loops."""
+async def small_worker(client: Client) -> AsyncGenerator[None]:
+    """A worker for the small migration."""
     released.clear()
-    async with Worker(
-        client,
-        task_queue=TASK_QUEUE,
-        workflows=[SmallMigration],
-        activities=[SmallActivities().fetch],
-        max_cached_workflows=cached,
-    ):
+    options: dict[str, Any] = {
+        "task_queue": TASK_QUEUE,
+        "workflows": [SmallMigration],
+        "activities": [SmallActivities().fetch],
+    }
+    async with workers(client, options):
         yield
 
 
@@ -288,7 +287,7 @@ async def test_a_retried_step_is_seen(shell: Shell) -> None:
 
 async def test_no_worker(shell: Shell) -> None:
     """Without a worker, status tells what Temporal knows and who is missing, with exit code 7."""
-    async with small_worker(shell.client, cached=0):
+    async with small_worker(shell.client):
         workflow_id = await shell.begin("lonely")
         await shell.status_with(workflow_id, lambda view: view["status"]["waiting"])
     answer = await shell("status", workflow_id, "-o", "json")

@@ -23,13 +23,13 @@ from temporalio.client import (
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Worker
 
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
+from tests.workflows.lifecycle.workers import workers
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
 from worker.payloads import DATA_CONVERTER
@@ -191,11 +191,6 @@ async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
         # A cancellation reaches a step with its next heartbeat; the SDK would hold those back for 8 s.
         "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
     }
-    shared = Worker(
-        env.client,
-        task_queue=TASK_QUEUE,
-        workflows=migrations.workflows(),
-        **common,
-    )
-    async with shared, Worker(env.client, task_queue=OWN_QUEUE, **common):
+    shared = {**common, "task_queue": TASK_QUEUE, "workflows": migrations.workflows()}
+    async with workers(env.client, shared, {**common, "task_queue": OWN_QUEUE}):
         yield Harness(env, doubles)

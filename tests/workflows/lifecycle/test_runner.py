@@ -16,13 +16,13 @@ from temporalio import activity, workflow
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import CancelledError
-from temporalio.worker import Worker
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from activities.lifecycle.runner import run_activity
 from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind
 from tests.workflows.lifecycle.harness import Harness
+from tests.workflows.lifecycle.workers import workers
 
 QUEUE = "runner"
 PATIENCE = 30.0
@@ -70,13 +70,13 @@ async def running(stage: Harness, work: Callable[[ActivityContext], str]) -> Asy
         return await run_activity(stage.client, work, labels={"kind": "test", "cluster": "test"})
 
     queue = f"{QUEUE}-{next(numbers)}"
-    async with Worker(
-        stage.client,
-        task_queue=queue,
-        workflows=[OneActivity],
-        activities=[run],
-        max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,
-    ):
+    options: dict[str, Any] = {
+        "task_queue": queue,
+        "workflows": [OneActivity],
+        "activities": [run],
+        "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
+    }
+    async with workers(stage.client, options):
         yield await stage.client.start_workflow(OneActivity.run, id=queue, task_queue=queue)
 
 

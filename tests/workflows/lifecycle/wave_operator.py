@@ -13,7 +13,6 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Worker
 
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import WavePolicy, WaveStatus
@@ -21,6 +20,7 @@ from tests.workflows.lifecycle.harness import Run as MigrationRun
 from tests.workflows.lifecycle.wave_catalog import SHOWN, Behaviour, Catalog, Catalogs, ManyTopicsInput
 from tests.workflows.lifecycle.wave_migration import ManyTopics
 from tests.workflows.lifecycle.wave_workflows import Batch, Many, ManyInput
+from tests.workflows.lifecycle.workers import workers
 from tests.workflows.metadata_store.activities import Script
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
@@ -117,16 +117,13 @@ async def wave_operator(
 ) -> AsyncGenerator[Operator]:
     """An operator, and the worker that carries the waves out; `env` skips time, where the server can."""
     catalogs = Catalogs(folder)
-    async with Worker(
-        client,
-        task_queue=QUEUE,
-        workflows=[Many, ManyTopics, Batch],
-        activities=[
-            catalogs.list_items,
-            catalogs.append_failures,
-            catalogs.begin_items,
-            catalogs.list_topics,
-            catalogs.append_failed_topics,
-        ],
-    ):
+    activities = [
+        catalogs.list_items,
+        catalogs.append_failures,
+        catalogs.begin_items,
+        catalogs.list_topics,
+        catalogs.append_failed_topics,
+    ]
+    options: dict[str, Any] = {"task_queue": QUEUE, "workflows": [Many, ManyTopics, Batch], "activities": activities}
+    async with workers(client, options):
         yield Operator(client, env, catalogs)

@@ -1,0 +1,23 @@
+"""Workers of one test, in a process in which other workers follow."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+
+@asynccontextmanager
+async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[None]:
+    """One worker for each set of options; what they still hold of unfinished workflows goes with them."""
+    async with AsyncExitStack() as stack:
+        for each in options:
+            await stack.enter_async_context(Worker(client, **each))
+        yield
+    # A worker drops its workflows as they are, and Python ends their coroutines when it collects them: now, in this
+    # thread, or at any time amid another worker's workflow, which would get the commands of their `finally` clauses.
+    gc.collect()
