@@ -13,6 +13,7 @@ _HOLD = "tests/workflows/metadata_store/test_hold.py"
 _PATHS = "tests/workflows/metadata_store/test_paths.py"
 _SOURCE_WATCH, _EQUIVALENCE = "activities/lifecycle/source_watch.py", "clients/equivalence.py"
 _WORKFLOW = "workflows/metadata_store/workflow.py"
+_WATCHER, _AFTER_COMMIT = "workflows/metadata_store/watcher.py", "workflows/metadata_store/window.py"
 
 MUTANTS = (
     # What changed -----------------------------------------------------------------------------------------------------
@@ -132,8 +133,8 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/blocked-steps-go-to-any-worker",
-        _WORKFLOW,
-        "return Call(summary, queue=watcher, once=once, total=total)",
+        _WATCHER,
+        "return Call(summary, queue=state.pre.worker_queue if state.pre else None, once=once, total=total)",
         "return Call(summary, once=once, total=total)",
         (f"{_PATHS}::test_blocked_steps_run_where_the_source_is_watched",),
     ),
@@ -146,22 +147,22 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/a-source-in-use-is-removed",
-        _WORKFLOW,
+        _AFTER_COMMIT,
         "            if not self._removal_is_due or not (census := await self._take_census()).services:",
         "            if (census := await self._take_census()) or not census.services:",
         (f"{_WINDOW}::test_cleanup_is_refused_while_the_source_is_in_use",),
     ),
     Mutant(
         "metadata-store/a-cleanup-without-end",
-        _WORKFLOW,
+        _AFTER_COMMIT,
         "            if part.remaining and not part.removed:",
         "            if False:",
         (f"{_WINDOW}::test_a_failed_cleanup_keeps_the_report",),
     ),
     Mutant(
         "metadata-store/late-writes-are-not-told",
-        _WORKFLOW,
-        "        if late.copied:\n            self.board.alarm(_LATE)\n",
+        _AFTER_COMMIT,
+        "        if late.copied:\n            self._board.alarm(LATE)\n",
         "        if late.copied:\n",
         (f"{_WINDOW}::test_late_writes_raise_an_alarm_and_are_followed",),
     ),

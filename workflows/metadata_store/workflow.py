@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.metadata_store.activities import MetadataStoreActivities as Activities
-    from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
-    from models.lifecycle.input import SourceCleanup
     from models.lifecycle.names import BLOCKED_GAUGE
     from models.lifecycle.policy import VerbState
     from models.lifecycle.report import Report
@@ -20,15 +16,17 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.verbs import Speed
     from models.metadata_store.input import KIND, MetadataStoreInput, Mode
     from models.metadata_store.phases import Phase
-    from models.metadata_store.results import Census, Precheck, PreCopy
+    from models.metadata_store.results import Precheck, PreCopy
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
     from models.migration_flag import BLOCKING_PHASES
     from workflows.lifecycle.activities import Call
-    from workflows.lifecycle.failures import FAILURES, cause_of
+    from workflows.lifecycle.failures import FAILURES
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start
     from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
+    from workflows.metadata_store.watcher import on_watcher
+    from workflows.metadata_store.window import LATE, ValidationWindow
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)
@@ -36,27 +34,9 @@ _CLEARING = timedelta(minutes=10)
 # How long a source that does not answer is asked what an earlier run left there.
 _GIVING_BACK = timedelta(minutes=1)
 
-# The watch of a worker that is gone needs no end.
-_FORGETTING = timedelta(seconds=10)
-
-# A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
-_LOOKING, _FOLLOWING = timedelta(minutes=2), timedelta(hours=1)
-
-# How often a cleanup that was refused is tried again.
-_CHECK_EVERY = timedelta(minutes=10)
-
 # How long a new throttle may take; the migration cannot end before its updates are answered.
 _THROTTLING = timedelta(seconds=30)
 
-_CONTESTED = "contested record(s)"
-_LATE = (
-    "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
-    "after the window. Restart those that `still_on_source` names"
-)
-_KEPT = (
-    "records were deleted in the source, and the target keeps them: no service is left there, or it was too much for "
-    "one. Leave the source alone until the window has ended"
-)
 _BLOCKED = "longest time with writes blocked"
 
 _METHOD = "path, value, version and counters of every record: XXH3 sums by path, then record by record"
@@ -77,6 +57,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             first=Phase.PRECHECK,
             policies=policies_of(start.input),
         )
+        self.window = ValidationWindow(self)
 
     @workflow.run
     async def run(self, *given: Any) -> Report[Any, Any]:
@@ -95,8 +76,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         require_ready(self._facts.blockers)
         move = self._move_live if self.input.mode is Mode.LIVE else self._move_offline
         await self.phases.rollback_on_failure(move, undo=self._fail)
-        await self.phases.run(Phase.VALIDATION, self._validate)
-        outcome = await self._clean_up()
+        await self.phases.run(Phase.VALIDATION, self.window.watch)
+        outcome = await self.window.clean_up()
         return self.report(outcome, f"the metadata of {self.input.cluster} is in {self.input.target}")
 
     # The phases of PIP-454, in its order ------------------------------------------------------------------------------
@@ -149,7 +130,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _catch_up_for(self, length: timedelta) -> None:
         pre = self.state.copied
-        call = self._on_watcher("Copy what changes, while brokers write", once=False)
+        call = on_watcher(self.state, "Copy what changes, while brokers write", once=False)
         done = await self.activities.run(Activities.catch_up, call, pre, length.total_seconds())
         if done.gap:
             self.board.note(f"the source was scanned by transaction ids: {done.gap}")
@@ -162,7 +143,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _prepare(self) -> None:
         while True:
-            call = self._on_watcher("Brokers and bookies recreate their ephemerals in the target", once=False)
+            call = on_watcher(self.state, "Brokers and bookies recreate their ephemerals in the target", once=False)
             ready = await self.activities.run(Activities.prepare, call)
             if not ready.gap:
                 break
@@ -173,7 +154,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.preparation_seconds = ready.seconds
 
     async def _copy_changes(self) -> None:
-        call = self._on_watcher("Copy what changed since PRE_COPY")
+        call = on_watcher(self.state, "Copy what changed since PRE_COPY")
         changes = await self.activities.run(Activities.copy_changes, call, self.state.copied)
         self.state.figures.update(
             changes_known_by=changes.by,
@@ -187,7 +168,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _verify(self) -> None:
         pre = self.state.copied
-        call = self._on_watcher("Compare what was copied while writes were blocked")
+        call = on_watcher(self.state, "Compare what was copied while writes were blocked")
         result = await self.activities.run(Activities.verify, call, pre)
         if result.version_floor > pre.version_floor:
             self.state.pre = pre.model_copy(update={"version_floor": result.version_floor})
@@ -205,14 +186,14 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.verify_seconds = result.seconds
 
     async def _complete(self) -> None:
-        call = self._on_watcher("Commit: the flag becomes COMPLETED; late writes are followed")
+        call = on_watcher(self.state, "Commit: the flag becomes COMPLETED; late writes are followed")
         done = await self.activities.run(Activities.complete, call, self.state.copied)
         self.state.figures.blocked_seconds = done.blocked_seconds
         self.state.certificate.late_writes_followed = done.late_copied
         self.state.certificate.completed_at = workflow.now()
-        self._report_contested(done.contested)
+        self.window.report_contested(done.contested)
         if not done.quiet:
-            self.board.alarm(_LATE)
+            self.board.alarm(LATE)
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         gauge.with_additional_attributes(self.board.labels()).set(done.blocked_seconds)
 
@@ -228,7 +209,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             return "the migration had been committed before it was interrupted, and goes on"
         # After the flag: services wait for their writes, and nobody for an empty target.
         await self._clear_target()
-        await self._forget_watch()
+        await self.window.forget_watch()
         return ""
 
     async def _unblock(self, cause: str) -> None:
@@ -252,113 +233,6 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         if removed is not None:
             self.state.figures.removed_from_target = removed
             self.note(f"{removed:,} records removed from the target")
-
-    # After the commit -------------------------------------------------------------------------------------------------
-
-    async def _validate(self) -> None:
-        """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
-        opened, length = self.state.history[-1].started, self.input.validation_window
-        while True:
-            end = await self.timers.window("validation", length, check=self._take_census)
-            if not self._removal_is_due or not (census := await self._take_census()).services:
-                return
-            refusal = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
-            # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
-            if self.verbs.cleanup_wanted or refusal != self.state.refused_cleanup:
-                self.board.note(refusal)
-            self.state.refused_cleanup, self.verbs.cleanup_wanted = refusal, False
-            now = workflow.now()
-            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
-
-    @property
-    def _removal_is_due(self) -> bool:
-        """Whether the end of the window asks to remove the source's records."""
-        asked = self.verbs.cleanup_wanted or (self.input.cleanup_at_window_end and not self.verbs.proceed_wanted)
-        return asked and self.input.cleanup is SourceCleanup.REMOVE
-
-    async def _take_census(self) -> Census:
-        # Who watches the source knows its own sessions there.
-        call = self._on_watcher("Who still uses the source?", once=False, total=_LOOKING)
-        known = True
-        try:
-            census = await self.activities.ask(Activities.take_census, call)
-        except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
-                raise
-            # The migration is committed, whatever becomes of its source: where nobody knows, it counts as in use, and
-            # the window is ended by its verbs.
-            known, census = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
-        self.state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
-        self.board.publish()
-        if known:
-            await self._follow()
-        return census
-
-    async def _follow(self) -> None:
-        """What services that have not followed the commit write to the source is copied, and told."""
-        # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
-        if self.input.mode is Mode.OFFLINE or not self.state.pre:
-            return
-        try:
-            call = self._on_watcher("Copy what is still written to the source", once=False, total=_FOLLOWING)
-            late = await self.activities.ask(Activities.follow, call, self.state.pre)
-        except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
-                raise
-            self.board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
-            return
-        if late.kept:
-            self.board.alarm(_KEPT)
-        if late.copied:
-            self.board.alarm(_LATE)
-            certificate = self.state.certificate
-            certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
-        self._report_contested(late.contested)
-
-    def _report_contested(self, paths: Sequence[str]) -> None:
-        why = "written in both stores around the commit; the target's state stands"
-        before = self.state.failed.get(_CONTESTED)
-        items = [*(before.items if before else ()), *(FailedItem(path=path, reason=why) for path in paths)]
-        self.board.report_failures(FailedItems.of(_CONTESTED, dict.fromkeys(items)))
-
-    async def _clean_up(self) -> Outcome:
-        cleaning = self.state.running_phase == Phase.CLEANUP
-        if not cleaning:
-            await self._forget_watch()
-        if not (self._removal_is_due or cleaning):
-            self.note(f"the source {self.input.source} was left as it is")
-            return Outcome.DONE
-        try:
-            await self.phases.run(Phase.CLEANUP, self._clean_source)
-        except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
-                raise
-            # The cluster uses the target for good; what is left in the source takes nothing from that.
-            self.board.note(f"the source was not cleaned up to its end: {cause_of(error)}")
-            return Outcome.DONE_WITH_FAILURES
-        return Outcome.DONE
-
-    async def _forget_watch(self) -> None:
-        if self.input.mode is Mode.LIVE and self.state.pre:
-            call = self._on_watcher("End the watch of the source", total=_FORGETTING)
-            await self.activities.try_run(Activities.forget_watch, call, "the watch of the source was not ended")
-
-    async def _clean_source(self) -> None:
-        if not await self.timers.unless_told(self._remove_records()):
-            self.note(f"the cleanup was ended by `proceed`; the rest of {self.input.source} stays")
-
-    async def _remove_records(self) -> None:
-        count = await self.activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
-        self.note(f"cleanup removes {count:,} records from {self.input.source}")
-        remaining = 1
-        while remaining:
-            call = Call("Remove a bounded part of the source", once=False)
-            part = await self.activities.run(Activities.clean_source, call)
-            self.state.figures.removed_from_source = (self.state.figures.removed_from_source or 0) + part.removed
-            if part.remaining and not part.removed:
-                why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
-                raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
-            remaining = part.remaining
 
     # Speed ------------------------------------------------------------------------------------------------------------
 
@@ -391,12 +265,6 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     def _records(self) -> int:
         """About how many records there are."""
         return self._facts.survey.records if self._facts.survey else 0
-
-    def _on_watcher(self, summary: str, *, once: bool = True, total: timedelta | None = None) -> Call:
-        """A call of the worker that watches the source, which knows what changed."""
-        # Any other worker would have to scan the whole source, with writes blocked.
-        watcher = self.state.pre.worker_queue if self.state.pre else None
-        return Call(summary, queue=watcher, once=once, total=total)
 
     def _copied(self, pre: PreCopy) -> None:
         self.state.pre = pre

@@ -1,0 +1,19 @@
+"""The worker that watches the source."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from models.metadata_store.state import MetadataStoreState
+    from workflows.lifecycle.activities import Call
+
+
+def on_watcher(state: MetadataStoreState, summary: str, *, once: bool = True, total: timedelta | None = None) -> Call:
+    """A call of the worker that watches the source, which knows what changed.
+
+    Any other worker would have to scan the whole source, with writes blocked.
+    """
+    return Call(summary, queue=state.pre.worker_queue if state.pre else None, once=once, total=total)

@@ -1,0 +1,171 @@
+"""After the commit: the validation window, what is still written to the source meanwhile, and the source's end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.metadata_store.activities import MetadataStoreActivities as Activities
+    from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
+    from models.lifecycle.input import SourceCleanup
+    from models.lifecycle.status import Outcome
+    from models.metadata_store.input import MetadataStoreInput, Mode
+    from models.metadata_store.phases import Phase
+    from models.metadata_store.results import Census
+    from models.metadata_store.state import MetadataStoreState
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.failures import cause_of
+    from workflows.lifecycle.migration import Migration
+    from workflows.metadata_store.watcher import on_watcher
+
+# The watch of a worker that is gone needs no end.
+_FORGETTING = timedelta(seconds=10)
+
+# A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
+_LOOKING, _FOLLOWING = timedelta(minutes=2), timedelta(hours=1)
+
+# How often a cleanup that was refused is tried again.
+_CHECK_EVERY = timedelta(minutes=10)
+
+LATE = (
+    "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
+    "after the window. Restart those that `still_on_source` names"
+)
+"""The alarm of writes to the source that came after the commit."""
+
+_CONTESTED = "contested record(s)"
+_KEPT = (
+    "records were deleted in the source, and the target keeps them: no service is left there, or it was too much for "
+    "one. Leave the source alone until the window has ended"
+)
+
+
+class ValidationWindow:
+    """The time between the commit and the end of the migration (PIP-454, "COMPLETED").
+
+    Args:
+        migration: whose state and parts it uses.
+    """
+
+    def __init__(self, migration: Migration[MetadataStoreInput, MetadataStoreState]) -> None:
+        self._migration = migration
+        self._input = migration.input
+        self._state = migration.state
+        self._verbs = migration.verbs
+        self._board = migration.board
+        self._timers = migration.timers
+        self._activities = migration.activities
+
+    async def watch(self) -> None:
+        """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
+        opened, length = self._state.history[-1].started, self._input.validation_window
+        while True:
+            end = await self._timers.window("validation", length, check=self._take_census)
+            if not self._removal_is_due or not (census := await self._take_census()).services:
+                return
+            refusal = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
+            # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
+            if self._verbs.cleanup_wanted or refusal != self._state.refused_cleanup:
+                self._board.note(refusal)
+            self._state.refused_cleanup, self._verbs.cleanup_wanted = refusal, False
+            now = workflow.now()
+            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+
+    async def clean_up(self) -> Outcome:
+        """Remove the source's records, where that is asked for; how the migration ends."""
+        cleaning = self._state.running_phase == Phase.CLEANUP
+        if not cleaning:
+            await self.forget_watch()
+        if not (self._removal_is_due or cleaning):
+            self._migration.note(f"the source {self._input.source} was left as it is")
+            return Outcome.DONE
+        try:
+            await self._migration.phases.run(Phase.CLEANUP, self._clean_source)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            # The cluster uses the target for good; what is left in the source takes nothing from that.
+            self._board.note(f"the source was not cleaned up to its end: {cause_of(error)}")
+            return Outcome.DONE_WITH_FAILURES
+        return Outcome.DONE
+
+    async def forget_watch(self) -> None:
+        """End the watch of the source, which nobody asks any more."""
+        if self._input.mode is Mode.LIVE and self._state.pre:
+            call = on_watcher(self._state, "End the watch of the source", total=_FORGETTING)
+            await self._activities.try_run(Activities.forget_watch, call, "the watch of the source was not ended")
+
+    def report_contested(self, paths: Sequence[str]) -> None:
+        """List records that both sides have written."""
+        why = "written in both stores around the commit; the target's state stands"
+        before = self._state.failed.get(_CONTESTED)
+        items = [*(before.items if before else ()), *(FailedItem(path=path, reason=why) for path in paths)]
+        self._board.report_failures(FailedItems.of(_CONTESTED, dict.fromkeys(items)))
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _removal_is_due(self) -> bool:
+        """Whether the end of the window asks to remove the source's records."""
+        asked = self._verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not self._verbs.proceed_wanted)
+        return asked and self._input.cleanup is SourceCleanup.REMOVE
+
+    async def _take_census(self) -> Census:
+        # Who watches the source knows its own sessions there.
+        call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
+        known = True
+        try:
+            census = await self._activities.ask(Activities.take_census, call)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            # The migration is committed, whatever becomes of its source: where nobody knows, it counts as in use, and
+            # the window is ended by its verbs.
+            known, census = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
+        self._state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
+        self._board.publish()
+        if known:
+            await self._follow()
+        return census
+
+    async def _follow(self) -> None:
+        """What services that have not followed the commit write to the source is copied, and told."""
+        # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
+        if self._input.mode is Mode.OFFLINE or not self._state.pre:
+            return
+        try:
+            call = on_watcher(self._state, "Copy what is still written to the source", once=False, total=_FOLLOWING)
+            late = await self._activities.ask(Activities.follow, call, self._state.pre)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            self._board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
+            return
+        if late.kept:
+            self._board.alarm(_KEPT)
+        if late.copied:
+            self._board.alarm(LATE)
+            certificate = self._state.certificate
+            certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
+        self.report_contested(late.contested)
+
+    async def _clean_source(self) -> None:
+        if not await self._timers.unless_told(self._remove_records()):
+            self._migration.note(f"the cleanup was ended by `proceed`; the rest of {self._input.source} stays")
+
+    async def _remove_records(self) -> None:
+        count = await self._activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
+        self._migration.note(f"cleanup removes {count:,} records from {self._input.source}")
+        remaining = 1
+        while remaining:
+            call = Call("Remove a bounded part of the source", once=False)
+            part = await self._activities.run(Activities.clean_source, call)
+            self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
+            if part.remaining and not part.removed:
+                why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
+                raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
+            remaining = part.remaining
