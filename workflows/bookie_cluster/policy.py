@@ -16,7 +16,12 @@ WINDOW_OVER = (
 _COMMON: dict[Phase, PhasePolicy] = {
     Phase.REGISTER: PhasePolicy(
         undo=Undo.FREE,
-        undo_cost="nothing is copied yet; a rollback ends the switch, and clusters that are registered stay so",
+        undo_cost="nothing is copied yet",
+        # Interrupted, it would not know of a commit before it, and call brokers that stay on the target rolled back.
+        no_rollback=(
+            "within a minute it is known whether an earlier run of this switch had committed, and what a rollback has "
+            "to undo; give it then"
+        ),
         no_pause=TOO_SHORT,
     ),
     Phase.PRECHECK: PhasePolicy(

@@ -25,11 +25,11 @@ CENSUS = SwitchCensus(
 
 @pytest.mark.parametrize(("routing", "phase"), EVERY)
 def test_every_phase_has_rules(routing: Routing, phase: Phase) -> None:
-    """Each phase says how it is undone; a rollback is legal until the window is over, a cleanup only within."""
+    """Each phase says how it is undone; a rollback is legal from PRECHECK to the end of the window."""
     rules = POLICIES[routing][phase]
     legal = VerbState(policy=rules).legal()
     assert rules.undo_cost
-    assert (Verb.ROLLBACK in legal) is (phase not in (Phase.CLEANUP, Phase.ROLLED_BACK))
+    assert (Verb.ROLLBACK in legal) is (phase not in (Phase.REGISTER, Phase.CLEANUP, Phase.ROLLED_BACK))
     assert (Verb.CLEANUP in legal) is (phase is Phase.ROLLBACK_WINDOW)
     assert (Verb.PROCEED in legal) is (phase in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP))
     assert (Verb.PAUSE in legal) is (phase is Phase.BUILD)

@@ -37,7 +37,7 @@ CLOSING = ClientClosing(cluster="old")
 # Verbs --------------------------------------------------------------------------------------------------------------
 
 LEGAL: dict[str, list[Verb]] = {
-    "register": [Verb.ROLLBACK],
+    "register": [],
     "precheck": [Verb.ROLLBACK],
     "build": [Verb.ROLLBACK, Verb.PAUSE],
     "stop_brokers": [Verb.ROLLBACK, Verb.PROCEED],
