@@ -38,7 +38,15 @@ from tests.support.metadata_store import stores
 
 CLUSTER = "switch-faults"
 SPEC = StackSpec(
-    zookeepers=1, bookies=2, second_bookies=2, brokers=1, cluster=CLUSTER, broker_settings=DATASET_SETTINGS
+    zookeepers=1,
+    bookies=2,
+    second_bookies=2,
+    brokers=1,
+    cluster=CLUSTER,
+    broker_settings=DATASET_SETTINGS,
+    # A round goes back to ids that the one before it has deleted. Bookies that have collected them want a restart
+    # (`test_deleted_ids`), which would come amid the fault. The most that is allowed beside the interval of compaction.
+    bookie_settings={"gcWaitTime": "3500000"},
 )
 
 _LOOK_EVERY = 0.05
