@@ -27,7 +27,7 @@ MUTANTS = (
         _REPLICA,
         "self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)",
         "self._writer.put(self._rules.wanted(mine), over=None)",
-        (_STEPS,),
+        _step("test_what_was_written_since_it_was_read_stands"),
     ),
     Mutant(
         "metadata-store/late-writes-over-services",
@@ -41,7 +41,7 @@ MUTANTS = (
         _REPLICA,
         "return mine is None or mine.changed > commit.source_zxid",
         "return True",
-        _step("test_a_copy_made_before_the_commit_is_not_brought_back"),
+        _step("test_a_deleted_copy_is_contested"),
     ),
     Mutant(
         "metadata-store/the-commit-does-not-say-where-it-lies",

@@ -168,6 +168,8 @@ def test_a_deadline_expires_without_temporal(store: CasStore, keeper: FlagKeeper
     assert keeper.expire().flag.phase is FlagPhase.FAILED
     with pytest.raises(StoreConflict):
         later.advance(FlagPhase.COMPLETED, TARGET)
+    with pytest.raises(Superseded):
+        later.renew()
     second = _second_run(store)
     second.take()
     second.advance(FlagPhase.PREPARATION, TARGET)

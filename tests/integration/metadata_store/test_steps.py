@@ -14,7 +14,7 @@ from activities.metadata_store import convergence, cutover, pre_copy, preparatio
 from activities.metadata_store.catch_up import catch_up
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
-from clients.errors import StoreConflict, Superseded
+from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.stores import Access, last_transaction, open_cas
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
@@ -59,6 +59,11 @@ def ahead(place: Place, path: str = "/tenants/a") -> None:
     place.service_deletes("/scratch")
 
 
+def pair_of(place: Place) -> Pair:
+    """Both stores."""
+    return Pair(parse_store_url(place.source), parse_store_url(place.target), Access(), parts=1)
+
+
 def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
     """From PREPARATION to VERIFY."""
     assert not place.run(preparation.prepare, 30.0).gap
@@ -74,7 +79,8 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
 
     def copy_then_write(task: MetadataStoreTask, context: ActivityContext, records: int) -> object:
         done = copy(task, context, records)
-        ahead(place, "/tenants/b")
+        # Above the line that the bulk copy alone draws.
+        place.set("/tenants/b", done.copied.highest + 2 * MARGIN)
         return done
 
     monkeypatch.setattr(pre_copy, "_copy_and_compare", copy_then_write)
@@ -187,13 +193,12 @@ def test_what_services_wrote_after_the_commit_stands(place: Place) -> None:
 def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
     """An attempt that passed the fence a moment ago, and reads what a service wrote, does not write over it."""
     mine = True
-    pair = Pair(parse_store_url(place.source), parse_store_url(place.target), Access(), parts=1)
 
     def fence() -> None:
         if not mine:
             raise Superseded("this attempt comes too late")
 
-    with Replica(pair, fence) as replica:
+    with Replica(pair_of(place), fence) as replica:
         assert replica.apply([b"/tenants/a"]).written == 1
         mine = False
         place.service_writes("/tenants/a")
@@ -205,6 +210,29 @@ def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
     copied = place.copied()
     assert copied["/tenants/a"][0] == b"service"
     assert "/tenants/b" not in copied
+
+
+def test_what_was_written_since_it_was_read_stands(place: Place) -> None:
+    """A copy replaces the version that it has read, and no other one."""
+
+    def written_meanwhile() -> None:
+        place.service_writes("/tenants/a")
+
+    place.run(pre_copy.pre_copy, 0)
+    place.set("/tenants/a")
+    with Replica(pair_of(place), written_meanwhile) as replica, pytest.raises(StoreContention):
+        replica.apply([b"/tenants/a"])
+    assert place.copied()["/tenants/a"][0] == b"service"
+
+
+def test_a_deleted_copy_is_contested(place: Place) -> None:
+    """What was copied before the commit, and is gone in the target, was deleted by a service; what is newer is new."""
+    commit = CommitPoint(last_transaction(parse_store_url(place.source), Access()), 0)
+    with Replica(pair_of(place), lambda: None) as replica:
+        assert replica.apply_untouched([b"/tenants/a"], commit).contested == {b"/tenants/a"}
+        assert "/tenants/a" not in place.copied()
+        place.set("/tenants/a")
+        assert replica.apply_untouched([b"/tenants/a"], commit).written == 1
 
 
 def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
@@ -251,5 +279,10 @@ def test_the_transaction_id_of_a_round_covers_its_changes(place: Place) -> None:
     second = place.run(catch_up, later, 0.0)
     assert second.gap
     assert second.changed == 1
-    assert second.since_zxid <= last_transaction(parse_store_url(place.source), Access())
+    assert (
+        pre.since_zxid
+        < first.since_zxid
+        < second.since_zxid
+        <= last_transaction(parse_store_url(place.source), Access())
+    )
     assert place.copied() == place.wanted()

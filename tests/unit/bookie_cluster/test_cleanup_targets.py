@@ -173,8 +173,9 @@ class TestSource:
     def test_compacted_ledgers_with_attributions(self) -> None:
         """With attributions, compacted ledgers are kept: what refers to them may lie in a cursor's ledger."""
         compacted = ledger(1, component="compacted-ledger")
+        found = judge_source(facts(ATTRIBUTION, [compacted], [compacted], verified=[1]), force=True)
 
-        assert not judge_source(facts(ATTRIBUTION, [compacted]), force=True).delete
+        assert list(found.kept) == ["may be referred to by a cursor's ledger (compacted topics)"]
 
     def test_listing(self) -> None:
         """The listing counts ledgers and bytes, and says how many are kept for which reason."""

@@ -264,6 +264,7 @@ def test_same_content() -> None:
     assert one.same_content(moved)
     assert not one.same_content(decode_metadata(PULSAR_OPEN.replace(b"\x28\x01", b"\x28\x02")))
     assert not one.same_content(decode_metadata(PULSAR_OPEN.replace(b"__compaction", b"__compactioN")))
+    assert not one.same_content(replace(one, last_entry=one.last_entry + 1))
 
 
 # Of one bookie, by Pulsar's metadata driver and by BookKeeper's own: the same bytes.
