@@ -16,8 +16,9 @@ from models.metadata_store.phases import Phase
 from workflows.bookie_cluster.policy import POLICIES as SWITCH_POLICIES
 from workflows.metadata_store.policy import POLICIES
 
-# A transaction, which the deadline of blocked writes ends; and ways back, which nothing may leave halfway.
-UNENDING = {Phase.COMPLETED, Phase.FAILED, SwitchPhase.ROLLED_BACK}
+# A transaction, which the deadline of blocked writes ends; a question to a store, which is given up after a minute; and
+# ways back, which nothing may leave halfway.
+UNENDING = {Phase.COMPLETED, SwitchPhase.REGISTER, Phase.FAILED, SwitchPhase.ROLLED_BACK}
 
 
 @pytest.mark.parametrize("kind", WaitKind)
