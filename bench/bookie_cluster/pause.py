@@ -63,7 +63,7 @@ def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, floa
     recovered, copied = report.figures["tail"]["recovered_ledgers"], report.figures["build"]["copied_ledgers"]
     if report.failed_items or recovered < OPEN or copied < CLOSED:
         raise PauseFailed(f"{report.summary}: {failed_lines(report.failed_items)[:3]}, {figures}")
-    return figures
+    return {**figures, "tail_recovered_ledgers": float(recovered)}
 
 
 def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> None:
