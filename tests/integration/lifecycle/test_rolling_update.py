@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.worker import Worker
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
@@ -30,6 +28,7 @@ from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
+from tests.workflows.lifecycle.workers import workers
 from worker import catalog
 from worker.versioning import set_current_line
 from workflows.lifecycle.continuation import HISTORY_LIMIT
@@ -224,24 +223,13 @@ def _start(operator: Operator, input: MetadataStoreInput, *, queue: str = "", hi
 @contextmanager
 def _workflows_only(operator: Operator, queue: str) -> Generator[None]:
     """This build's workflows, in this process."""
-
-    async def start() -> tuple[Worker, asyncio.Task[None]]:
-        worker = Worker(
-            operator.client,
-            task_queue=queue,
-            workflows=catalog.workflows(),
-        )
-        return worker, asyncio.create_task(worker.run())
-
-    async def stop(worker: Worker, run: asyncio.Task[None]) -> None:
-        await worker.shutdown()
-        await run
-
-    worker, run = operator.wait(start(), 30)
+    opened = AsyncExitStack()
+    options = {"task_queue": queue, "workflows": catalog.workflows()}
+    operator.wait(opened.enter_async_context(workers(operator.client, options)), 30)
     try:
         yield
     finally:
-        operator.wait(stop(worker, run), 30)
+        operator.wait(opened.aclose(), 30)
 
 
 # Histories --------------------------------------------------------------------------------------------------------
