@@ -193,16 +193,23 @@ async def test_history_of_the_longest_window(stage: Harness) -> None:
     assert await run.events() < 2_000
 
 
-@pytest.mark.parametrize("quiet", [True, False], ids=["in the window", "from the commit on"])
-async def test_late_writes_raise_an_alarm_and_are_followed(stage: Harness, quiet: bool) -> None:
+@pytest.mark.parametrize(
+    ("quiet", "copied", "followed"),
+    [(True, (2, 1), 7), (False, (0, 0), 4), (False, (2, 1), 7)],
+    ids=["in the window", "at the commit", "both"],
+)
+async def test_late_writes_raise_an_alarm_and_are_followed(
+    stage: Harness, quiet: bool, copied: tuple[int, int], followed: int
+) -> None:
     """Who still writes to the source after the commit is followed at each look, told in red, and counted."""
-    late = [LateWrites(copied=2 * quiet, contested=("/a",)), LateWrites(copied=quiet, contested=("/b",)), LateWrites()]
+    first, second = copied
+    late = [LateWrites(copied=first, contested=("/a",)), LateWrites(copied=second, contested=("/b",)), LateWrites()]
     script = Script(complete=Completion(blocked_seconds=1.0, late_copied=4, quiet=quiet), follow=late)
     run = await stage.start(script, validation_window="PT40M")
     told = await run.until(lambda status: bool(status.alarms))
     assert told.alarms[0].startswith("after the commit brokers or bookies still wrote to the source")
     report = await run.report()
-    assert report.certificate["late_writes_followed"] == (7 if quiet else 4)
+    assert report.certificate["late_writes_followed"] == followed
     assert [str(item).partition(":")[0] for failed in report.failed_items for item in failed.items] == ["/a", "/b"]
 
 
