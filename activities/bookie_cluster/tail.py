@@ -183,18 +183,17 @@ class _Alone:
 
     def __init__(self, store: StoreReader, context: ActivityContext) -> None:
         self._store = store
-        while True:
-            # Each broker that registers or goes changes the parent, also when both happen between two looks.
+        self.mark = brokers_mark(store)
+        # The last broker may go between the mark and the look, and its mark would then be taken for that of a new one.
+        while not none_since(store, self.mark):
+            if running := brokers(store):
+                context.waiting_for(
+                    WaitKind.BROKERS_RETURNED,
+                    f"{_names(running)} to stop: the copy begins anew when no broker is registered",
+                    action="stop all brokers",
+                )
+                context.pause(_POLL)
             self.mark = brokers_mark(store)
-            running = brokers(store)
-            if not running:
-                break
-            context.waiting_for(
-                WaitKind.BROKERS_RETURNED,
-                f"{_names(running)} to stop: the copy begins anew when no broker is registered",
-                action="stop all brokers",
-            )
-            context.pause(_POLL)
         context.waits_no_more()
 
     def require(self) -> None:

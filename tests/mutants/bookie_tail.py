@@ -74,8 +74,15 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/the-tail-does-not-wait-for-brokers",
         _TAILING,
-        "            if not running:\n                break",
-        "            if running or not running:\n                break",
+        "        while not none_since(store, self.mark):",
+        "        while False:",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/the-mark-of-before-the-last-broker-went-is-kept",
+        _TAILING,
+        "        while not none_since(store, self.mark):",
+        "        while brokers(store):",
         _TAIL,
     ),
     Mutant(
