@@ -61,8 +61,9 @@ def read_settings() -> Settings:
             # Settings that do not agree with each other.
             cause = f"PULSAR_MIGRATE_*: {fault['msg'].removeprefix('Value error, ')}."
             raise CommandFailed(ExitCode.USAGE, cause, "correct these settings") from error
-        name = f"PULSAR_MIGRATE_{'_'.join(map(str, fault['loc'])).upper()}"
-        raise CommandFailed(ExitCode.USAGE, f"{name}: {fault['msg']}.", f"correct {name}") from error
+        name = f"PULSAR_MIGRATE_{'__'.join(map(str, fault['loc'])).upper()}"
+        cause = f"{name}: {fault['msg'].removeprefix('Value error, ')}."
+        raise CommandFailed(ExitCode.USAGE, cause, f"correct {name}") from error
     except ValueError as error:
         # pydantic-settings reports JSON that it cannot read this way; the message names the field only.
         cause = f"{error} in the environment (prefix PULSAR_MIGRATE_)."

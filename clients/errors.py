@@ -6,6 +6,7 @@ StoreError
 │   │   └── NoServer         nobody at the addresses can be such a store, however long one waits
 │   ├── StoreContention      another attempt of the same work writes at the same time
 │   ├── BookieNotWritable    a bookie does not take entries, read-only or full for example
+│   ├── NoCredentials        the settings of this worker lack the credentials that an input names; another may have them
 │   ├── LedgerIdRefused      a bookie deleted a ledger of this id, and takes no other one before its restart
 │   └── StoreProtocolError   an answer that the protocol does not allow
 └── FinalError               another attempt ends the same way until somebody acts
@@ -105,6 +106,10 @@ class BookieNotWritable(RetryableError):
 
 class LedgerIdRefused(RetryableError):
     """A bookie deleted a ledger of this id some days ago at most, and takes none of it before its restart."""
+
+
+class NoCredentials(RetryableError):
+    """The settings of this worker lack the credentials that an input names; another one's, or later ones, may not."""
 
 
 class StoreProtocolError(RetryableError):

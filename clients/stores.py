@@ -17,6 +17,7 @@ from clients.zookeeper.permit import revoke_permits as revoke_zookeeper_permits
 from clients.zookeeper.reader import ZooKeeperReader
 from clients.zookeeper.remover import ZooKeeperRemover
 from clients.zookeeper.writer import ZooKeeperWriter
+from models.settings import Settings
 from models.store_url import StoreUrl
 
 MAX_RAISE = 5_000_000
@@ -33,6 +34,16 @@ class Access(NamedTuple):
 
     zookeeper_auth: tuple[tuple[str, bytes], ...] = ()
     timeout: float = 10.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings, name: str = "") -> Access:
+        """With the credentials of a name; the common ones for the empty one.
+
+        Raises:
+            UnknownCredentials: the settings have none of this name.
+            ValueError: what is said of ZooKeeper's is wrong.
+        """
+        return cls(settings.credentials_of(name).zookeeper_credentials, settings.store_timeout.total_seconds())
 
 
 def open_reader(url: StoreUrl, access: Access) -> StoreReader:

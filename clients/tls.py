@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import NamedTuple
 
+from models.credentials import Credentials
 from models.settings import Settings
 
 
@@ -36,13 +37,13 @@ class Tls(NamedTuple):
         return context
 
 
-def brokers_tls(settings: Settings) -> Tls:
+def brokers_tls(credentials: Credentials) -> Tls:
     """TLS to brokers, where their address asks for it."""
     return Tls(
-        ca_file=settings.admin_tls_ca or None,
-        cert_file=settings.admin_tls_certificate or None,
-        key_file=settings.admin_tls_key or None,
-        verify_hostname=settings.admin_tls_verify_hostname,
+        ca_file=credentials.admin_tls_ca or None,
+        cert_file=credentials.admin_tls_certificate or None,
+        key_file=credentials.admin_tls_key or None,
+        verify_hostname=credentials.admin_tls_verify_hostname,
     )
 
 

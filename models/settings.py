@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from models.credentials import Credentials, CredentialsName, NamedCredentials, UnknownCredentials, is_given
 from models.lifecycle.names import TASK_QUEUE
 
 
-class Settings(BaseSettings):
-    """Read from the environment, prefix `PULSAR_MIGRATE_`.
+class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatibleVariableOverride] - one for both stands below
+    """Read from the environment, prefix `PULSAR_MIGRATE_`. The fields of `Credentials` are the common ones.
 
     Attributes:
         task_queue: the Temporal task queue to serve.
@@ -23,25 +23,10 @@ class Settings(BaseSettings):
         spark_master: where bulk jobs run: `local[*]`, `spark://host:port`, `k8s://…` or `yarn`.
         spark_driver_memory: heap of the driver's JVM.
         spark_conf: further Spark settings, as JSON.
-        zookeeper_auth: credentials for ZooKeeper, each `scheme:credential` (for example `digest:user:password`).
-        zookeeper_auth_file: file with further ones, one in a line; read when the worker starts.
         store_timeout: longest wait for one answer of a store.
         metrics_address: where Prometheus metrics are served; empty turns them off.
         admin_timeout: longest wait for one answer of a broker's admin interface.
-        admin_token: bearer token for the brokers' admin interface.
-        admin_token_file: file that holds it instead; read again when it changes.
-        admin_oauth2_key_file: file (JSON) with `client_id` and `client_secret`, as Pulsar's clients take it: tokens are
-            got for them instead (OAuth2 client credentials).
-        admin_oauth2_issuer_url: issuer of these tokens, whose metadata names the token endpoint.
-        admin_oauth2_token_url: the token endpoint itself, instead of the issuer.
-        admin_oauth2_audience: who the tokens are for.
-        admin_oauth2_scope: what they are for.
-        admin_oauth2_tls_ca: file with the certificates (PEM) that the endpoint's own is checked against; empty means
-            the system's.
-        admin_tls_ca: the same for brokers. Brokers that offer HTTPS are asked by HTTPS in any case.
-        admin_tls_certificate: file with our own certificate (PEM), where brokers ask for one.
-        admin_tls_key: file with its key (PEM); empty if the certificate's file has it.
-        admin_tls_verify_hostname: whether a broker's certificate must name its host.
+        credentials: further sets of credentials, by the names that inputs give; each has all fields of the common ones.
         bookie_tls_ca: file with the certificates (PEM) that bookies' own are checked against; empty means no TLS.
         bookie_tls_certificate: file with our own certificate (PEM), where bookies ask for one.
         bookie_tls_key: file with its key (PEM).
@@ -60,7 +45,11 @@ class Settings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix="PULSAR_MIGRATE_", extra="ignore", frozen=True, hide_input_in_errors=True
+        env_prefix="PULSAR_MIGRATE_",
+        env_nested_delimiter="__",
+        extra="ignore",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     task_queue: str = TASK_QUEUE
@@ -69,23 +58,10 @@ class Settings(BaseSettings):
     spark_master: str = "local[*]"
     spark_driver_memory: str = "512m"
     spark_conf: dict[str, str] = Field(default_factory=dict)
-    zookeeper_auth: tuple[SecretStr, ...] = ()
-    zookeeper_auth_file: str = ""
     store_timeout: timedelta = timedelta(seconds=10)
     metrics_address: str = "127.0.0.1:9464"
     admin_timeout: timedelta = timedelta(seconds=5)
-    admin_token: SecretStr = SecretStr("")
-    admin_token_file: str = ""
-    admin_oauth2_key_file: str = ""
-    admin_oauth2_issuer_url: str = ""
-    admin_oauth2_token_url: str = ""
-    admin_oauth2_audience: str = ""
-    admin_oauth2_scope: str = ""
-    admin_oauth2_tls_ca: str = ""
-    admin_tls_ca: str = ""
-    admin_tls_certificate: str = ""
-    admin_tls_key: str = ""
-    admin_tls_verify_hostname: bool = True
+    credentials: dict[CredentialsName, NamedCredentials] = Field(default_factory=dict)
     bookie_tls_ca: str = ""
     bookie_tls_certificate: str = ""
     bookie_tls_key: str = ""
@@ -99,45 +75,21 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _must_agree(self) -> Self:
-        given = [
-            name
-            for name in ("admin_token", "admin_token_file", "admin_oauth2_key_file")
-            if _is_given(getattr(self, name))
-        ]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are both set; give the brokers' credentials in one way")
-        if self.admin_oauth2_key_file and bool(self.admin_oauth2_issuer_url) == bool(self.admin_oauth2_token_url):
-            raise ValueError("admin_oauth2_key_file needs either admin_oauth2_issuer_url or admin_oauth2_token_url")
-        if _is_given(self.broker_webhook_token) and self.broker_webhook_token_file:
+        if is_given(self.broker_webhook_token) and self.broker_webhook_token_file:
             raise ValueError("broker_webhook_token and broker_webhook_token_file are both set; give one")
         if bool(self.deployment_name) != bool(self.build_id):
             raise ValueError("deployment_name and build_id belong together: set both, or none")
-        if self.admin_tls_key and not self.admin_tls_certificate:
-            raise ValueError("admin_tls_key needs admin_tls_certificate")
         return self
 
-    @property
-    def zookeeper_credentials(self) -> tuple[tuple[str, bytes], ...]:
-        """Scheme and credential, as ZooKeeper's `addauth` takes them, those of the file included.
+    def credentials_of(self, name: str) -> Credentials:
+        """The credentials of a name; those of the settings themselves, the common ones, for the empty one.
 
         Raises:
-            ValueError: an entry has no scheme, or the file cannot be read.
+            UnknownCredentials: there are none of this name. The common ones never stand in for them.
         """
-        entries = [entry.get_secret_value() for entry in self.zookeeper_auth]
-        if self.zookeeper_auth_file:
-            entries += _lines(Path(self.zookeeper_auth_file))
-        pairs = [entry.partition(":") for entry in entries]
-        if not all(colon for _, colon, _ in pairs):
-            raise ValueError("zookeeper_auth: an entry has no scheme; write scheme:credential")
-        return tuple((scheme, credential.encode()) for scheme, _, credential in pairs)
-
-
-def _is_given(value: str | SecretStr) -> bool:
-    return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text().splitlines() if line.strip()]
-    except OSError as error:
-        raise ValueError(f"zookeeper_auth_file: {path} cannot be read ({error.strerror})") from error
+        if not name:
+            return self
+        if (found := self.credentials.get(name)) is None:
+            known = ", ".join(sorted(self.credentials)) or "none with a name"
+            raise UnknownCredentials(f"the worker's settings have no credentials called {name!r}; they have {known}")
+        return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 _HOST_PORT = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}$")
 _FORMS = "zk:host:port[,host:port...][/chroot] or oxia://host:port[/namespace]"
@@ -79,3 +79,7 @@ def parse_store_url(text: str) -> StoreUrl:
         raise ValueError(f"{text!r} is no store address; write {_FORMS}")
     root = ("/" + chroot.strip("/")) if slash and chroot.strip("/") else ""
     return StoreUrl(scheme="zk", hosts=hosts, root=root)
+
+
+StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(require_scheme(text))))]
+"""A store's address as users write it in inputs, brought to one form."""

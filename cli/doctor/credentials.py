@@ -14,6 +14,7 @@ from cli.doctor.certificates import SOON
 from cli.doctor.findings import Check, Finding, warning
 from clients.errors import StoreError, StoreUnreachable
 from clients.pulsar.admin.access import AdminAccess, token_auth
+from models.credentials import Credentials
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
@@ -23,19 +24,26 @@ _BEARER = "Bearer "
 
 def credential_checks(settings: Settings) -> Iterator[Check]:
     """A check for each kind of credential that is given."""
-    if settings.zookeeper_auth or settings.zookeeper_auth_file:
-        yield Check("credentials for ZooKeeper", partial(_zookeeper, settings))
-    brokers = AdminAccess.from_settings(settings).auth
-    if brokers is not None:
-        yield Check("credentials for brokers", partial(_http, "credentials for brokers", brokers))
+    for name in ("", *settings.credentials):
+        yield from _checks_of(settings, name)
     webhook = token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file)
     if webhook is not None:
         yield Check("credentials for the webhook", partial(_http, "credentials for the webhook", webhook))
 
 
-def _zookeeper(settings: Settings) -> str:
+def _checks_of(settings: Settings, name: str) -> Iterator[Check]:
+    credentials, suffix = settings.credentials_of(name), f" ({name})" if name else ""
+    if credentials.zookeeper_auth or credentials.zookeeper_auth_file:
+        yield Check(f"credentials for ZooKeeper{suffix}", partial(_zookeeper, credentials))
+    brokers = AdminAccess.from_settings(settings, name).auth
+    if brokers is not None:
+        subject = f"credentials for brokers{suffix}"
+        yield Check(subject, partial(_http, subject, brokers))
+
+
+def _zookeeper(of: Credentials) -> str:
     try:
-        credentials = settings.zookeeper_credentials
+        credentials = of.zookeeper_credentials
     except ValueError as error:
         raise CommandFailed(ExitCode.USAGE, str(error), "correct the setting") from error
     many = Unit(noun="credentials").format(len(credentials))

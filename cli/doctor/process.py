@@ -19,6 +19,7 @@ import httpx
 from cli.doctor.certificates import check_authorities, check_identity
 from cli.doctor.credentials import credential_checks
 from cli.doctor.findings import Check
+from models.credentials import Credentials
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -125,19 +126,25 @@ def _serves_metrics(address: str) -> bool:
 
 
 def _files(settings: Settings) -> Iterator[Check]:
-    """The files that settings name, by their names: `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, `…_file`."""
-    for name in type(settings).model_fields:
-        value = str(getattr(settings, name) or "")
+    yield from _files_of(settings, "")
+    for name, credentials in settings.credentials.items():
+        yield from _files_of(credentials, f"credentials__{name}__")
+
+
+def _files_of(fields: Credentials, prefix: str) -> Iterator[Check]:
+    """The files that fields name, by their names: `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, `…_file`."""
+    for name in type(fields).model_fields:
+        value = str(getattr(fields, name) or "")
         if not value:
             continue
+        subject = variable(f"{prefix}{name}")
         if name.endswith("_tls_ca"):
-            yield Check(variable(name), partial(check_authorities, variable(name), value))
+            yield Check(subject, partial(check_authorities, subject, value))
         elif name.endswith("_tls_certificate"):
-            prefix = name.removesuffix("certificate")
-            key = str(getattr(settings, f"{prefix}key", ""))
-            yield Check(variable(name), partial(check_identity, variable(name), value, key))
+            key = str(getattr(fields, f"{name.removesuffix('certificate')}key", ""))
+            yield Check(subject, partial(check_identity, subject, value, key))
         elif name.endswith("_file"):
-            yield Check(variable(name), partial(_readable, value))
+            yield Check(subject, partial(_readable, value))
 
 
 def _readable(file: str) -> str:

@@ -10,6 +10,7 @@ from activities.lifecycle.exclusion import CLUSTERS
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
 from cli.doctor.findings import Check, Finding, failed, run_checks, warning
+from cli.doctor.process import variable
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
@@ -20,6 +21,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.store import StoreReader
 from clients.stores import Access, open_reader
 from clients.tls import Tls, bookies_tls
+from models.credentials import UnknownCredentials
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.settings import Settings
 from models.store_url import StoreUrl
@@ -28,7 +30,13 @@ from worker.exit_codes import CommandFailed, ExitCode
 
 def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
     """Check all of them, read only."""
-    access = Access(settings.zookeeper_credentials, settings.store_timeout.total_seconds())
+    try:
+        access = Access.from_settings(settings, servers.credentials)
+        admin = AdminAccess.from_settings(settings, servers.credentials)
+    except UnknownCredentials as error:
+        cure = f"correct the input, or set {variable('credentials')}__{servers.credentials.upper()}__…"
+        yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
+        return
     checks = [
         Check(_at(role, url), partial(_answers, url, access))
         for role, store in servers.stores.items()
@@ -36,9 +44,11 @@ def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
     ]
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
-    yield from _brokers(servers, access, AdminAccess.from_settings(settings))
+    yield from _brokers(servers, access, admin)
     for name, root in servers.bookie_clusters.items():
         yield from _bookies(name, root, access, bookies_tls(settings))
+    for other in servers.others:
+        yield from server_findings(other, settings)
 
 
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
@@ -96,7 +106,7 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
             # Only superusers may read it, and a migration has to.
             client.brokers.runtime_configuration()
     except StoreDenied as error:
-        cure = "give the worker a superuser's credentials: PULSAR_MIGRATE_ADMIN_TOKEN, or those of OAuth2 or TLS"
+        cure = "give the worker a superuser's credentials: a token, or those of OAuth2 or TLS"
         raise CommandFailed(ExitCode.USAGE, str(error), cure) from error
     except StoreError as error:
         raise _failure(error) from error

@@ -12,6 +12,8 @@ A running client of BookKeeper's own driver (`zk+hierarchical://`) remembers for
 and which children it had; it has to be restarted before it sees a lifted generator. Pulsar's driver
 (`metadata-store:`) looks each time.
 
+Pulsar's driver does the same on Oxia, where the number of a sequential record is how often its parent was written.
+
 Source: LongZkLedgerIdGenerator and ZkLedgerIdGenerator of BookKeeper 4.18, PulsarLedgerIdGenerator of Pulsar 5.0.0-M1;
 PIP-477, invariant I11.
 """
@@ -19,12 +21,14 @@ PIP-477, invariant I11.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper.layout import ID_GENERATOR, LONG_ID_GENERATOR
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.zookeeper.coordination import Coordination, CoordinationReader, Create
 from clients.zookeeper.scan import created_children
+from models.store_url import StoreUrl
 
 #: First lower half, and first id of the short generator, that are not given out.
 _LOW_END = 0x7FFF_FFFF
@@ -71,15 +75,28 @@ def read_generator(coordination: CoordinationReader) -> IdGenerator:
     """
     short_next = _created(coordination, ID_GENERATOR)
     if not coordination.exists(LONG_ID_GENERATOR):
-        return IdGenerator(short_next if short_next < _LOW_END else 1 << 32, None, short_next)
+        return standing_of(short_next, None, lambda _: 0)
     names = coordination.children(LONG_ID_GENERATOR)
+    return standing_of(short_next, names, lambda name: _created(coordination, f"{LONG_ID_GENERATOR}/{name}"))
+
+
+def standing_of(short_next: int, names: Sequence[str] | None, low: Callable[[str], int]) -> IdGenerator:
+    """Where a generator stands, on any store.
+
+    Args:
+        short_next: what the short generator would give.
+        names: children of `/idgen-long`; None where that is missing.
+        low: the lower half that the next id gets beneath one of them.
+    """
+    if names is None:
+        return IdGenerator(short_next if short_next < _LOW_END else 1 << 32, None, short_next)
     found = [(int(match[1]), name) for name in names if (match := _HIGH.fullmatch(name))]
     if not found:
         return IdGenerator(1 << 32, None, short_next)
     # Both generators take the highest child, whoever created it.
     high, name = max(found)
-    low = _created(coordination, f"{LONG_ID_GENERATOR}/{name}")
-    return IdGenerator(high << 32 | low if low < _LOW_END else (high + 1) << 32, high, short_next)
+    half = low(name)
+    return IdGenerator(high << 32 | half if half < _LOW_END else (high + 1) << 32, high, short_next)
 
 
 def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
@@ -102,22 +119,35 @@ def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
     """
     if not coordination.exists("/"):
         raise StoreUnsupported(f"there is no ledgers root at {coordination.url}; initialise the BookKeeper cluster")
-    standing = read_generator(coordination)
+    return lift(
+        above,
+        coordination.url,
+        read=lambda: read_generator(coordination),
+        create_high=lambda high: _create_high(coordination, high),
+    )
+
+
+def lift(
+    above: int, url: StoreUrl, *, read: Callable[[], IdGenerator], create_high: Callable[[int], None]
+) -> IdGenerator:
+    """Have a generator on any store give ids above this one; see `raise_generator`."""
+    standing = read()
     for _ in range(_TRIES):
         if standing.next_id > above:
             return standing
-        _create_high(coordination, max(standing.high or 0, above >> 32) + 1)
+        high = max(standing.high or 0, above >> 32) + 1
+        if high > _HIGHEST:
+            raise StoreUnsupported(f"there are no ledger ids left above {_HIGHEST << 32} at {url}")
+        create_high(high)
         # Read back, and not taken for granted: somebody else may have lifted it less far at the same moment.
-        standing = read_generator(coordination)
+        standing = read()
     raise StoreConflict(
-        f"ids at {coordination.url} still begin at {standing.next_id} where {above} is to be passed; others keep "
-        "changing the generator, stop them and try again"
+        f"ids at {url} still begin at {standing.next_id} where {above} is to be passed; others keep changing the "
+        "generator, stop them and try again"
     )
 
 
 def _create_high(coordination: Coordination, high: int) -> None:
-    if high > _HIGHEST:
-        raise StoreUnsupported(f"there are no ledger ids left above {_HIGHEST << 32} at {coordination.url}")
     parts = [Create(high_path(high))]
     if not coordination.exists(LONG_ID_GENERATOR):
         # Together: a generator that finds the parent alone would create a child of its own.

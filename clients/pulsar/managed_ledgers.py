@@ -18,12 +18,19 @@ import cramjam
 from google.protobuf.message import DecodeError, Message
 
 from clients.errors import StoreProtocolError, StoreUnsupported
-from clients.pulsar.formats_pb2 import CompressedInfo, CursorPosition, ManagedCursorInfo, ManagedLedgerInfo
+from clients.pulsar.fields import Field, join, split
+from clients.pulsar.formats_pb2 import CompressedInfo, CursorPosition, KeyValue, ManagedCursorInfo, ManagedLedgerInfo
 
 #: Property of the cursor `__compaction`: the ledger that holds the compacted topic.
 COMPACTED_LEDGER = "CompactedTopicLedger"
 #: Begins the names of cursor properties whose values are ledgers with an index of delayed messages.
 DELAYED_BUCKET = "#pulsar.internal.delayed.bucket"
+
+#: Property of a managed ledger whose clients were sent to another cluster (PIP-188, "Managed-Ledger Changes").
+MIGRATED = "migrated"
+
+#: Fields of ManagedLedgerInfo: where the topic was ended, and its properties.
+_TERMINATED, _PROPERTY = 2, 3
 
 _HEADER = struct.Struct(">hi")
 _MAGIC = 0x4778
@@ -84,6 +91,26 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
         StoreUnsupported: see `unpack`.
     """
     return parse(ManagedLedgerInfo, unpack(value)[1])
+
+
+def without_termination(value: bytes) -> bytes:
+    """A managed ledger's node without the place where the topic was ended, and without the mark of a migration.
+
+    All other fields keep their bytes. What was compressed is not any more, which brokers read as well.
+
+    Raises:
+        StoreProtocolError: it is none.
+        StoreUnsupported: see `unpack`.
+    """
+    _, body = unpack(value)
+    parse(ManagedLedgerInfo, body)
+    return join(field for field in split(body) if not _ends_topic(field))
+
+
+def _ends_topic(field: Field) -> bool:
+    if field.number == _PROPERTY and field.content is not None:
+        return parse(KeyValue, field.content).key == MIGRATED
+    return field.number == _TERMINATED
 
 
 def decode_cursor_info(value: bytes) -> ManagedCursorInfo:

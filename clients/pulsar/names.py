@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple, Self
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 _MANAGED_LEDGERS = "/managed-ledgers/"
 _NAMESPACE = "public/default"
@@ -60,10 +60,22 @@ class TopicName(NamedTuple):
         return "/".join((encoded(self.tenant), encoded(self.namespace), encoded_twice(self.topic)))
 
     @property
+    def managed_ledger_path(self) -> str:
+        """The node of its managed ledger in the metadata store."""
+        # As `java.net.URLEncoder` does.
+        topic = quote_plus(self.topic, safe="*").replace("~", "%7E")
+        return f"{_MANAGED_LEDGERS}{self.tenant}/{self.namespace}/{self.domain}/{topic}"
+
+    @property
     def partition(self) -> int | None:
         """Which partition of a partitioned topic this is; None for a whole topic."""
         found = _PARTITION.search(self.topic)
         return int(found[1]) if found else None
+
+    @property
+    def whole(self) -> Self:
+        """The partitioned topic of a partition; itself otherwise."""
+        return self._replace(topic=_PARTITION.sub("", self.topic))
 
     def of_partition(self, number: int) -> Self:
         """The name of one of its partitions."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.lifecycle.units import format_value
-from models.store_url import StoreUrl, parse_store_url, require_scheme
+from models.store_url import StoreAddress, StoreUrl, parse_store_url
 
 KIND = "metadata-store"
-
-
-StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(require_scheme(text))))]
 
 
 class Mode(StrEnum):

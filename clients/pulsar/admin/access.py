@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
 from clients.tls import Tls, brokers_tls
+from models.credentials import Credentials
 from models.settings import Settings
 
 
@@ -33,9 +35,19 @@ class AdminAccess:
         return self.auth is not None or self.tls.ca_file is not None or self.tls.cert_file is not None
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> AdminAccess:
-        """As a worker's settings say."""
-        return cls(timeout=settings.admin_timeout.total_seconds(), auth=_auth(settings), tls=brokers_tls(settings))
+    def of(cls, credentials: Credentials, timeout: timedelta) -> AdminAccess:
+        """As the settings of a worker say for one cluster."""
+        seconds = timeout.total_seconds()
+        return cls(timeout=seconds, auth=_auth(credentials, seconds), tls=brokers_tls(credentials))
+
+    @classmethod
+    def from_settings(cls, settings: Settings, name: str = "") -> AdminAccess:
+        """With the credentials of a name; the common ones for the empty one.
+
+        Raises:
+            UnknownCredentials: the settings have none of this name.
+        """
+        return cls.of(settings.credentials_of(name), settings.admin_timeout)
 
 
 def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
@@ -45,17 +57,17 @@ def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
     return Token(token) if token.get_secret_value() else None
 
 
-def _auth(settings: Settings) -> httpx.Auth | None:
-    if settings.admin_oauth2_key_file:
+def _auth(credentials: Credentials, timeout: float) -> httpx.Auth | None:
+    if credentials.admin_oauth2_key_file:
         return ClientCredentials(
             OAuth2(
-                key_file=Path(settings.admin_oauth2_key_file.removeprefix("file://")),
-                issuer_url=settings.admin_oauth2_issuer_url,
-                token_url=settings.admin_oauth2_token_url,
-                audience=settings.admin_oauth2_audience,
-                scope=settings.admin_oauth2_scope,
-                ca_file=settings.admin_oauth2_tls_ca or None,
-                timeout=settings.admin_timeout.total_seconds(),
+                key_file=Path(credentials.admin_oauth2_key_file.removeprefix("file://")),
+                issuer_url=credentials.admin_oauth2_issuer_url,
+                token_url=credentials.admin_oauth2_token_url,
+                audience=credentials.admin_oauth2_audience,
+                scope=credentials.admin_oauth2_scope,
+                ca_file=credentials.admin_oauth2_tls_ca or None,
+                timeout=timeout,
             )
         )
-    return token_auth(settings.admin_token, settings.admin_token_file)
+    return token_auth(credentials.admin_token, credentials.admin_token_file)

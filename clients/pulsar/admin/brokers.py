@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from pydantic import TypeAdapter
 
@@ -26,7 +26,24 @@ class LeaderBroker(Answer):
     service_url: str
 
 
+class BrokerConnections(NamedTuple):
+    """Connections of clients to one broker, other brokers' included.
+
+    Attributes:
+        active: that are open.
+        opened: since the broker started.
+    """
+
+    active: int
+    opened: int
+
+
+class _Metric(Answer):
+    metrics: dict[str, Any]
+
+
 _LEADER = TypeAdapter(LeaderBroker)
+_METRICS = TypeAdapter(tuple[_Metric, ...])
 
 
 class BrokersReader:
@@ -50,6 +67,23 @@ class BrokersReader:
     def runtime_configuration(self) -> dict[str, str]:
         """A broker's whole configuration, by the names in `broker.conf`."""
         return self._endpoint.get_as(STRINGS, "/brokers/configuration/runtime")
+
+    def connections(self) -> BrokerConnections:
+        """How many connections the broker that answers has, and had."""
+        told = self._metrics("brk_active_connections")
+        return BrokerConnections(
+            active=int(told.get("brk_active_connections", 0)),
+            opened=int(told.get("brk_connection_created_total_count", 0)),
+        )
+
+    def started_ms(self) -> int:
+        """When the broker that answers was started, in milliseconds since 1970 by its clock; 0 if it does not say."""
+        return int(self._metrics("jvm_start_time").get("jvm_start_time", 0))
+
+    def _metrics(self, name: str) -> dict[str, Any]:
+        """The metrics that this one is among."""
+        found = self._endpoint.get_as(_METRICS, "/broker-stats/metrics")
+        return next((one.metrics for one in found if name in one.metrics), dict[str, Any]())
 
     def dynamic_names(self) -> list[str]:
         """Names of the settings that can be changed while brokers run."""

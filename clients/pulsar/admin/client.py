@@ -6,7 +6,7 @@ with PulsarAdmin.open(access, ["https://broker-1:8443"]) as admin:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from clients.closeable import Closeable
@@ -19,6 +19,7 @@ from clients.pulsar.admin.namespaces import Namespaces, NamespacesReader
 from clients.pulsar.admin.schemas import Schemas, SchemasReader
 from clients.pulsar.admin.subscriptions import Subscriptions, SubscriptionsReader
 from clients.pulsar.admin.tenants import Tenants, TenantsReader
+from clients.pulsar.admin.topic_policies import TopicPolicies, TopicPoliciesReader
 from clients.pulsar.admin.topics import Topics, TopicsReader
 
 
@@ -78,6 +79,11 @@ class PulsarAdminReader(Closeable):
         return TopicsReader(self._reading)
 
     @property
+    def topic_policies(self) -> TopicPoliciesReader:
+        """Policies that are set on topics themselves."""
+        return TopicPoliciesReader(self._reading)
+
+    @property
     def subscriptions(self) -> SubscriptionsReader:
         """Subscriptions of topics."""
         return SubscriptionsReader(self._reading)
@@ -99,11 +105,18 @@ class PulsarAdmin(PulsarAdminReader):
     Args:
         session: sends the requests; may be shared, and `close` ends it for all.
         urls: addresses of brokers of one cluster, `https://host:port`; another is asked when one cannot be reached.
+        before_change: called right before each request that changes something, which is not sent if it raises.
     """
 
-    def __init__(self, session: HttpSession, urls: Sequence[str]) -> None:
+    def __init__(
+        self, session: HttpSession, urls: Sequence[str], before_change: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__(session, urls)
-        self._calls = Endpoint(session, urls)
+        self._calls = Endpoint(session, urls, before_change)
+
+    def guarded(self, before_change: Callable[[], None]) -> PulsarAdmin:
+        """The same over the same session, which stays this one's to close; see `before_change` of the class."""
+        return PulsarAdmin(self._session, self._reading.urls, before_change)
 
     @property
     def brokers(self) -> Brokers:
@@ -129,6 +142,11 @@ class PulsarAdmin(PulsarAdminReader):
     def topics(self) -> Topics:
         """Topics."""
         return Topics(self._calls)
+
+    @property
+    def topic_policies(self) -> TopicPolicies:
+        """Policies that are set on topics themselves."""
+        return TopicPolicies(self._calls)
 
     @property
     def subscriptions(self) -> Subscriptions:

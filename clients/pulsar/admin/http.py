@@ -8,7 +8,7 @@ with HttpSession(access) as session:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import httpx
@@ -155,7 +155,7 @@ class ReadEndpoint:
         if not urls:
             raise AdminUnreachable("no address is known, so nobody can be asked", method="GET", url="", sent=False)
         self._session = session
-        self._urls = tuple(url.rstrip("/") for url in urls)
+        self.urls = tuple(url.rstrip("/") for url in urls)
         self._first = 0
 
     @property
@@ -202,14 +202,14 @@ class ReadEndpoint:
         untold: AdminError | None = None
         for number in self._in_turn():
             try:
-                answer = self._session.request(method, f"{self._urls[number]}{full}", **more)
+                answer = self._session.request(method, f"{self.urls[number]}{full}", **more)
             except (AdminUnreachable, AdminUntrusted) as error:
                 if not _may_go_on(method, error):
                     raise
                 untold = untold or error
                 continue
             if number != self._first:
-                _LOG.warning("%s; asking %s instead", untold, self._urls[number])
+                _LOG.warning("%s; asking %s instead", untold, self.urls[number])
                 self._first = number
             return answer
         assert untold is not None
@@ -218,11 +218,23 @@ class ReadEndpoint:
     def _in_turn(self) -> Iterator[int]:
         """The addresses, beginning with the one that answered last."""
         begin = self._first
-        return ((begin + step) % len(self._urls) for step in range(len(self._urls)))
+        return ((begin + step) % len(self.urls) for step in range(len(self.urls)))
 
 
 class Endpoint(ReadEndpoint):
-    """The admin interface of a cluster, for reading and for changes."""
+    """The admin interface of a cluster, for reading and for changes.
+
+    Args:
+        session: sends the requests.
+        urls: as of `ReadEndpoint`.
+        before_change: called right before each request that changes something, which is not sent if it raises.
+    """
+
+    def __init__(
+        self, session: HttpSession, urls: Sequence[str], before_change: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(session, urls)
+        self._before_change = before_change
 
     def put(self, path: str, json: Any = None, params: Params | None = None, *, timeout: float | None = None) -> None:
         """PUT to a path.
@@ -230,7 +242,7 @@ class Endpoint(ReadEndpoint):
         Raises:
             AdminError: there was no answer, or one that is no success.
         """
-        self._request("PUT", path, params=params, json=json, timeout=timeout)
+        self._change("PUT", path, params=params, json=json, timeout=timeout)
 
     def post(
         self, path: str, json: Any = None, params: Params | None = None, *, timeout: float | None = None
@@ -240,15 +252,19 @@ class Endpoint(ReadEndpoint):
         Raises:
             AdminError: there was no answer, or one that is no success.
         """
-        return self._request("POST", path, params=params, json=json, timeout=timeout)
+        return self._change("POST", path, params=params, json=json, timeout=timeout)
 
-    def delete(self, path: str, params: Params | None = None, *, timeout: float | None = None) -> None:
+    def delete(self, path: str, params: Params | None = None, *, timeout: float | None = None) -> httpx.Response:
         """DELETE a path.
 
         Raises:
             AdminError: there was no answer, or one that is no success.
         """
-        self._request("DELETE", path, params=params, timeout=timeout)
+        return self._change("DELETE", path, params=params, timeout=timeout)
+
+    def _change(self, method: str, path: str, **more: Any) -> httpx.Response:
+        self._before_change()
+        return self._request(method, path, **more)
 
 
 def parsed(kind: TypeAdapter[AnswerT], answer: httpx.Response) -> AnswerT:

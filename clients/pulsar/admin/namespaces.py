@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
+from clients.pulsar.admin.namespace_policies import PolicyPath, set_single_policy
 from clients.pulsar.names import encoded
 
 
@@ -117,6 +118,10 @@ class NamespacesReader:
         """What users have noted."""
         return self._endpoint.get_as(STRINGS, f"{_path(name)}/properties")
 
+    def resource_groups(self) -> list[str]:
+        """Names of the groups that namespaces may share limits in."""
+        return self._endpoint.get_as(NAMES, "/resourcegroups")
+
     def _optional(self, kind: TypeAdapter[Any], path: str) -> Any:
         answer = self._endpoint.get(path)
         # Without the policy the answer is 204, or 200 without a body.
@@ -162,6 +167,15 @@ class Namespaces(NamespacesReader):
         The flag is read in `policies`.
         """
         self._calls.post(f"{_path(name)}/migration", migrated)
+
+    def set_policy(self, name: str, path: PolicyPath, value: Any) -> None:
+        """Set one policy, by where it stands in `Policies.raw`; see `single_policies`.
+
+        Raises:
+            AdminPreconditionFailed: it contradicts another policy.
+            AdminUnsupported: there is no call that sets it.
+        """
+        set_single_policy(self._calls, name, path, value)
 
     def grant(self, name: str, role: str, actions: Sequence[NamespaceAction]) -> None:
         """Let a role do these things, and no others."""

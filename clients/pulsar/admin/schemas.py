@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, TypeAdapter
 
 from clients.pulsar.admin.answers import Answer
-from clients.pulsar.admin.http import Endpoint, ReadEndpoint
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
 from clients.pulsar.names import TopicName
 
 
@@ -36,7 +36,12 @@ class _Versions(Answer):
     get_schema_responses: tuple[Schema, ...]
 
 
+class _Deleted(Answer):
+    version: int
+
+
 _VERSIONS = TypeAdapter(_Versions)
+_DELETED = TypeAdapter(_Deleted)
 
 
 class SchemasReader:
@@ -81,6 +86,11 @@ class Schemas(SchemasReader):
         body: dict[str, Any] = {"type": kind, "schema": data, "properties": properties or {}}
         self._calls.post(f"/schemas/{topic.schema_path}/schema", body)
 
-    def delete(self, topic: TopicName) -> None:
-        """Delete all versions of a topic's schema."""
-        self._calls.delete(f"/schemas/{topic.schema_path}/schema")
+    def delete(self, topic: TopicName) -> int:
+        """Delete all versions of a topic's schema.
+
+        Returns:
+            The number of the deletion, which counts as a version: the next one follows it.
+        """
+        answer = self._calls.delete(f"/schemas/{topic.schema_path}/schema")
+        return parsed(_DELETED, answer).version

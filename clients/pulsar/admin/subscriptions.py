@@ -95,6 +95,10 @@ class Subscriptions(SubscriptionsReader):
         """Replace what users have noted."""
         self._calls.put(f"{_path(topic, name)}/properties", dict(properties))
 
+    def set_replicated(self, topic: TopicName, name: str, *, replicated: bool) -> None:
+        """Say whether its position is carried to other clusters."""
+        self._calls.post(f"{_path(topic, name)}/replicatedSubscriptionStatus", replicated)
+
 
 def _path(topic: TopicName, name: str) -> str:
     return f"/{topic.rest_path}/subscription/{encoded_twice(name)}"

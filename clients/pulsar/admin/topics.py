@@ -13,6 +13,8 @@ from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
 from clients.pulsar.names import TopicName, encoded
 
+PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
+
 _MIGRATED = "migrated"
 
 
@@ -41,11 +43,15 @@ class Client(Answer):
         address: `/host:port` of the client.
         client_version: of its library; empty if it does not say.
         metadata: what it says of itself.
+        producer_name: of a producer; it keeps its name when it connects again.
+        consumer_name: of a consumer, likewise.
     """
 
     address: str | None = None
     client_version: str | None = None
     metadata: dict[str, str] | None = None
+    producer_name: str = ""
+    consumer_name: str = ""
 
 
 class SubscriptionStats(Answer):
@@ -57,6 +63,7 @@ class SubscriptionStats(Answer):
         msg_delayed: messages held back until they are due.
         is_durable: False for a reader's.
         is_replicated: whether its position is carried to other clusters.
+        subscription_properties: what users have noted.
         consumers: that are connected.
     """
 
@@ -65,6 +72,7 @@ class SubscriptionStats(Answer):
     msg_delayed: int = 0
     is_durable: bool = Field(default=True, alias="isDurable")
     is_replicated: bool = Field(default=False, alias="isReplicated")
+    subscription_properties: dict[str, str] = Field(default_factory=dict[str, str])
     consumers: tuple[Client, ...] = ()
 
 
@@ -102,13 +110,27 @@ class TopicStats(Answer):
     replication: dict[str, ReplicationStats] = Field(default_factory=dict[str, ReplicationStats])
 
 
+class PartitionedMetadata(Answer):
+    """What is stored of a partitioned topic.
+
+    Attributes:
+        partitions: how many.
+        properties: what users have noted.
+    """
+
+    partitions: int
+    properties: dict[str, str] = Field(default_factory=dict[str, str])
+
+
 class PartitionedStats(TopicStats):
     """How a partitioned topic is; sums leave out what clients say of themselves, so look at each partition.
 
     Attributes:
-        partitions: by the partition's full name.
+        metadata: what is stored of the whole.
+        partitions: by the partition's full name; those are left out that cannot be loaded.
     """
 
+    metadata: PartitionedMetadata
     partitions: dict[str, TopicStats] = Field(default_factory=dict[str, TopicStats])
 
 
@@ -149,6 +171,8 @@ class InternalStats(Answer):
 
     Attributes:
         state: `LedgerOpened`, `Terminated`, …
+        entries_added_counter: entries since the topic was loaded.
+        number_of_entries: entries that are kept.
         last_confirmed_entry: `ledger:entry` of the last message.
         ledgers: oldest first.
         cursors: by name.
@@ -156,6 +180,8 @@ class InternalStats(Answer):
     """
 
     state: str = ""
+    entries_added_counter: int = 0
+    number_of_entries: int = 0
     last_confirmed_entry: str = ""
     ledgers: tuple[LedgerStats, ...] = ()
     cursors: dict[str, CursorStats] = Field(default_factory=dict[str, CursorStats])
@@ -175,11 +201,13 @@ class InternalInfo(Answer):
         ledgers: oldest first.
         terminated_position: where the topic was ended; None if it was not.
         properties: of the managed ledger.
+        cursors: names of its cursors, with what is stored of each.
     """
 
     ledgers: tuple[LedgerStats, ...] = ()
     terminated_position: Position | None = None
     properties: dict[str, str] = Field(default_factory=dict[str, str])
+    cursors: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @property
     def migrated(self) -> bool:
@@ -220,13 +248,19 @@ class TopicsReader:
     def __init__(self, endpoint: ReadEndpoint) -> None:
         self._endpoint = endpoint
 
-    def names(self, namespace: str) -> list[str]:
-        """Full names of the persistent topics of `tenant/namespace`; of partitioned ones each partition."""
-        return self._endpoint.get_as(NAMES, f"/persistent/{_namespace(namespace)}")
+    def names(self, namespace: str, *, domain: str = PERSISTENT, system: bool = False) -> list[str]:
+        """Full names of the topics of `tenant/namespace`; of partitioned ones each partition.
 
-    def partitioned_names(self, namespace: str) -> list[str]:
-        """Full names of the persistent partitioned topics of `tenant/namespace`."""
-        return self._endpoint.get_as(NAMES, f"/persistent/{_namespace(namespace)}/partitioned")
+        Args:
+            namespace: `tenant/namespace`.
+            domain: those that are not persistent are listed while a broker has them.
+            system: with those that belong to the brokers.
+        """
+        return self._endpoint.get_as(NAMES, f"/{domain}/{_namespace(namespace)}", {"includeSystemTopic": system})
+
+    def partitioned_names(self, namespace: str, *, domain: str = PERSISTENT) -> list[str]:
+        """Full names of the partitioned topics of `tenant/namespace`."""
+        return self._endpoint.get_as(NAMES, f"/{domain}/{_namespace(namespace)}/partitioned")
 
     def partitions(self, topic: TopicName) -> int:
         """How many partitions a topic has; 0 where it is none of partitions.
@@ -312,6 +346,10 @@ class Topics(TopicsReader):
     def grow(self, topic: TopicName, partitions: int) -> None:
         """Give a partitioned topic more partitions, so many in all."""
         self._calls.post(f"/{topic.rest_path}/partitions", partitions)
+
+    def create_missed_partitions(self, topic: TopicName) -> None:
+        """Create the partitions of a partitioned topic that are not there."""
+        self._calls.post(f"/{topic.rest_path}/createMissedPartitions")
 
     def delete(self, topic: TopicName, *, force: bool = False) -> None:
         """Delete a topic with its ledgers; with `force` its subscriptions and connections too.

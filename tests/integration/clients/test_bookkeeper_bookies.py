@@ -258,6 +258,7 @@ def refuses_recovery(cluster: Cluster) -> bool:
     return False
 
 
+@pytest.mark.exhaustive
 def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
     """A bookie without any space takes no entry; what recovery would write again is refused for now, not unreadable."""
     limits = {"diskUsageThreshold": "0.02", "diskUsageWarnThreshold": "0.01", "diskUsageLwmThreshold": "0.01"}
@@ -287,6 +288,7 @@ def test_a_read_only_bookie(stack: Stack, cluster: Cluster) -> None:
         )
 
 
+@pytest.mark.exhaustive
 def test_a_bookie_with_too_much_to_do(stack: Stack, cluster: Cluster) -> None:
     """What a bookie refuses because too many adds wait there is sent again until it has them all."""
     stack.reconfigure(TWO, maxPendingAddRequestsPerThread="5")

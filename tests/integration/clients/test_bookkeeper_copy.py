@@ -363,6 +363,7 @@ def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, cluster
     assert clusters[1].directory.read([pair_id]) == [None]
 
 
+@pytest.mark.exhaustive
 def test_an_entry_that_is_too_large_for_the_target(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """It fails its own ledger, which is named with the cure, and holds up no other."""
     ids = environment.create(PAIR, count=5)

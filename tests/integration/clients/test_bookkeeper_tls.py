@@ -21,6 +21,8 @@ from tests.support.clients.bookies import Cluster, recover_ledger
 from tests.support.clients.certificates import Authority, Identity
 from tests.support.stacks import MakeStack
 
+pytestmark = pytest.mark.exhaustive
+
 ONE, TWO = "bookie-1", "bookie-2"
 DATAS = [bytes([number % 251]) * (number * 37 % 5000) for number in range(2000)]
 LARGE = [bytes([number]) * 3_000_000 for number in range(5)]

@@ -41,7 +41,7 @@ FROZEN_AT = 2
 ON_THE_WIRE = 4 * 400
 SUPERSEDED = 7
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.exhaustive]
 
 
 @pytest.fixture(scope="module")

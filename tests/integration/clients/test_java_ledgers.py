@@ -10,6 +10,8 @@ from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack
 from tests.support.clients.java_ledgers import Digest, JavaClientError, JavaLedgers, Ledger, payloads_digest
 
+pytestmark = pytest.mark.exhaustive
+
 PAIR = Ledger(ensemble=2, write=2, ack=2, entries=20)
 
 

@@ -131,6 +131,7 @@ def test_java_and_we_see_the_same(stack: Stack, second_url: StoreUrl, java: Java
         assert directory.read([6 << 32, ids[0]]) == [None, found[ids[0]]]
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_ledgers(directory: LedgerDirectoryWriter) -> None:
     """Ledgers are created, scanned, closed and deleted in bulk, each once, and repeating it changes nothing."""
     ids = [number * 11 if number % 2 else (7 << 32) + number * 3 for number in range(1000, 1000 + MANY)]
@@ -168,6 +169,7 @@ def test_create_goes_on_after_a_part_was_done(directory: LedgerDirectoryWriter) 
     assert directory.delete([(number, None) for number in ids]) == len(ids)
 
 
+@pytest.mark.exhaustive
 def test_two_create_the_same(url: StoreUrl) -> None:
     """Of two who create the same ledgers at once, exactly one is told of each that it was created."""
     ids = [(9 << 32) + number * 9_000 for number in range(3_000)]

@@ -173,6 +173,7 @@ def test_wrong_scheme_is_denied(url: StoreUrl) -> None:
         Connection(url, auth=[("nonsense", b"a:b")])
 
 
+@pytest.mark.exhaustive
 def test_nodes_that_vanish_are_left_out(url: StoreUrl, kazoo: Any) -> None:
     """Nodes and directories deleted during a scan are left out, and the rest is read."""
     write(url, [record(f"/d{top}/{number:04d}", b"v") for top in range(4) for number in range(3_000)])
@@ -254,6 +255,7 @@ def write_snapshot(folder: Path, nodes: list[tuple[str, bytes, int, int]]) -> No
     (folder / "snapshot.1").write_bytes(body + struct.pack(">q", zlib.adler32(body)) + end)
 
 
+@pytest.mark.exhaustive
 def test_numbers_near_their_end_and_a_huge_directory(victim: Server) -> None:
     """Versions and counts near 2^31 are read right, and 200,000 children of one node are split and read."""
     victim.kill()

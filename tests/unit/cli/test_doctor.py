@@ -20,7 +20,10 @@ from cli.doctor.certificates import SOON, validity
 from cli.doctor.credentials import token_life
 from cli.doctor.findings import Check, Finding, Level, run_check, run_checks, warning, worst
 from cli.doctor.process import process_checks
+from cli.doctor.servers import server_findings
+from cli.migrations import Servers
 from models.settings import Settings
+from models.store_url import parse_store_url
 from worker.exit_codes import CommandFailed, ExitCode
 
 AUTHORITIES = certifi.where()
@@ -206,6 +209,37 @@ def test_credentials(tmp_path: Path) -> None:
     lost = finding(oauth, "credentials for brokers")
     assert (lost.exit_code, "127.0.0.1:1" in lost.detail) == (ExitCode.UNREACHABLE, True), lost
     assert finding(oauth, "PULSAR_MIGRATE_ADMIN_OAUTH2_KEY_FILE").level is Level.OK
+
+
+def test_named_credentials(tmp_path: Path) -> None:
+    """Each set is checked like the common one, and its findings have its name."""
+    file = tmp_path / "token"
+    file.write_text(token(datetime.now(UTC) - SOON))
+    green = {
+        "admin_token_file": str(file),
+        "admin_tls_ca": AUTHORITIES,
+        "admin_tls_certificate": str(TLS / "own.pem"),
+        "admin_tls_key": str(TLS / "other.key"),
+        "zookeeper_auth": ("digest:user:secret",),
+    }
+    settings = {"admin_token": token(datetime.now(UTC) + 2 * SOON), "credentials": {"green": green}}
+    assert finding(settings, "credentials for brokers").level is Level.OK
+    assert "expired" in finding(settings, "credentials for brokers (green)").detail
+    assert finding(settings, "credentials for ZooKeeper (green)").detail == "1 credential of the schemes digest"
+    prefix = "PULSAR_MIGRATE_CREDENTIALS__GREEN__ADMIN_"
+    assert finding(settings, f"{prefix}TOKEN_FILE").level is Level.OK
+    assert finding(settings, f"{prefix}TLS_CA").level is Level.OK
+    assert "key values mismatch" in finding(settings, f"{prefix}TLS_CERTIFICATE").detail
+
+
+def test_unknown_credentials_of_an_input() -> None:
+    """A name that the settings lack is told, and no server is asked with the common ones."""
+    store = parse_store_url("zk:127.0.0.1:1")
+    servers = Servers("green", store, {"green": store}, credentials="green")
+    (found,) = server_findings(servers, Settings.model_validate({"admin_token": "secret"}))
+    assert (found.level, found.exit_code) == (Level.FAILED, ExitCode.USAGE)
+    assert "no credentials called 'green'" in found.detail
+    assert "PULSAR_MIGRATE_CREDENTIALS__GREEN__" in found.cure
 
 
 def test_one_check_does_not_hide_others() -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
+from temporalio.client import Client
 
+from activities.lifecycle.runtime import Runtime
 from cli.options import read_settings
+from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, Token, TokenFile
+from clients.stores import Access
+from models.credentials import UnknownCredentials
 from models.settings import Settings
 from worker.exit_codes import CommandFailed
 
 SECRET = "hidden-secret"
+
+
+GREEN = "credentials__green__"
 
 
 def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> Settings:
@@ -89,3 +98,93 @@ def test_credentials_follow_from_the_settings(monkeypatch: pytest.MonkeyPatch) -
         access = AdminAccess.from_settings(given)
         assert isinstance(access.auth, ClientCredentials)
         assert (access.tls.ca_file, access.tls.cert_file, access.tls.verify_hostname) == ("ca", None, True)
+
+
+def test_a_named_set_has_all_that_the_common_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each variable of the common credentials has its like in a set; what a set leaves out is not taken from them."""
+    given = settings(
+        monkeypatch,
+        admin_token="common",
+        admin_tls_ca="common.pem",
+        zookeeper_auth='["digest:common:common"]',
+        **{
+            f"{GREEN}admin_token": "12345",
+            f"{GREEN}admin_tls_verify_hostname": "false",
+            f"{GREEN}zookeeper_auth": f'["digest:green:{SECRET}"]',
+        },
+        credentials=f'{{"bare":{{}},"old_one":{{"admin_token":"{SECRET}"}}}}',
+    )
+    assert set(given.credentials) == {"green", "bare", "old_one"}
+    green = given.credentials_of("green")
+    assert green.admin_token.get_secret_value() == "12345"
+    assert (green.admin_tls_ca, green.admin_tls_verify_hostname) == ("", False)
+    assert green.zookeeper_credentials == (("digest", f"green:{SECRET}".encode()),)
+    assert AdminAccess.from_settings(given, "bare") == AdminAccess()
+    assert Access.from_settings(given, "bare") == Access()
+    assert given.credentials_of("") is given
+    assert AdminAccess.from_settings(given).tls.ca_file == "common.pem"
+    for shown in (repr(given), str(given), given.model_dump_json()):
+        assert SECRET not in shown
+        assert "12345" not in shown
+
+
+def test_a_name_that_is_not_there_is_not_taken_for_the_common_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown name is told with those that there are; nothing of the common credentials is used for it."""
+    with pytest.raises(UnknownCredentials, match="'green'; they have none with a name"):
+        Settings(admin_token=SecretStr(SECRET)).credentials_of("green")
+    given = settings(monkeypatch, admin_token=SECRET, credentials='{"old":{},"new":{}}')
+    with pytest.raises(UnknownCredentials, match="no credentials called 'Green'; they have new, old") as caught:
+        given.credentials_of("Green")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({f"{GREEN}admin_tokn": SECRET}, "PULSAR_MIGRATE_CREDENTIALS__GREEN__ADMIN_TOKN: Extra inputs"),
+        (
+            {f"{GREEN}admin_token": SECRET, f"{GREEN}admin_token_file": "f"},
+            "CREDENTIALS__GREEN: admin_token and admin_",
+        ),
+        ({f"{GREEN}admin_oauth2_key_file": "k"}, "CREDENTIALS__GREEN: admin_oauth2_key_file needs either"),
+        ({f"{GREEN}admin_tls_key": "k"}, "CREDENTIALS__GREEN: admin_tls_key needs admin_tls_certificate"),
+        ({f"{GREEN}task_queue": "q"}, "CREDENTIALS__GREEN__TASK_QUEUE: Extra inputs"),
+        ({"credentials": '{"Green":{}}'}, "CREDENTIALS__GREEN.*should match pattern"),
+        ({"credentials": SECRET}, '"credentials"'),
+        ({"credentials__green": SECRET}, "CREDENTIALS__GREEN: Input should be a valid dictionary"),
+    ],
+)
+def test_wrong_named_sets_are_refused(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str) -> None:
+    """What a set does not have, or has twice, keeps a worker from starting; the message names it, and no secret."""
+    for name, value in values.items():
+        monkeypatch.setenv(f"PULSAR_MIGRATE_{name.upper()}", value)
+    with pytest.raises(CommandFailed, match=said) as caught:
+        read_settings()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_runtime_gives_each_side_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Admin interface, store and binary protocol get the credentials of the name; an unknown one may be there later."""
+    runtime = Runtime(
+        settings(
+            monkeypatch,
+            admin_token="common",
+            **{
+                f"{GREEN}admin_token": SECRET,
+                f"{GREEN}admin_tls_ca": "green.pem",
+                f"{GREEN}zookeeper_auth": '["digest:green:x"]',
+            },
+        ),
+        cast("Client", None),
+        "queue",
+    )
+    assert runtime.admin_of("") is runtime.admin
+    assert runtime.stores_of("") is runtime.access
+    assert runtime.admin_of("green") is runtime.admin_of("green")
+    assert runtime.stores_of("green").zookeeper_auth == (("digest", b"green:x"),)
+    wire = runtime.wire_of("green")
+    assert (wire.token, wire.tls.ca_file, runtime.wire_of("").token) == (SECRET, "green.pem", "common")
+    assert SECRET not in repr(wire)
+    for ask in (runtime.admin_of, runtime.stores_of, runtime.wire_of):
+        with pytest.raises(NoCredentials, match="'gren'; they have green"):
+            ask("gren")

@@ -1,0 +1,219 @@
+"""Send stored messages to a topic as they are, as its only producer."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from clients.closeable import Closeable
+from clients.errors import StoreConflict, StoreContention, StoreError, StoreUnsupported
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import WireAccess
+from clients.pulsar.wire.connection import Connection
+from clients.pulsar.wire.errors import refused
+from clients.pulsar.wire.frames import Message, command, encode
+from clients.pulsar.wire.lookup import connect
+from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandCloseProducer,
+    CommandProducer,
+    CommandSend,
+    KeyValue,
+    MessageIdData,
+)
+
+# Brokers stop reading a connection with more pending messages than this.
+_MESSAGES_AHEAD, _BYTES_AHEAD = 900, 8 << 20
+_TOGETHER = 128 << 10
+_DRAIN_EVERY = 0.1
+#: What a message may have beside its payload within a broker's limit.
+_METADATA_ROOM = 10 << 10
+
+
+OnStored = Callable[[Place], None]
+
+
+class RawProducer(Closeable):
+    """The only producer of a topic, from here until it is fenced; for one thread.
+
+    The broker gives each such producer a higher epoch of the topic, which it keeps in the metadata store. Whoever was
+    there before, an earlier attempt or an application, is refused from that moment on, and the name is free again only
+    when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
+
+    Args:
+        url: addresses of brokers.
+        topic: a topic without partitions, or one partition.
+        access: timeout, TLS and credentials.
+        name: of the producer, the same for all attempts.
+        notes: shown in the topic's statistics.
+        on_stored: called for each message with its place, in the order in which they were sent.
+
+    Raises:
+        StoreError: the topic cannot be opened so.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topic: TopicName,
+        access: WireAccess,
+        *,
+        name: str,
+        notes: dict[str, str],
+        on_stored: OnStored,
+    ) -> None:
+        self._topic = topic
+        self._name = name
+        self._on_stored = on_stored
+        self._unstored: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+        self._parts: list[bytes] = []
+        self._queued = 0
+        self._failure: StoreError | None = None
+        self._connection: Connection = connect(url, topic, access)
+        self._connection.on_frame = self._take
+        self._id = self._connection.new_id()
+        try:
+            self._sequence = self._open(notes, access.timeout) + 1
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def send(self, message: Message) -> None:
+        """Send a message; its place is told later, and there is a wait where too many are on their way.
+
+        Raises:
+            StoreContention: another attempt has taken over the topic.
+            StoreError: the broker refuses, or does not answer in time.
+        """
+        size = len(message.data)
+        if size > self._connection.largest_message + _METADATA_ROOM:
+            raise StoreUnsupported(
+                f"{self._topic}: a message of {size:,} bytes is larger than {self._connection.server} takes; raise "
+                "maxMessageSize on the brokers and nettyMaxFrameSizeBytes on the bookies of that cluster"
+            )
+        while len(self._unstored) >= _MESSAGES_AHEAD or (self._unstored and self._bytes + size > _BYTES_AHEAD):
+            self._await()
+        sent = CommandSend(
+            producer_id=self._id,
+            sequence_id=self._sequence,
+            num_messages=message.messages,
+            is_chunk=message.is_chunk or None,
+        )
+        self._unstored.append((self._sequence, size))
+        self._sequence += 1
+        self._bytes += size
+        self._parts += encode(command(send=sent), message.data)
+        self._queued += size
+        if self._queued >= _TOGETHER:
+            self._flush_socket()
+            self._connection.take()
+            self._check()
+
+    def flush(self) -> None:
+        """Wait until all is stored; raises as `send`."""
+        while self._unstored:
+            self._await()
+
+    def stay(self) -> None:
+        """Answer the broker's keep-alives while there is nothing to send; raises as `send`."""
+        self._connection.take()
+        self._check()
+
+    def close(self) -> None:
+        """Leave the topic to others; what is on its way may still be stored."""
+        number = self._connection.new_id()
+        try:
+            if self._failure is None:
+                closing = CommandCloseProducer(producer_id=self._id, request_id=number)
+                self._connection.ask(command(close_producer=closing), number, f"leaving {self._topic}")
+        except StoreError:
+            # The end of the connection does the same.
+            pass
+        finally:
+            self._connection.close()
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _open(self, notes: dict[str, str], timeout: float) -> int:
+        """Become the only producer; returns the last number that the broker knows of this name."""
+        until = time.monotonic() + timeout
+        while True:
+            number = self._connection.new_id()
+            wanted = CommandProducer(
+                topic=str(self._topic),
+                producer_id=self._id,
+                request_id=number,
+                producer_name=self._name,
+                user_provided_producer_name=True,
+                # True allows encrypted messages, and where they are required each one is looked at.
+                encrypted=True,
+                metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
+                producer_access_mode=CommandProducer.ExclusiveWithFencing,
+            )
+            try:
+                answer = self._connection.ask(
+                    command(producer=wanted), number, f"becoming the producer of {self._topic}"
+                )
+            except StoreContention:
+                # The one that was fenced keeps the name until all that it sent is stored.
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_DRAIN_EVERY)
+            else:
+                return answer.producer_success.last_sequence_id
+
+    def _flush_socket(self) -> None:
+        if self._parts:
+            self._connection.send_parts(self._parts)
+            self._parts, self._queued = [], 0
+
+    def _await(self) -> None:
+        self._flush_socket()
+        self._connection.receive(f"storing messages of {self._topic}")
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _take(self, found: BaseCommand, _message: bytes) -> None:
+        if found.HasField("send_receipt"):
+            self._stored(found.send_receipt.sequence_id, found.send_receipt.message_id)
+        elif found.HasField("send_error"):
+            error = found.send_error
+            if "is closed" in error.message:
+                self._failure = self._failure or self._fenced()
+            self._failure = self._failure or refused(
+                f"storing messages of {self._topic}", error.error, error.message, self._connection.server
+            )
+        elif found.HasField("close_producer"):
+            self._failure = self._failure or self._fenced()
+        elif found.HasField("topicMigrated"):
+            self._failure = self._failure or StoreConflict(
+                f"{self._topic} sends its clients to yet another cluster; copy to that one"
+            )
+
+    def _stored(self, sequence: int, place: MessageIdData) -> None:
+        if not self._unstored or self._unstored[0][0] != sequence:
+            self._failure = self._failure or StoreContention(f"{self._topic}: a receipt for a message that is not due")
+            return
+        _, size = self._unstored.popleft()
+        self._bytes -= size
+        # Brokers say -1 of what deduplication drops.
+        if place.ledgerId >= 1 << 63:
+            self._failure = self._failure or StoreConflict(
+                f"{self._topic}: the broker took message {sequence} of {self._name} for a duplicate; turn off "
+                "deduplication of this topic on that cluster for the time of the copy"
+            )
+            return
+        if self._failure is None:
+            self._on_stored(Place(place.ledgerId, place.entryId))
+
+    def _fenced(self) -> StoreError:
+        return StoreContention(
+            f"{self._topic}: another producer took over, or the topic moved to another broker",
+            server=self._connection.server,
+        )

@@ -1,0 +1,124 @@
+"""Read stored messages of a topic through its broker, with their places, without leaving a subscription."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Iterator
+
+from clients.closeable import Closeable
+from clients.errors import StoreConflict, StoreUnreachable
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import WireAccess
+from clients.pulsar.wire.connection import Connection
+from clients.pulsar.wire.frames import Message, command, message
+from clients.pulsar.wire.lookup import connect
+from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.pulsar_api_pb2 import BaseCommand, CommandFlow, CommandSubscribe, KeyValue, MessageIdData
+
+_WHOLE = (1 << 64) - 1
+# Brokers count messages, and send whole batches.
+_PERMITS = 1000
+
+
+class RawReader(Closeable):
+    """Reads entries in their order; for one thread.
+
+    The broker leaves out what consumers never get: its own markers, and messages of transactions that were aborted.
+
+    Args:
+        url: addresses of brokers.
+        topic: a topic without partitions, or one partition.
+        access: timeout, TLS and credentials.
+        after: the place behind which it begins.
+        notes: shown in the topic's statistics.
+
+    Raises:
+        StoreError: the topic cannot be opened.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        topic: TopicName,
+        access: WireAccess,
+        *,
+        after: Place = EARLIEST,
+        notes: dict[str, str],
+    ) -> None:
+        self._topic = topic
+        self._after = after
+        self._arrived: deque[tuple[Place, bytes]] = deque()
+        self._closed = False
+        self._consumed = 0
+        self._connection: Connection = connect(url, topic, access)
+        self._connection.on_frame = self._take
+        self._id = self._connection.new_id()
+        try:
+            self._subscribe(after, notes)
+            self._allow(_PERMITS)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def entries(self, last: Place) -> Iterator[tuple[Place, Message]]:
+        """Places and messages up to and with this place, which must be there.
+
+        Raises:
+            StoreError: the broker does not send them in time, or sends something else.
+        """
+        while True:
+            while not self._arrived:
+                if self._closed:
+                    raise StoreUnreachable(f"reading {self._topic}: the broker closed it; try again")
+                self._connection.receive(f"reading {self._topic}")
+            place, data = self._arrived.popleft()
+            if place <= self._after:
+                # Brokers begin with the place itself, of which a client may have had a part.
+                self._count(message(data))
+                continue
+            if place > last:
+                raise StoreConflict(
+                    f"reading {self._topic}: the entry {place[0]}:{place[1]} came after {last[0]}:{last[1]}"
+                )
+            found = message(data)
+            self._count(found)
+            yield place, found
+            if place == last:
+                return
+
+    def close(self) -> None:
+        """End the connection, and with it the reader."""
+        self._connection.close()
+
+    def _count(self, found: Message) -> None:
+        self._consumed += found.messages
+        if self._consumed * 2 >= _PERMITS:
+            self._allow(self._consumed)
+            self._consumed = 0
+
+    def _subscribe(self, after: Place, notes: dict[str, str]) -> None:
+        number = self._connection.new_id()
+        wanted = CommandSubscribe(
+            topic=str(self._topic),
+            subscription=f"pulsar-migrate-{uuid.uuid4().hex[:10]}",
+            subType=CommandSubscribe.Exclusive,
+            consumer_id=self._id,
+            request_id=number,
+            durable=False,
+            start_message_id=MessageIdData(ledgerId=after.ledger_id & _WHOLE, entryId=after.entry_id & _WHOLE),
+            metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
+            read_compacted=False,
+            force_topic_creation=False,
+        )
+        self._connection.ask(command(subscribe=wanted), number, f"reading {self._topic}")
+
+    def _allow(self, messages: int) -> None:
+        self._connection.send(command(flow=CommandFlow(consumer_id=self._id, messagePermits=messages)))
+
+    def _take(self, found: BaseCommand, data: bytes) -> None:
+        if found.HasField("message"):
+            place = found.message.message_id
+            self._arrived.append((Place(place.ledgerId, place.entryId), data))
+        elif found.HasField("close_consumer"):
+            self._closed = True

@@ -1,0 +1,103 @@
+"""Credentials of one cluster in a worker's settings: the common ones, or a set with a name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+CredentialsName = Annotated[str, Field(pattern=r"^[a-z0-9]+(_[a-z0-9]+)*$", max_length=64)]
+"""Lower case, as names of environment variables do not keep the case; `__` ends the name there."""
+
+
+class UnknownCredentials(LookupError):
+    """The settings have no credentials of a name; the message tells those that they have."""
+
+
+class Credentials(BaseModel):
+    """How one cluster's brokers and its ZooKeeper are talked to.
+
+    Attributes:
+        zookeeper_auth: credentials for ZooKeeper, each `scheme:credential` (for example `digest:user:password`).
+        zookeeper_auth_file: file with further ones, one in a line; read when the worker starts.
+        admin_token: bearer token for the brokers' admin interface.
+        admin_token_file: file that holds it instead; read again when it changes.
+        admin_oauth2_key_file: file (JSON) with `client_id` and `client_secret`, as Pulsar's clients take it: tokens are
+            got for them instead (OAuth2 client credentials).
+        admin_oauth2_issuer_url: issuer of these tokens, whose metadata names the token endpoint.
+        admin_oauth2_token_url: the token endpoint itself, instead of the issuer.
+        admin_oauth2_audience: who the tokens are for.
+        admin_oauth2_scope: what they are for.
+        admin_oauth2_tls_ca: file with the certificates (PEM) that the endpoint's own is checked against; empty means
+            the system's.
+        admin_tls_ca: the same for brokers. Brokers that offer HTTPS are asked by HTTPS in any case.
+        admin_tls_certificate: file with our own certificate (PEM), where brokers ask for one.
+        admin_tls_key: file with its key (PEM); empty if the certificate's file has it.
+        admin_tls_verify_hostname: whether a broker's certificate must name its host.
+    """
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    zookeeper_auth: tuple[SecretStr, ...] = ()
+    zookeeper_auth_file: str = ""
+    admin_token: SecretStr = SecretStr("")
+    admin_token_file: str = ""
+    admin_oauth2_key_file: str = ""
+    admin_oauth2_issuer_url: str = ""
+    admin_oauth2_token_url: str = ""
+    admin_oauth2_audience: str = ""
+    admin_oauth2_scope: str = ""
+    admin_oauth2_tls_ca: str = ""
+    admin_tls_ca: str = ""
+    admin_tls_certificate: str = ""
+    admin_tls_key: str = ""
+    admin_tls_verify_hostname: bool = True
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        given = [
+            name
+            for name in ("admin_token", "admin_token_file", "admin_oauth2_key_file")
+            if is_given(getattr(self, name))
+        ]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are both set; give the brokers' credentials in one way")
+        if self.admin_oauth2_key_file and bool(self.admin_oauth2_issuer_url) == bool(self.admin_oauth2_token_url):
+            raise ValueError("admin_oauth2_key_file needs either admin_oauth2_issuer_url or admin_oauth2_token_url")
+        if self.admin_tls_key and not self.admin_tls_certificate:
+            raise ValueError("admin_tls_key needs admin_tls_certificate")
+        return self
+
+    @property
+    def zookeeper_credentials(self) -> tuple[tuple[str, bytes], ...]:
+        """Scheme and credential, as ZooKeeper's `addauth` takes them, those of the file included.
+
+        Raises:
+            ValueError: an entry has no scheme, or the file cannot be read.
+        """
+        entries = [entry.get_secret_value() for entry in self.zookeeper_auth]
+        if self.zookeeper_auth_file:
+            entries += _lines(Path(self.zookeeper_auth_file))
+        pairs = [entry.partition(":") for entry in entries]
+        if not all(colon for _, colon, _ in pairs):
+            raise ValueError("zookeeper_auth: an entry has no scheme; write scheme:credential")
+        return tuple((scheme, credential.encode()) for scheme, _, credential in pairs)
+
+
+class NamedCredentials(Credentials):
+    """A set with a name; what it leaves out is not taken from the common ones."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def is_given(value: str | SecretStr) -> bool:
+    """Whether a setting is set."""
+    return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text().splitlines() if line.strip()]
+    except OSError as error:
+        raise ValueError(f"zookeeper_auth_file: {path} cannot be read ({error.strerror})") from error

@@ -1,0 +1,265 @@
+"""Pulsar's binary protocol: bytes of a real broker (5.0.0-M1), and a double of one for what real ones rarely do."""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from clients.errors import (
+    StoreConflict,
+    StoreContention,
+    StoreDenied,
+    StoreError,
+    StoreProtocolError,
+    StoreUnreachable,
+    StoreUnsupported,
+)
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.auth import Token
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import WireAccess, addresses
+from clients.pulsar.wire.errors import ServerError, refused
+from clients.pulsar.wire.frames import command, decode, encode, message
+from clients.pulsar.wire.lookup import greet
+from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.producer import RawProducer
+from clients.pulsar.wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAuthChallenge,
+    CommandCloseProducer,
+    CommandConnected,
+    CommandError,
+    CommandLookupTopicResponse,
+    CommandPing,
+    CommandProducerSuccess,
+    CommandSend,
+    CommandSendReceipt,
+    MessageIdData,
+)
+
+STORED = bytes.fromhex("0e01c093f2070000001b0a036170701000188ca8c2b2a03422060a016e12013132016b604d68656c6c6f")
+RECEIVED = bytes.fromhex("0000001708094a130802120f0814100018ffffffffffffffffff01") + STORED
+RECEIPT = bytes.fromhex("0000001908073a15080210001a040814100120ffffffffffffffffff01")
+TOPIC = TopicName.parse("public/default/t")
+SHORT = WireAccess(timeout=0.5)
+
+_URLS: list[str] = []
+"""The double's address, which it gives as that of the topic's owner."""
+
+Answer = Callable[[BaseCommand], list[BaseCommand]]
+
+
+def test_stored_message() -> None:
+    """A stored entry is taken as it is; what the broker noted in front of it is left out."""
+    found = message(STORED)
+    assert (found.data, found.messages) == (STORED, 1)
+    assert (found.metadata.producer_name, found.metadata.sequence_id) == ("app", 0)
+    assert (found.is_chunk, found.is_marker, found.in_transaction) == (False, False, False)
+    assert message(b"\x0e\x02\x00\x00\x00\x03abc" + STORED).data == STORED
+    # Clients before checksums.
+    assert message(STORED[6:]).data == STORED[6:]
+
+
+@pytest.mark.parametrize("damaged", [STORED[:-1] + b"x", STORED[:12], STORED[6:20], b"", b"\x00\x00\x00\x00"])
+def test_damaged_message(damaged: bytes) -> None:
+    """An entry with another checksum, or cut off, is no message."""
+    with pytest.raises(StoreProtocolError):
+        message(damaged)
+
+
+def test_frames_of_a_broker() -> None:
+    """A broker's frames are read, and a message is sent in the bytes that it came in."""
+    received, data = decode(RECEIVED)
+    assert (received.message.message_id.ledgerId, received.message.message_id.entryId, data) == (20, 0, STORED)
+    receipt, nothing = decode(RECEIPT)
+    assert (receipt.send_receipt.message_id.entryId, nothing) == (1, b"")
+    sent = b"".join(encode(command(send=CommandSend(producer_id=2, sequence_id=0, num_messages=1)), STORED))
+    assert sent == bytes.fromhex("000000380000000a08063206080210001801") + STORED
+    with pytest.raises(StoreProtocolError):
+        decode(b"\x00\x00\x00\x02\xff\xff")
+
+
+def test_addresses() -> None:
+    """Addresses as Pulsar's clients take them."""
+    assert [str(one) for one in addresses("pulsar://a:1,b")] == ["pulsar://a:1", "pulsar://b:6650"]
+    assert [str(one) for one in addresses("pulsar+ssl://[::1]:7")] == ["pulsar+ssl://::1:7"]
+    for wrong in ("http://a:1", "a:1", "pulsar://", "pulsar://a:1,"):
+        with pytest.raises(ValueError, match="no address of brokers"):
+            addresses(wrong)
+
+
+def test_credentials() -> None:
+    """The token of the admin interface is sent, travels to executors, and is never shown."""
+    access = WireAccess.of(AdminAccess(auth=Token(SecretStr("secret"))))
+    assert (pickle.loads(pickle.dumps(access)), access.method, access.token) == (access, "token", "secret")
+    assert "secret" not in repr(access)
+    assert WireAccess.of(AdminAccess()).method == ""
+    with pytest.raises(StoreDenied, match="only tokens"):
+        WireAccess.of(AdminAccess(auth=httpx.BasicAuth("user", "password")))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (ServerError.AUTHORIZATION, StoreDenied),
+        (ServerError.PRODUCER_FENCED, StoreContention),
+        (ServerError.TERMINATED, StoreConflict),
+        (ServerError.INCOMPATIBLE_SCHEMA, StoreUnsupported),
+        (ServerError.NOT_READY, StoreUnreachable),
+        (99, StoreUnreachable),
+    ],
+)
+def test_refusals(code: int, kind: type[StoreError]) -> None:
+    """What a broker refuses has the type that says whether another attempt helps."""
+    assert type(refused("sending", code, "because\nof that", "pulsar://a:1")) is kind
+
+
+def test_only_producer() -> None:
+    """Messages are sent on behind the last number that the broker knows, keep-alives are answered on the way."""
+    stored: list[Place] = []
+
+    def answer(asked: BaseCommand) -> list[BaseCommand]:
+        return [command(ping=CommandPing()), *_greeting(asked, last=41), *_receipt(asked, 42, Place(7, 3))]
+
+    with _broker(answer) as url, _producer(url, stored) as producer:
+        producer.send(message(STORED))
+        producer.flush()
+    assert stored == [Place(7, 3)]
+
+
+def _producer(url: str, stored: list[Place]) -> RawProducer:
+    return RawProducer(url, TOPIC, SHORT, name="copy", notes={}, on_stored=stored.append)
+
+
+def _greeting(asked: BaseCommand, last: int = -1) -> list[BaseCommand]:
+    if asked.HasField("connect"):
+        return [command(connected=CommandConnected(server_version="double", max_message_size=1_000))]
+    if asked.HasField("lookupTopic"):
+        found = CommandLookupTopicResponse(
+            request_id=asked.lookupTopic.request_id,
+            response=CommandLookupTopicResponse.Connect,
+            brokerServiceUrl=_URLS[-1],
+        )
+        return [command(lookupTopicResponse=found)]
+    if asked.HasField("producer"):
+        number = asked.producer.request_id
+        waits = CommandProducerSuccess(request_id=number, producer_name="copy", producer_ready=False)
+        ready = CommandProducerSuccess(request_id=number, producer_name="copy", last_sequence_id=last)
+        return [command(producer_success=waits), command(producer_success=ready)]
+    return []
+
+
+def _receipt(asked: BaseCommand, sequence: int, place: Place) -> list[BaseCommand]:
+    if not asked.HasField("send"):
+        return []
+    where = MessageIdData(ledgerId=place.ledger_id, entryId=place.entry_id)
+    receipt = CommandSendReceipt(producer_id=asked.send.producer_id, sequence_id=sequence, message_id=where)
+    return [command(send_receipt=receipt)]
+
+
+def _fenced(asked: BaseCommand) -> list[BaseCommand]:
+    closed = CommandCloseProducer(producer_id=asked.send.producer_id, request_id=1)
+    return [command(close_producer=closed)] if asked.HasField("send") else []
+
+
+_NOT_STORED: list[tuple[Answer, type[StoreError]]] = [
+    (lambda asked: _receipt(asked, 0, Place((1 << 64) - 1, (1 << 64) - 1)), StoreConflict),
+    (lambda asked: _receipt(asked, 5, Place(7, 3)), StoreContention),
+    (_fenced, StoreContention),
+    (lambda asked: [], StoreUnreachable),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind"), _NOT_STORED)
+def test_messages_that_are_not_stored(answer: Answer, kind: type[StoreError]) -> None:
+    """Dropped as a duplicate, answered out of turn, fenced, or not answered at all: none counts as stored."""
+    stored: list[Place] = []
+    with _broker(lambda asked: [*_greeting(asked), *answer(asked)]) as url, _producer(url, stored) as producer:
+        producer.send(message(STORED))
+        with pytest.raises(kind):
+            producer.flush()
+    assert stored == []
+
+
+def test_token() -> None:
+    """The token goes with the greeting, and again when the broker asks for a fresh one."""
+    sent: list[bytes] = []
+
+    def answer(asked: BaseCommand) -> list[BaseCommand]:
+        if asked.HasField("connect"):
+            sent.append(asked.connect.auth_data)
+            # Brokers take the answer before they go on.
+            return [command(authChallenge=CommandAuthChallenge())]
+        if asked.HasField("authResponse"):
+            sent.append(asked.authResponse.response.auth_data)
+            return [command(connected=CommandConnected(server_version="double"))]
+        return _greeting(asked)
+
+    with _broker(answer) as url:
+        RawProducer(
+            url, TOPIC, WireAccess(timeout=0.5, token="secret"), name="copy", notes={}, on_stored=lambda _: None
+        ).close()
+    assert sent == [b"secret", b"secret"]
+
+
+def test_a_broker_that_says_no() -> None:
+    """Credentials that are refused, a broker that says nothing, and nobody at all."""
+    denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
+    with _broker(lambda _: [command(error=denied)]) as url, pytest.raises(StoreDenied, match="no such token"):
+        _producer(url, [])
+    with _broker(lambda _: []) as url, pytest.raises(StoreUnreachable, match="did not answer"):
+        _producer(url, [])
+    with pytest.raises(StoreUnreachable, match="cannot be reached"):
+        _producer(url, [])
+
+
+def test_the_first_broker_that_can_be_reached_looks_at_the_credentials() -> None:
+    """A broker that is down is passed over, one that refuses is not; where nobody is there, the first one is named."""
+    with _broker(lambda _: []) as silent:
+        pass
+    with _broker(_greeting) as url:
+        greet(f"{silent},{url.removeprefix('pulsar://')}", SHORT)
+    denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
+    with (
+        _broker(lambda _: [command(error=denied)]) as url,
+        _broker(_greeting) as other,
+        pytest.raises(StoreDenied, match="no such token"),
+    ):
+        greet(f"{url},{other.removeprefix('pulsar://')}", SHORT)
+    with pytest.raises(StoreUnreachable, match=silent):
+        greet(silent, SHORT)
+
+
+@contextmanager
+def _broker(answer: Answer) -> Generator[str]:
+    """A double of a broker that answers each command on one connection after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"pulsar://127.0.0.1:{server.getsockname()[1]}"
+        _URLS.append(url)
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                # A client that has seen enough resets the connection.
+                with suppress(ConnectionError), connection, connection.makefile("rb") as incoming:
+                    while len(size := incoming.read(4)) == 4:
+                        asked, _ = decode(incoming.read(int.from_bytes(size)))
+                        connection.sendall(b"".join(part for one in answer(asked) for part in encode(one)))
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield url
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
