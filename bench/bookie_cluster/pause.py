@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from bench.bookie_cluster.runs import PEER
-from bench.lifecycle.children import Child
 from bench.lifecycle.machine import importable
 from bench.metadata_store.measure import execute
+from deploy.devstack.children import Child
 from deploy.devstack.jvm import JavaProgram
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.servers import METADATA_DRIVERS

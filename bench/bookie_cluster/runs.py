@@ -11,12 +11,12 @@ from typing import Self
 from bench.bookie_cluster.ours import BENCH, CLAIM
 from bench.bookie_cluster.results import Copier, Kind, Pass
 from bench.bookie_cluster.servers import Clusters
-from bench.lifecycle.children import Child
 from bench.lifecycle.machine import importable
 from bench.lifecycle.processes import Meter
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
+from deploy.devstack.children import Child
 from deploy.devstack.jvm import JavaProgram
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri

@@ -13,7 +13,6 @@ from typing import Any
 
 from bench.bookie_cluster.runs import PEER
 from bench.bookie_cluster.servers import Clusters
-from bench.lifecycle.children import Child
 from bench.lifecycle.machine import importable, machine, positive
 from bench.memory import bookie_cluster, metadata_store
 from bench.memory.damage import damage
@@ -21,6 +20,7 @@ from bench.memory.meter import MemoryMeter, Usage
 from bench.metadata_store import dataset
 from bench.metadata_store.servers import Ports, Stores
 from deploy.devstack.cache import cache_folder
+from deploy.devstack.children import Child
 from deploy.devstack.jvm import JavaProgram
 from deploy.devstack.provision import Toolchain, provision
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER

@@ -10,7 +10,6 @@ from pathlib import Path
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import FailureError
 
-from bench.lifecycle.children import Child
 from bench.lifecycle.machine import importable
 from bench.lifecycle.processes import Meter
 from bench.metadata_store.dataset import Dataset
@@ -18,6 +17,7 @@ from bench.metadata_store.flag import FlagWatch
 from bench.metadata_store.peer import Peer
 from bench.metadata_store.results import Side
 from bench.metadata_store.servers import Stores
+from deploy.devstack.children import Child
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report

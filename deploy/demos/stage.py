@@ -26,7 +26,7 @@ from deploy.devstack.provision import provision
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
 from models.lifecycle.report import Report
-from models.lifecycle.status import Outcome, PhaseEntry, Status
+from models.lifecycle.status import Outcome, PhaseEntry, Status, WaitKind
 from worker.exit_codes import CommandFailed
 
 _ANSWER_LIMIT = 60.0
@@ -35,6 +35,7 @@ _MIGRATION_LIMIT = 300.0
 _LOOK_EVERY = 0.3
 _WIDTH = 108
 _LONGEST_LINE = 480
+_STACK, _SECOND = "stack", "second"
 
 
 class DemoFailed(Exception):
@@ -64,8 +65,9 @@ def take_down() -> None:
         worker.send(signal.SIGTERM)
         if not supervise.wait_gone(worker, None, 25):
             worker.send(signal.SIGKILL)
-    if (folder / "stack" / "state.json").exists():
-        Stack.open(folder / "stack").down(graceful=False)
+    for name in (_STACK, _SECOND):
+        if (folder / name / "state.json").exists():
+            Stack.open(folder / name).down(graceful=False)
     shutil.rmtree(folder)
     say("took down the servers and the worker of the demo")
 
@@ -78,6 +80,7 @@ class Stage:
         workflow: the workflow's type.
         workflow_id: its id.
         settings: the worker's settings, by the folder of the stack.
+        second: the servers of another cluster, where a migration has two.
     """
 
     def __init__(
@@ -86,15 +89,25 @@ class Stage:
         workflow: str,
         workflow_id: str,
         settings: Callable[[Path], dict[str, str]] = lambda _: {},
+        second: StackSpec | None = None,
     ) -> None:
         take_down()
         self._begun = time.monotonic()
         self.folder = _folder()
-        self.stack = Stack(spec, self.folder / "stack", provision(servers_only=True), detach=True)
+        tools = provision(servers_only=True)
+        self.stack = Stack(spec, self.folder / _STACK, tools, detach=True)
+        self._second = Stack(second, self.folder / _SECOND, tools, detach=True) if second else None
         self.workflow_id = workflow_id
         self._workflow = workflow
         self._settings = settings
         self._failed: list[str] = []
+        self._printed = 0
+
+    @property
+    def second(self) -> Stack:
+        """The servers of the other cluster."""
+        assert self._second is not None, "this demonstration has two clusters"
+        return self._second
 
     def start_servers(self) -> None:
         """Start all of them, and the worker as soon as Temporal is there."""
@@ -107,6 +120,8 @@ class Stage:
                 self._start_worker()
 
         self.stack.up(progress)
+        if self._second:
+            self._second.up(lambda line: say(f"{self.second.state.spec.cluster}: {line}"))
         ready = self.folder / "worker.ready"
         worker = ProcessRecord(self.folder / "worker.json").read()
         _until(lambda: ready.exists() or not (worker and worker.alive), _WORKER_LIMIT)
@@ -124,6 +139,7 @@ class Stage:
 
     def start(self, plan: dict[str, Any]) -> None:
         """Start the migration."""
+        self._printed = 0
         words = ["workflow", "start", "--type", self._workflow, "--task-queue", "pulsar-migrate"]
         words += ["--workflow-id", self.workflow_id, "--fail-existing"]
         self.temporal(*words, "--input", json.dumps(plan, separators=(",", ":")))
@@ -138,29 +154,31 @@ class Stage:
         words = ["workflow", "update", "execute", "--workflow-id", self.workflow_id, "--name", name]
         self.temporal(*words, "--input", json.dumps(argument, separators=(",", ":")))
 
-    def follow(self, window: str, beside: Callable[[], str]) -> None:
-        """Print each phase as it ends and each change of progress, until the window is open.
+    def follow(self, window: str, beside: Callable[[], str], kind: WaitKind = WaitKind.WINDOW) -> None:
+        """Print each phase as it ends and each change of progress, until the migration waits in a phase.
 
         Args:
             window: the phase in which it waits.
             beside: what else to say of a phase that has ended.
+            kind: what it waits for there.
         """
-        begun, printed, last = time.monotonic(), 0, ""
+        begun, last = time.monotonic(), ("", "")
         while True:
             status = self.look().status
             if status is None:
                 raise DemoFailed(f"the worker does not answer; see {self.folder / 'worker.log'}")
-            for entry in status.history[printed:]:
+            for entry in status.history[self._printed :]:
                 if entry.ended is None:
                     break
-                printed += 1
+                self._printed += 1
                 say(_phase_line(entry, beside()))
-            running = _running_line(status)
-            if running != last:
-                last = running
+            # Not each second's estimate: how much is done, and what it waits for.
+            step, running = _step(status), _running_line(status)
+            if step != last:
+                last = step
                 if running:
                     say(f"  … {running}")
-            if status.phase == window and status.waiting:
+            if status.phase == window and status.waiting and status.waiting.kind == kind:
                 return
             if status.outcome is not Outcome.RUNNING or time.monotonic() - begun > _MIGRATION_LIMIT:
                 raise DemoFailed(f"the migration is {status.outcome} in {status.phase}: {'; '.join(status.notes)}")
@@ -238,6 +256,11 @@ def say(line: str) -> None:
 def _phase_line(entry: PhaseEntry, beside: str) -> str:
     seconds = entry.seconds(entry.started)
     return f"  {entry.phase:<15} {entry.outcome:<5} {seconds:>6.1f} s   undo: {entry.undo:<10} {beside}"
+
+
+def _step(status: Status) -> tuple[str, str]:
+    progress, waiting = status.progress, status.waiting
+    return f"{status.phase} {progress.task} {progress.done}" if progress else "", waiting.why if waiting else ""
 
 
 def _running_line(status: Status) -> str:

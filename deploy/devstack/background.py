@@ -43,6 +43,11 @@ class BackgroundThread(ABC):
         """What the thread does; it has to return soon after the last tick."""
 
     @property
+    def failure(self) -> BaseException | None:
+        """What has ended the work before its time."""
+        return self._error
+
+    @property
     def ending(self) -> bool:
         """Whether the block has ended."""
         return self._end.is_set()

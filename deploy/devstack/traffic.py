@@ -13,10 +13,9 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +23,7 @@ from typing import Any, Self
 from clients.pulsar.admin.errors import AdminConflict, AdminError
 from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.background import BackgroundThread
+from deploy.devstack.moving.account import late
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -46,11 +46,17 @@ class TrafficFault(Exception):
     """Messages are missing, late behind later ones, corrupt or not sent; the message says of which topic."""
 
 
-def quiet_client(service_url: str, log: Path | None = None) -> Any:
-    """A client that reports errors only, on the console or to a file, and gives up an operation after half a minute."""
+def quiet_client(service_url: str, log: Path | None = None, **more: Any) -> Any:
+    """A client that reports errors only, on the console or to a file, and gives up an operation after half a minute.
+
+    Args:
+        service_url: of brokers.
+        log: of errors.
+        more: further arguments of the library's client.
+    """
     level = pulsar.LoggerLevel.Error
     logger = pulsar.FileLogger(level, str(log)) if log else pulsar.ConsoleLogger(level)
-    return pulsar.Client(service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
+    return pulsar.Client(service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger, **more)
 
 
 def send_to(service_url: str, topics: Iterable[str], body: bytes = b"one") -> None:
@@ -94,14 +100,21 @@ class Lane:
         """How many messages were acknowledged."""
         return sum(map(len, self.acknowledged.values()))
 
+    @staticmethod
+    def message(count: int) -> tuple[str, bytes]:
+        """Key and body of a message by its place among all of the topic."""
+        key, number = count % _KEYS, count // _KEYS
+        return str(key), _body(key, number)
+
     def produce(self, stop: threading.Event) -> None:
         """Send until asked to stop."""
         last = time.monotonic()
         while not stop.is_set():
             count = self.sent
             key, number = count % _KEYS, count // _KEYS
+            name, body = self.message(count)
             try:
-                self._producer.send(_body(key, number), partition_key=str(key))
+                self._producer.send(body, partition_key=name)
             except pulsar.PulsarException as error:
                 self.send_errors.append(f"{key}/{number}: {error}")
                 stop.wait(_RETRY_PAUSE)
@@ -139,12 +152,7 @@ class Lane:
 
     def disorder(self) -> list[tuple[int, int]]:
         """Messages that first arrived behind a later one of their key; a repetition is no disorder."""
-        found: list[tuple[int, int]] = []
-        for key, numbers in self.received.items():
-            first = list(dict.fromkeys(numbers))
-            pairs = zip(first, accumulate(first, max), strict=True)
-            found += [(key, number) for number, highest in pairs if number < highest]
-        return found
+        return [(key, number) for key, numbers in self.received.items() for number in late(numbers)]
 
     def faults(self) -> list[str]:
         """What is wrong once the traffic has ended; empty when every acknowledged message arrived, in order."""
@@ -170,16 +178,23 @@ class Traffic:
         topics: full or short names; they are created where that is allowed.
         interval: seconds between two messages of one topic.
         log: where the client library writes its errors; on the console by default.
+        client: further arguments of the library's client, credentials and TLS for example.
 
     Attributes:
         lanes: one for each topic.
     """
 
     def __init__(
-        self, service_url: str, topics: Iterable[str], *, interval: float = 0.02, log: Path | None = None
+        self,
+        service_url: str,
+        topics: Iterable[str],
+        *,
+        interval: float = 0.02,
+        log: Path | None = None,
+        client: Mapping[str, Any] | None = None,
     ) -> None:
         self.lanes: list[Lane] = []
-        self._client = quiet_client(service_url, log)
+        self._client = quiet_client(service_url, log, **(client or {}))
         self._topics = [topic_url(topic) for topic in topics]
         self._interval = interval
         self._silence, self._end = threading.Event(), threading.Event()
@@ -193,8 +208,8 @@ class Traffic:
         except BaseException:
             self._client.close()
             raise
-        self._consumers = [_started(lane.consume, self._end) for lane in self.lanes]
-        self._producers = [_started(lane.produce, self._silence) for lane in self.lanes]
+        self._consumers = [started(lane.consume, self._end) for lane in self.lanes]
+        self._producers = [started(lane.produce, self._silence) for lane in self.lanes]
         return self
 
     def __exit__(
@@ -221,7 +236,7 @@ class Traffic:
             TrafficFault: it has not after `limit` seconds.
         """
         goals = [(lane, lane.sent + messages) for lane in self.lanes]
-        if not _await(lambda: all(lane.sent >= goal for lane, goal in goals), limit):
+        if not await_that(lambda: all(lane.sent >= goal for lane, goal in goals), limit):
             late = {lane.topic: goal - lane.sent for lane, goal in goals if lane.sent < goal}
             raise TrafficFault(f"after {limit:g} s these still lack messages: {late}; {self._complaints()}")
 
@@ -230,7 +245,7 @@ class Traffic:
         self._silence.set()
         for thread in self._producers:
             thread.join(_END_LIMIT)
-        _await(lambda: not any(lane.missing() for lane in self.lanes), limit)
+        await_that(lambda: not any(lane.missing() for lane in self.lanes), limit)
 
     def faults(self) -> list[str]:
         """What is wrong with messages on any topic, once the traffic was stopped."""
@@ -286,13 +301,15 @@ class Churn(BackgroundThread):
                 self.created.append(topic_url(name))
 
 
-def _started(work: Callable[[threading.Event], None], event: threading.Event) -> threading.Thread:
+def started(work: Callable[[threading.Event], None], event: threading.Event) -> threading.Thread:
+    """A thread that works until the event."""
     thread = threading.Thread(target=work, args=(event,), daemon=True)
     thread.start()
     return thread
 
 
-def _await(holds: Callable[[], bool], limit: float) -> bool:
+def await_that(holds: Callable[[], bool], limit: float) -> bool:
+    """Wait until something holds, `limit` seconds at most; returns whether it does."""
     deadline = time.monotonic() + limit
     while not holds():
         if time.monotonic() > deadline:

@@ -20,18 +20,36 @@ from deploy.devstack.containers import ContainerStack, engine_trouble
 from deploy.devstack.provision import Toolchain, provision
 from deploy.devstack.stack import Stack, StackSpec
 
-SharedStack = Callable[[StackSpec], Stack]
+
+class SharedStack(Protocol):
+    """Gives stacks that all modules share."""
+
+    def __call__(self, spec: StackSpec, tools: Toolchain | None = None) -> Stack:
+        """The one stack of a spec.
+
+        Args:
+            spec: its servers.
+            tools: other programs than usual.
+        """
+        ...
 
 
 class MakeStack(Protocol):
     """Starts stacks."""
 
-    def __call__(self, spec: StackSpec, before_start: Callable[[Stack], None] | None = None) -> Stack:
+    def __call__(
+        self,
+        spec: StackSpec,
+        before_start: Callable[[Stack], None] | None = None,
+        *,
+        tools: Toolchain | None = None,
+    ) -> Stack:
         """Start a stack.
 
         Args:
             spec: its servers.
             before_start: changes the settings of servers, which need no restart for it then.
+            tools: other programs than usual.
         """
         ...
 
@@ -61,10 +79,10 @@ def shared_stack(
     with stack_maker(toolchain, tmp_path_factory, request.session) as make:
         stacks: list[Stack] = []
 
-        def share(spec: StackSpec) -> Stack:
+        def share(spec: StackSpec, tools: Toolchain | None = None) -> Stack:
             known = next((stack for stack in stacks if stack.state.spec == spec), None)
             if known is None:
-                stacks.append(known := make(spec))
+                stacks.append(known := make(spec, tools=tools))
             # A test that failed may have left a server down.
             known.up()
             return known
@@ -79,8 +97,10 @@ def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: 
     failed_before = session.testsfailed
     stacks: list[Stack] = []
 
-    def make(spec: StackSpec, before_start: Callable[[Stack], None] | None = None) -> Stack:
-        stack = stack_type(spec, folders.mktemp("stack"), toolchain)
+    def make(
+        spec: StackSpec, before_start: Callable[[Stack], None] | None = None, *, tools: Toolchain | None = None
+    ) -> Stack:
+        stack = stack_type(spec, folders.mktemp("stack"), tools or toolchain)
         stacks.append(stack)
         if before_start:
             before_start(stack)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from deploy.devstack.java_tool import JavaClientError, JavaTool
 from deploy.devstack.toolchain import Toolchain
-from tests.support.clients.java_tool import JavaClientError, JavaTool
 
 __all__ = ["Digest", "HeldLedger", "JavaClientError", "JavaLedgers", "Ledger", "LedgerRead", "payloads_digest"]
 
@@ -109,7 +109,7 @@ class JavaLedgers(JavaTool):
     """
 
     def __init__(self, tools: Toolchain, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__("Ledgers", tools, folder)
+        super().__init__(Path(__file__).parent / "java" / "Ledgers.java", tools, folder)
         self._settings = dict(settings or {})
 
     def create(

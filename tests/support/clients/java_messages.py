@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from deploy.devstack.admin import topic_url
+from deploy.devstack.java_tool import JavaTool
 from deploy.devstack.toolchain import Toolchain
-from tests.support.clients.java_tool import JavaTool
 
 SchemaKind = Literal["AVRO", "JSON"]
 
@@ -34,7 +34,7 @@ class JavaMessages(JavaTool):
     """
 
     def __init__(self, tools: Toolchain, folder: Path) -> None:
-        super().__init__("Messages", tools, folder)
+        super().__init__(Path(__file__).parent / "java" / "Messages.java", tools, folder)
 
     def send_records(
         self, service: str, topic: str, kind: SchemaKind, definition: str, records: Sequence[dict[str, str | int]]

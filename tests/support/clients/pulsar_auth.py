@@ -38,18 +38,18 @@ class TokenKey:
         signature = hmac.digest(self.secret, f"{head}.{claims}".encode(), hashlib.sha256)
         return f"{head}.{claims}.{_encode(signature)}"
 
-    def broker_settings(self) -> dict[str, str]:
+    def broker_settings(self, superuser: str = SUPERUSER) -> dict[str, str]:
         """Lines of `broker.conf`: who has no token is a role without rights, and the superuser may do all."""
         return {
             "authenticationEnabled": "true",
             "authorizationEnabled": "true",
             "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
             "tokenSecretKey": f"data:;base64,{base64.b64encode(self.secret).decode()}",
-            "superUserRoles": SUPERUSER,
+            "superUserRoles": superuser,
             # The stack looks without a token whether a broker is ready.
             "anonymousUserRole": _ANYBODY,
             "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            "brokerClientAuthenticationParameters": f"token:{self.token(SUPERUSER)}",
+            "brokerClientAuthenticationParameters": f"token:{self.token(superuser)}",
         }
 
 

@@ -3,10 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from deploy.devstack.stack import Stack
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
+
+_NAMES = ("blue", "green", "clients", "strangers", "misled")
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """Files that the worker's settings name as credentials of clusters, and that tests write.
+
+    Attributes:
+        folder: where they lie.
+    """
+
+    folder: Path
+
+    def settings(self) -> dict[str, Any]:
+        """The worker's settings: a token and an authority for each name."""
+        return {
+            f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__ADMIN_{kind}": str(file)
+            for name in _NAMES
+            for kind, file in (("TOKEN_FILE", self._token(name)), ("TLS_CA", self._authority(name)))
+        }
+
+    def write(self, name: str, token: str, authority: Path) -> None:
+        """Give credentials of a name."""
+        assert name in _NAMES, f"the worker's settings do not name {name}"
+        self.folder.mkdir(exist_ok=True)
+        self._token(name).write_text(token)
+        self._authority(name).write_bytes(authority.read_bytes())
+
+    def _token(self, name: str) -> Path:
+        return self.folder / f"{name}.token"
+
+    def _authority(self, name: str) -> Path:
+        return self.folder / f"{name}.pem"
 
 
 @dataclass(frozen=True)
@@ -17,8 +53,10 @@ class Environment:
         stack: holds Temporal alone.
         worker: serves its task queue.
         operator: starts and steers migrations.
+        secrets: credentials with names, in the worker's settings.
     """
 
     stack: Stack
     worker: WorkerProcess
     operator: Operator
+    secrets: Secrets

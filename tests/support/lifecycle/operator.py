@@ -77,8 +77,16 @@ class Operator:
         return Run(self, handle)
 
     def run(self, input: MigrationInput, limit: float = LIMIT) -> Report:
-        """Start a migration and wait for its report."""
-        return self.start(input).result(limit)
+        """Start a migration and wait for its report.
+
+        Raises:
+            AssertionError: it did not end in time; the history is in the message.
+        """
+        run = self.start(input)
+        try:
+            return run.result(limit)
+        except TimeoutError as error:
+            raise AssertionError(f"it has not ended after {limit:.0f} s: {run.story()}") from error
 
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""

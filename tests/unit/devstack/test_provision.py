@@ -143,7 +143,7 @@ def test_jars_that_differ_from_the_lock_are_named(tmp_path: Path) -> None:
     assert "same.jar" not in message
 
 
-@pytest.mark.parametrize("product", ["pulsar", "temporal_test_server"])
+@pytest.mark.parametrize("product", ["pulsar", "pulsar_4", "temporal_test_server"])
 def test_the_committed_locks_are_whole(product: str) -> None:
     """Each locked jar is a plain file name with a sha256 sum."""
     lock = read_lock(DATA / product / "jars.lock")

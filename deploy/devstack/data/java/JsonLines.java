@@ -8,7 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.ExecutionException;
 
 /**
- * Answers tests: one request in JSON on each line of standard input, one answer in JSON on standard output.
+ * Answers a program: one request in JSON on each line of standard input, one answer in JSON on standard output.
  *
  * <p>Every request has {@code op}. An answer has {@code result}, or {@code error} with the exception's class and {@code message}.
  */

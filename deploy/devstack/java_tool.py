@@ -1,4 +1,4 @@
-"""Java programs that tests talk to: one request and one answer, in JSON, on each line."""
+"""Java programs that answer: one request and one answer, in JSON, on each line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.lifecycle.children import Child
+from deploy.devstack.children import Child
 from deploy.devstack.jvm import JavaProgram
-from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.toolchain import DATA, Toolchain
 
-_SOURCES = Path(__file__).parent / "java"
+JAVA_SOURCES = DATA / "java"
+"""Where programs lie that not only tests use, and what answers for all of them."""
 _SECONDS = 120.0
 # Such programs live for seconds: what a start costs counts.
 _LIGHT = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
@@ -33,14 +34,15 @@ class JavaTool:
     """One Java machine that answers; leaving the `with` block ends it.
 
     Args:
-        name: of the program in `tests/support/clients/java`.
+        source: `Name.java`, with a class that answers by `JsonLines`.
         tools: Java and the jars.
         folder: where its log goes.
+        options: of the Java machine.
     """
 
-    def __init__(self, name: str, tools: Toolchain, folder: Path) -> None:
-        program = JavaProgram(_SOURCES / f"{name}.java", tools, shared=[_SOURCES / "JsonLines.java"])
-        self._child = Child(program.command(options=_LIGHT), folder / f"java-{name.lower()}.log")
+    def __init__(self, source: Path, tools: Toolchain, folder: Path, *, options: tuple[str, ...] = ()) -> None:
+        program = JavaProgram(source, tools, shared=[JAVA_SOURCES / "JsonLines.java"])
+        self._child = Child(program.command(options=(*_LIGHT, *options)), folder / f"java-{source.stem.lower()}.log")
 
     def __enter__(self) -> Self:
         return self

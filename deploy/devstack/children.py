@@ -1,4 +1,4 @@
-"""Programs that the benchmark starts, waits for and gives orders to, over their standard input and output."""
+"""Programs that are started, waited for and given orders, over their standard input and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that the benchmark starts, as real processes."""
+"""Programs that are given orders, as real processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lifecycle.children import Child, ChildFailed
+from deploy.devstack.children import Child, ChildFailed
 
 _ECHO = """
 import json, os, sys

@@ -1,0 +1,166 @@
+"""Who sends what to which topic, and who receives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+_KEYS = 10
+_PARTITIONS = 2
+
+
+class Language(StrEnum):
+    """Whose client library: that of C++ beneath Python's, or Java's."""
+
+    PYTHON = "python"
+    JAVA = "java"
+
+
+class Encoding(StrEnum):
+    """How a message's body is written; the names are those of Pulsar's schema types."""
+
+    BYTES = "BYTES"
+    JSON = "JSON"
+    AVRO = "AVRO"
+
+
+class Subscribed(StrEnum):
+    """The type of a subscription, by Pulsar's name, which is also how the subscription is called here."""
+
+    EXCLUSIVE = "Exclusive"
+    FAILOVER = "Failover"
+    SHARED = "Shared"
+    KEY_SHARED = "Key_Shared"
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the messages of a key arrive in order."""
+        return self is not Subscribed.SHARED
+
+
+@dataclass(frozen=True)
+class ProducerPlan:
+    """A producer.
+
+    Attributes:
+        name: its own, also at the broker; its keys are `name/0`, `name/1`, …
+        topic: full name.
+        language: of its client.
+        interval: seconds between two messages.
+        keys: how many keys it sends to in turn.
+        batching: several messages in one entry; then those of one key alone.
+        encoding: of the bodies; other than bytes only in Java.
+    """
+
+    name: str
+    topic: str
+    language: Language
+    interval: float = 0.02
+    keys: int = _KEYS
+    batching: bool = False
+    encoding: Encoding = Encoding.BYTES
+
+
+@dataclass(frozen=True)
+class ConsumerPlan:
+    """A consumer.
+
+    Attributes:
+        name: its own, also at the broker.
+        topic: full name.
+        language: of its client.
+        type: of the subscription.
+        cumulative: it acknowledges everything up to a message, instead of each one.
+        encoding: of the topic's bodies.
+    """
+
+    name: str
+    topic: str
+    language: Language
+    type: Subscribed
+    cumulative: bool = False
+    encoding: Encoding = Encoding.BYTES
+
+    @property
+    def subscription(self) -> str:
+        """The name of its subscription."""
+        return self.type.value
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic with its clients.
+
+    Attributes:
+        topic: full name.
+        partitions: 0 for a topic without.
+        producers: who send to it.
+        consumers: who receive; the subscriptions are theirs.
+    """
+
+    topic: str
+    partitions: int
+    producers: tuple[ProducerPlan, ...]
+    consumers: tuple[ConsumerPlan, ...]
+
+    @property
+    def subscriptions(self) -> list[str]:
+        """Names of all subscriptions."""
+        return sorted({consumer.subscription for consumer in self.consumers})
+
+
+# Of ten topics: both languages in turn, with batches, with schemas, with partitions.
+_MIX: tuple[tuple[Language, bool, Encoding, int], ...] = (
+    (Language.PYTHON, False, Encoding.BYTES, 0),
+    (Language.JAVA, False, Encoding.BYTES, 0),
+    (Language.PYTHON, True, Encoding.BYTES, 0),
+    (Language.JAVA, False, Encoding.JSON, 0),
+    (Language.PYTHON, False, Encoding.BYTES, _PARTITIONS),
+    (Language.JAVA, False, Encoding.BYTES, _PARTITIONS),
+    (Language.PYTHON, False, Encoding.BYTES, 0),
+    (Language.JAVA, False, Encoding.AVRO, 0),
+    (Language.PYTHON, False, Encoding.BYTES, 0),
+    (Language.JAVA, True, Encoding.BYTES, 0),
+)
+
+
+def mixed_topics(namespace: str, count: int = 10, rate: float = 50) -> list[TopicPlan]:
+    """Topics of every kind, each with one producer and the four types of subscriptions.
+
+    An exclusive consumer is of the other language than the producer; the other subscriptions have one of each.
+
+    Args:
+        namespace: `tenant/namespace`.
+        count: how many topics.
+        rate: messages per second of each.
+    """
+    return [_mixed(f"persistent://{namespace}/t{number}", number, 1 / rate) for number in range(count)]
+
+
+def _mixed(topic: str, number: int, interval: float) -> TopicPlan:
+    language, batching, encoding, partitions = _MIX[number % len(_MIX)]
+    label = topic.removeprefix("persistent://").replace("/", "-")
+    producer = ProducerPlan(
+        f"{label}-producer", topic, language, interval=interval, batching=batching, encoding=encoding
+    )
+    consumers = [
+        ConsumerPlan(
+            f"{label}-{kind.value.lower()}-{reader.value}",
+            topic,
+            reader,
+            kind,
+            # Half of the topics: what is acknowledged so is kept as one position, which has another meaning elsewhere.
+            cumulative=number % 4 < 2 and kind in {Subscribed.EXCLUSIVE, Subscribed.FAILOVER},
+            encoding=encoding,
+        )
+        for kind, reader in _readers(language)
+    ]
+    return TopicPlan(topic, partitions, (producer,), tuple(consumers))
+
+
+def _readers(producing: Language) -> Iterator[tuple[Subscribed, Language]]:
+    for kind in Subscribed:
+        for language in Language:
+            if kind is not Subscribed.EXCLUSIVE or language is not producing:
+                yield kind, language

@@ -1,0 +1,121 @@
+"""Two real clusters: blue, with two brokers, and green, each with a metadata store and a bookie of its own.
+
+All modules of a session share them, so a test works in a tenant of its own and leaves all servers running.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.clusters import ClusterUrls
+from deploy.devstack.moving.clusters import TwoClusters
+from deploy.devstack.older import older_pulsar
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.blue_green.input import BlueGreenInput
+from tests.support.stacks import SharedStack
+
+BLUE, GREEN = "blue", "green"
+NAMES = {BLUE: GREEN}
+"""What blue's cluster is called on green."""
+
+# The broker's default is 0: no topic is ever moved. Chunks are made small, since bookies refuse larger entries.
+_SETTINGS = {
+    "clusterMigrationCheckDurationSeconds": "1",
+    "maxMessageSize": "1000000",
+    "forceDeleteNamespaceAllowed": "true",
+}
+BLUE_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=BLUE, broker_settings=_SETTINGS)
+GREEN_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, cluster=GREEN, broker_settings=_SETTINGS)
+OXIA_SPEC = StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia", cluster=GREEN, broker_settings=_SETTINGS)
+"""Green with its metadata in Oxia."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Both clusters, and a superuser of each."""
+
+    blue: Stack
+    green: Stack
+    blue_admin: PulsarAdmin
+    green_admin: PulsarAdmin
+
+    @property
+    def green_urls(self) -> ClusterUrls:
+        """Where clients of blue are sent."""
+        return ClusterUrls(service_url=self.green.admin_urls[0], broker_service_url=self.green.broker_url)
+
+    def input(self, **more: object) -> BlueGreenInput:
+        """The migration from blue to green."""
+        return BlueGreenInput.model_validate(
+            {
+                "cluster": BLUE,
+                "blue": _reached(self.blue),
+                "green_cluster": GREEN,
+                "green": _reached(self.green),
+                **more,
+            }
+        )
+
+    def way_back(self, **more: object) -> BlueGreenInput:
+        """The migration from green back to blue."""
+        return BlueGreenInput.model_validate(
+            {
+                "cluster": GREEN,
+                "blue": _reached(self.green),
+                "green_cluster": BLUE,
+                "green": _reached(self.blue),
+                **more,
+            }
+        )
+
+    @property
+    def two(self) -> TwoClusters:
+        """The same, as traffic that moves needs them."""
+        return TwoClusters(self.blue_admin, self.green_admin, self.blue.broker_url, self.green_urls)
+
+
+@pytest.fixture(scope="session")
+def blue_tools(toolchain: Toolchain) -> Toolchain:
+    """What blue runs on: what all servers run on, or an older Pulsar, from which the migration is an upgrade."""
+    return older_pulsar(toolchain) if os.environ.get("PULSAR_MIGRATE_BLUE") == "older" else toolchain
+
+
+@pytest.fixture(scope="session")
+def clusters(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
+    """Both clusters; nothing in them but what tests leave."""
+    with _opened(shared_stack(BLUE_SPEC, blue_tools), shared_stack(GREEN_SPEC)) as both:
+        yield both
+
+
+@pytest.fixture(scope="session")
+def clusters_to_oxia(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
+    """The same blue, and a green whose metadata stand in Oxia."""
+    with _opened(shared_stack(BLUE_SPEC, blue_tools), shared_stack(OXIA_SPEC)) as both:
+        yield both
+
+
+@contextmanager
+def _opened(blue: Stack, green: Stack) -> Generator[Clusters]:
+    access = AdminAccess(timeout=30)
+    with (
+        PulsarAdmin.open(access, blue.admin_urls) as blue_admin,
+        PulsarAdmin.open(access, green.admin_urls) as green_admin,
+    ):
+        yield Clusters(blue, green, blue_admin, green_admin)
+
+
+def _reached(stack: Stack) -> dict[str, object]:
+    return {
+        "metadata_url": stack.metadata_url,
+        "admin_urls": stack.admin_urls,
+        "service_url": stack.admin_urls[0],
+        "broker_service_url": stack.broker_url,
+    }

@@ -1,0 +1,98 @@
+"""The steps of a blue-green migration by themselves, without a workflow around them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from activities.blue_green import cluster, load, throttle
+from activities.blue_green.batch_activities import Step
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runtime import Runtime
+from clients.cas.store import CasStore
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from models.blue_green.results import Quiet
+from models.lifecycle.claim import Attempt
+from models.settings import Settings
+from tests.support.blue_green.environment import BLUE, Clusters
+
+ResultT = TypeVar("ResultT")
+
+_EPOCHS = itertools.count(int(time.time() * 1000))
+
+
+class Steps:
+    """One migration of some namespaces, whose steps a test runs.
+
+    Args:
+        clusters: both.
+        batch: the namespaces.
+        fields: of the input.
+    """
+
+    def __init__(self, clusters: Clusters, *batch: str, run_id: str = "run-1", **fields: object) -> None:
+        self.input = clusters.input(**{"namespaces": list(batch), **fields})
+        self._batch = batch
+        self._run_id, self._started = run_id, next(_EPOCHS)
+        # No step asks for Temporal's client.
+        self._runtime = Runtime(Settings(), cast("Any", None), "queue")
+
+    def attempt(self) -> Attempt:
+        """The next attempt."""
+        return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
+
+    @contextmanager
+    def task(self, attempt: Attempt | None = None) -> Generator[BlueGreenTask]:
+        """What a step of the whole migration gets."""
+        with BlueGreenTask(self._runtime, self.input, attempt or self.attempt(), ActivityContext()) as task:
+            yield task
+
+    def whole(self, step: Callable[[BlueGreenTask], ResultT]) -> ResultT:
+        """Run a step of the whole migration."""
+        with self.task() as task:
+            return step(task)
+
+    def batch(self, step: Step[ResultT], attempt: Attempt | None = None) -> ResultT:
+        """Run a step of the batch."""
+        with self.task(attempt) as task, task.blue_store() as store:
+            return step(task, take(task, store, self._batch), store)
+
+    def begin(self) -> None:
+        """Up to the point at which the batch may be flipped, but for the quiet."""
+        self.whole(cluster.register)
+        self.whole(cluster.hold_load)
+        self.batch(load.load)
+
+    def quiesce(self) -> Quiet:
+        """Hold writes back."""
+        return self.batch(lambda task, guards, _: throttle.quiesce(task, guards))
+
+    def end(self) -> None:
+        """Give everything up that concerns both clusters as a whole."""
+        self.whole(cluster.release)
+
+
+def take(task: BlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> Sequence[NamespaceGuard]:
+    """The guards of namespaces, taken for the task's attempt."""
+    guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in namespaces]
+    for guard in guards:
+        guard.take()
+    return guards
+
+
+def make_namespace(clusters: Clusters, namespace: str, *topics: str) -> list[TopicName]:
+    """A namespace on blue, of a tenant of its own, with topics without partitions."""
+    tenant, name = namespace.split("/")
+    admin = clusters.blue_admin
+    if tenant not in admin.tenants.names():
+        admin.tenants.create(tenant, Tenant(allowed_clusters=(BLUE,)))
+    admin.namespaces.create(namespace, {"replication_clusters": [BLUE], "bundles": {"numBundles": 4}})
+    names = [TopicName(tenant, name, topic) for topic in topics]
+    for topic in names:
+        admin.topics.create(topic)
+    return names

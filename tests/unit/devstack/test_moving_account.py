@@ -1,0 +1,177 @@
+"""The account of numbered messages: what counts as lost, doubled, out of order and dead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy.devstack.moving.account import (
+    Account,
+    ConsumerRecord,
+    Duplicates,
+    ProducerRecord,
+    Received,
+    Sent,
+    late,
+    settle,
+    under_way,
+)
+from deploy.devstack.moving.client_log import ClientLog
+from deploy.devstack.moving.plan import ConsumerPlan, Encoding, Language, ProducerPlan, Subscribed, mixed_topics
+
+_TOPIC = "persistent://acme/orders/t0"
+_COUNT = 20
+
+
+def _sent(count: int = _COUNT, **more: object) -> ProducerRecord:
+    messages = [Sent("p/0", number, float(number), number + 0.1) for number in range(count)]
+    return ProducerRecord(ProducerPlan("p", _TOPIC, Language.PYTHON), messages, **more)  # type: ignore[arg-type]
+
+
+def _received(
+    numbers: Sequence[int], kind: Subscribed = Subscribed.EXCLUSIVE, name: str = "c", breaks: Sequence[float] = ()
+) -> ConsumerRecord:
+    arrivals = [Received("p/0", number, place + 0.5, f"1:{number}") for place, number in enumerate(numbers)]
+    return ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA, kind), arrivals, list(breaks))
+
+
+def _settled(producer: ProducerRecord, *consumers: ConsumerRecord) -> Account:
+    return settle([producer], consumers, began=0.0, ended=float(_COUNT))
+
+
+def test_nothing_is_wrong_when_each_message_arrives_once() -> None:
+    """Traffic in which all is well has an account without a fault."""
+    account = _settled(_sent(), _received(range(_COUNT)))
+    assert account.faults() == []
+    assert account.acknowledged == _COUNT
+    assert account.longest_send == pytest.approx(0.1)
+    assert account.longest_gap == pytest.approx(1.0)
+
+
+def test_only_acknowledged_messages_can_be_lost() -> None:
+    """A message that its producer never saw acknowledged may be missing; another may not."""
+    producer = _sent()
+    producer.sent[-1] = producer.sent[-1]._replace(acknowledged=None)
+    account = _settled(producer, _received(range(_COUNT - 2)))
+    assert account.lost == 1
+    assert account.dead_producers == {"p": "its last message was never acknowledged"}
+
+
+@pytest.mark.parametrize(
+    ("again", "expected"),
+    [
+        (Received("p/0", 3, 30.0, "9:0"), Duplicates(send_under_way=1)),
+        (Received("p/0", 3, 30.0, "1:3"), Duplicates(acknowledgement_under_way=1)),
+        (Received("p/0", 1, 30.0, "1:1"), Duplicates(other=1)),
+    ],
+    ids=["written-twice", "cut-off-at-once", "cut-off-later"],
+)
+def test_duplicates_are_told_apart(again: Received, expected: Duplicates) -> None:
+    """A second arrival is excused if it lies elsewhere, or if the first one's consumer was cut off within a second."""
+    consumer = _received(range(_COUNT), breaks=[4.0])
+    consumer.received.append(again)
+    assert _settled(_sent(), consumer).duplicates == expected
+
+
+def test_repetitions_are_not_out_of_order() -> None:
+    """A message that comes again behind a later one is a duplicate; one that first comes there is out of order."""
+    assert late([0, 1, 2, 0, 1]) == []
+    assert late([0, 2, 1, 3, 3]) == [1]
+
+
+@given(st.permutations(range(8)))
+def test_order_is_violated_unless_sorted(numbers: list[int]) -> None:
+    """Each number behind a higher one counts, whatever the order."""
+    assert len(late(numbers)) == sum(
+        any(before > number for before in numbers[:at]) for at, number in enumerate(numbers)
+    )
+
+
+@pytest.mark.parametrize("kind", Subscribed)
+def test_order_counts_over_all_consumers(kind: Subscribed) -> None:
+    """Arrivals of all consumers are put in order of time, and only a shared subscription may have them in any."""
+    early, behind = _received([0, 2], kind, "a"), _received([1], kind, "b")
+    behind.received = [behind.received[0]._replace(at=5.0)]
+    account = _settled(_sent(3), early, behind)
+    assert account.disorder == (0 if kind is Subscribed.SHARED else 1)
+
+
+def test_a_producer_is_dead_after_an_error_that_was_the_last() -> None:
+    """A failed send is survived by a later acknowledgement, and not otherwise."""
+    assert _settled(_sent(errors=[(5.0, "Timeout")]), _received(range(_COUNT))).dead_producers == {}
+    dead = _settled(_sent(errors=[(30.0, "AlreadyClosed")]), _received(range(_COUNT))).dead_producers
+    assert dead == {"p": "AlreadyClosed"}
+
+
+def test_a_gap_lasts_up_to_the_end() -> None:
+    """A producer that is never heard of again had no acknowledgement until the sending ended."""
+    assert _settled(_sent(5), _received(range(5))).longest_gap == pytest.approx(_COUNT - 4.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrived", "dead"),
+    [
+        (Subscribed.SHARED, (range(_COUNT), range(1)), ("b",)),
+        (Subscribed.KEY_SHARED, (range(_COUNT), range(1)), ()),
+        (Subscribed.KEY_SHARED, (range(0, _COUNT, 2), range(1, 2)), ("a", "b")),
+        (Subscribed.FAILOVER, (range(_COUNT), range(0)), ()),
+        (Subscribed.FAILOVER, (range(3), range(0)), ("a", "b")),
+    ],
+)
+def test_silent_consumers_are_dead_where_they_should_not_be(
+    kind: Subscribed, arrived: tuple[range, range], dead: tuple[str, ...]
+) -> None:
+    """A shared consumer has to get messages as others do; elsewhere silence counts once messages are missing."""
+    account = _settled(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
+    assert account.dead_consumers == dead
+
+
+def test_sends_under_way_are_those_not_yet_acknowledged() -> None:
+    """Of messages at one a second, acknowledged after a tenth, one is under way just after it was sent."""
+    assert under_way([_sent()], 5.05) == 1
+    assert under_way([_sent()], 5.5) == 0
+
+
+def test_faults_name_what_is_wrong() -> None:
+    """Each fault is one line with the topic, the subscription and the counts."""
+    [line] = _settled(_sent(), _received(range(_COUNT - 1), Subscribed.KEY_SHARED)).faults()
+    assert re.fullmatch(f"{_TOPIC}, Key_Shared: 1 lost", line)
+
+
+def test_the_plan_has_every_kind_of_client() -> None:
+    """Ten topics have both languages as producers and in each type of subscription, batches, schemas, partitions."""
+    topics = mixed_topics("acme/orders")
+    producers = [one for topic in topics for one in topic.producers]
+    consumers = [one for topic in topics for one in topic.consumers]
+    assert {one.language for one in producers if one.batching} == set(Language)
+    assert {one.encoding for one in producers} == set(Encoding)
+    assert {(one.type, one.language, one.cumulative) for one in consumers} >= {
+        (kind, language, cumulative)
+        for kind in (Subscribed.EXCLUSIVE, Subscribed.FAILOVER)
+        for language in Language
+        for cumulative in (False, True)
+    }
+    assert {(topic.partitions > 0, topic.producers[0].language) for topic in topics} >= {
+        (True, language) for language in Language
+    }
+    assert len({one.name for one in [*producers, *consumers]}) == len(producers) + len(consumers)
+
+
+def test_lost_connections_are_read_from_the_log(tmp_path: Path) -> None:
+    """Each lost connection of a topic's subscription counts, partitions included; a line that is not whole waits."""
+    path = tmp_path / "client.log"
+    log = ClientLog(path)
+    assert log.breaks(_TOPIC, "Failover") == []
+    begin = "2026-11-23 02:03:06.209 INFO  [140401742673600] HandlerBase:186 | "
+    path.write_text(f"{begin}[{_TOPIC}, Failover, 0] Schedule reconnection in 0.1 s\n{begin}[{_TOPIC}-partition-1, Fai")
+    assert len(log.breaks(_TOPIC, "Failover")) == 1
+    with path.open("a") as more:
+        more.write(f"lover, 0] Schedule reconnection in 0.2 s\n{begin}[{_TOPIC}, Failover, 0] Closed consumer 0\n")
+    first, second = log.breaks(_TOPIC, "Failover")
+    assert first == second
+    assert log.breaks(_TOPIC, "Shared") == []
