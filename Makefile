@@ -20,7 +20,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-faults test-walks test-mutants histories lock clean
+.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-upgrade test-mutants histories lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -69,11 +69,17 @@ lint: setup ## ruff and pyright
 test-unit test-workflows test-integration: test-%: provision ## One tier
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS) $*
 
+test-exhaustive: provision ## Integration, workflows and faults with what `make test` leaves out for time
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive integration workflows faults
+
 test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or REPLAY=worker/verify.before/7
 	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED)) $(if $(REPLAY),--replay=$(REPLAY))
 
 test-walks: provision ## Random walks of operators and failures through each migration: make test-walks EXAMPLES=500
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
+
+test-upgrade: provision ## Blue-green migrations from Pulsar 4.0.7, which is fetched once, to 5.0.0-M1
+	@PULSAR_MIGRATE_BLUE=older $(BIN)/python -m pytest tests/integration/blue_green/test_migration.py tests/integration/blue_green/test_secure.py
 
 test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'

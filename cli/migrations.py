@@ -29,6 +29,8 @@ class Servers:
         stores: all metadata stores, by the parts that they play.
         bookie_clusters: roots of ledgers' metadata, by the names of the bookie clusters.
         needs_brokers: whether brokers have to run when the migration starts.
+        credentials: name of the credentials in the worker's settings; empty for the common ones.
+        others: of further clusters.
     """
 
     cluster: str
@@ -36,6 +38,8 @@ class Servers:
     stores: Mapping[str, StoreUrl]
     bookie_clusters: Mapping[str, StoreUrl] = field(default_factory=dict[str, StoreUrl])
     needs_brokers: bool = True
+    credentials: str = ""
+    others: tuple[Servers, ...] = ()
 
 
 def commands_of(kind: Kind[Any]) -> Mapping[str, Command]:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
+from models.blue_green.input import KIND as BLUE_GREEN
+from models.blue_green.input import BlueGreenInput
+from models.blue_green.state import BlueGreenState
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.state import BookieClusterState
@@ -40,7 +43,7 @@ class Kind(Generic[InputT]):
         workflow: type of the workflow that a start names.
         input: that workflow's input.
         workflows: `module:class` of each workflow that a worker registers for it.
-        activities: `module:class` of its activities; the class takes the process's runtime.
+        activities: `module:class` of its activities; each class takes the process's runtime.
         state: what its workflow carries; holds the models of its facts, figures and certificate.
     """
 
@@ -49,7 +52,7 @@ class Kind(Generic[InputT]):
     workflow: str
     input: type[InputT]
     workflows: tuple[str, ...]
-    activities: str
+    activities: tuple[str, ...]
     state: type[MigrationState[Any, Any, Any]]
 
     @property
@@ -77,7 +80,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="MetadataStoreMigration",
         input=MetadataStoreInput,
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
-        activities="activities.metadata_store.activities:MetadataStoreActivities",
+        activities=("activities.metadata_store.activities:MetadataStoreActivities",),
         state=MetadataStoreState,
     ),
     Kind(
@@ -86,8 +89,23 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="BookieClusterSwitch",
         input=BookieClusterInput,
         workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
-        activities="activities.bookie_cluster.activities:BookieClusterActivities",
+        activities=("activities.bookie_cluster.activities:BookieClusterActivities",),
         state=BookieClusterState,
+    ),
+    Kind(
+        package="blue_green",
+        name=BLUE_GREEN,
+        workflow="BlueGreenMigration",
+        input=BlueGreenInput,
+        workflows=(
+            "workflows.blue_green.workflow:BlueGreenMigration",
+            "workflows.blue_green.batch:BlueGreenBatch",
+        ),
+        activities=(
+            "activities.blue_green.activities:BlueGreenActivities",
+            "activities.blue_green.batch_activities:BlueGreenBatchActivities",
+        ),
+        state=BlueGreenState,
     ),
 )
 
@@ -103,7 +121,8 @@ def workflows() -> list[type]:
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
-    return [activity for kind in KINDS.values() for activity in activities_of(resolve_name(kind.activities)(runtime))]
+    classes = [resolve_name(name) for kind in KINDS.values() for name in kind.activities]
+    return [activity for steps in classes for activity in activities_of(steps(runtime))]
 
 
 def activities_of(steps: object) -> list[Callable[..., Any]]:

@@ -37,6 +37,7 @@ class ActivityContext:
         self._most = 0
         self._waiting: WaitReason | None = None
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
+        self._readings: dict[tuple[str, str], int] = {}
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
@@ -83,6 +84,15 @@ class ActivityContext:
         begun = old.begun if old is not None and same else time.monotonic()
         self._most = 0
         self._count = _Count(task, unit, total, lambda: done, detail, begun)
+
+    @property
+    def readings(self) -> dict[tuple[str, str], int]:
+        """What `reading` told last, by gauge and side."""
+        return dict(self._readings)
+
+    def reading(self, gauge: str, side: str, value: int) -> None:
+        """Tell dashboards what one of the sides shows, until the activity ends or tells something else."""
+        self._readings[gauge, side] = value
 
     def counts_nothing(self) -> None:
         """What was counted is done, and what follows counts nothing."""

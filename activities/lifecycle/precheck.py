@@ -13,12 +13,15 @@ from clients.errors import (
     StoreUnsupported,
     by_class,
 )
+from clients.pulsar.admin.errors import AdminDenied, AdminUntrusted
 from models.lifecycle.failures import Blocker
 
 # By the nearest class.
 _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreError: ("UNREACHABLE", "check the address, the network and the server's log"),
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
+    AdminDenied: ("DENIED", "give the worker a superuser's credentials: PULSAR_MIGRATE_ADMIN_*, or those of the set"),
+    AdminUntrusted: ("DENIED", "let the worker trust its certificate: PULSAR_MIGRATE_ADMIN_TLS_CA, or the set's"),
     StoreUnsupported: ("UNSUPPORTED", "do what the cause says, and start again"),
     StoreConflict: ("CONFLICT", "do what the cause says, and start again"),
     StoreNotFound: ("CONFLICT", "do what the cause says, and start again"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -13,7 +14,13 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.lifecycle.context import ActivityContext
-from models.lifecycle.names import BLOCKED_GAUGE, PROGRESS_GAUGES, PROGRESS_RATIO_GAUGE
+from models.lifecycle.names import (
+    BACKLOG_GAUGE,
+    BLOCKED_GAUGE,
+    PROGRESS_GAUGES,
+    PROGRESS_RATIO_GAUGE,
+    PUBLISHERS_GAUGE,
+)
 from models.lifecycle.status import ProgressReport, ProgressUnit, WaitKind, WaitReason
 
 HEARTBEAT_EVERY = 0.25
@@ -36,6 +43,10 @@ _LATEST_FIRST = 60
 _SIGNAL_LIMIT = timedelta(seconds=5)
 
 
+_READINGS: defaultdict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
+"""What the running activities of this process read, by the labels of the gauge: batches that run at once add up."""
+
+
 class Gauges:
     """What dashboards show of a running activity.
 
@@ -51,10 +62,20 @@ class Gauges:
         }
         self._ratio = meter.create_gauge_float(PROGRESS_RATIO_GAUGE, "Done part of the running activity's task")
         self._blocked = meter.create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
+        self._sides = {
+            BACKLOG_GAUGE: meter.create_gauge(BACKLOG_GAUGE, "Messages that subscriptions of moving topics have left"),
+            PUBLISHERS_GAUGE: meter.create_gauge(PUBLISHERS_GAUGE, "Producers that are connected to moving topics"),
+        }
         self._labels = dict(labels)
+        self._type = activity.info().activity_type
+        self._shown: set[tuple[str, str]] = set()
 
-    def show(self, report: ProgressReport, blocked_since: float | None) -> None:
-        """Set the gauges; `blocked_since` is when metadata writes were blocked, in seconds since the epoch."""
+    def show(self, report: ProgressReport, context: ActivityContext) -> None:
+        """Set the gauges."""
+        for (gauge, side), value in context.readings.items():
+            self._shown.add((gauge, side))
+            self._show_reading(gauge, side, value)
+        blocked_since = context.blocked_since
         if progress := report.progress:
             labels = {**self._labels, "task": progress.task.value}
             self._done[progress.unit].set(progress.done, labels)
@@ -62,6 +83,20 @@ class Gauges:
                 self._ratio.set(min(1.0, progress.done / progress.total), labels)
         if blocked_since is not None:
             self._blocked.set(max(0.0, time.time() - blocked_since), self._labels)
+
+    def close(self) -> None:
+        """Take back what the activity has read: it is not true for long."""
+        for gauge, side in self._shown:
+            self._show_reading(gauge, side, None)
+
+    def _show_reading(self, gauge: str, side: str, value: int | None) -> None:
+        labels = {**self._labels, "side": side}
+        read = _READINGS[gauge, self._type, *sorted(labels.items())]
+        if value is None:
+            read.pop(id(self), None)
+        else:
+            read[id(self)] = value
+        self._sides[gauge].set(sum(read.values()), labels)
 
 
 class WaitSignals:

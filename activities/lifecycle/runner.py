@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
@@ -39,14 +39,33 @@ _UNEXPECTED_TRIES = 5
 
 
 def this_attempt(execution: Execution[InputT]) -> Attempt:
-    """The attempt that runs here.
+    """The attempt that runs here."""
+    return Attempt.of(execution, activity.info().workflow_id or "", attempt_number())
 
-    Numbered by the clock. Temporal counts attempts anew where it resets a workflow while an activity runs, and the
-    activity keeps its epoch then: the new attempt 1 would come after the old attempt 2, or pass for the old attempt 1.
+
+def attempt_number() -> int:
+    """The number of the attempt that runs here.
+
+    By the clock. Temporal counts attempts anew where it resets a workflow while an activity runs, and the activity
+    keeps its epoch then: the new attempt 1 would come after the old attempt 2, or pass for the old attempt 1.
+    """
+    return round(activity.info().current_attempt_scheduled_time.timestamp() * 1000)
+
+
+async def require_open(client: Client) -> None:
+    """Stop here where the run that this attempt belongs to has ended: a late attempt would begin anew what is over.
+
+    For a step that takes a claim which nobody holds. Others find in the claim itself that it is not theirs any more.
+
+    Raises:
+        ApplicationError: the run has ended.
     """
     info = activity.info()
-    number = round(info.current_attempt_scheduled_time.timestamp() * 1000)
-    return Attempt.of(execution, info.workflow_id or "", number)
+    run = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
+    status = (await run.describe()).status
+    if status is not WorkflowExecutionStatus.RUNNING:
+        text = f"run {info.workflow_run_id} of {info.workflow_id} has ended; a late attempt stops"
+        raise failure_of(errors.Superseded(text))
 
 
 async def run_activity(
@@ -68,7 +87,7 @@ async def run_activity(
     try:
         while not task.done():
             report = heartbeat(context)
-            gauges.show(report, context.blocked_since)
+            gauges.show(report, context)
             signals.tell(report)
             await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
     except asyncio.CancelledError:
@@ -76,6 +95,8 @@ async def run_activity(
         await _let_end(task, context)
         await signals.settle()
         raise
+    finally:
+        gauges.close()
     try:
         result = task.result()
     except Exception as error:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 from temporalio.client import Client
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import Watches
+from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.wire.access import WireAccess
 from clients.stores import Access
 from clients.tls import bookies_tls
+from models.credentials import UnknownCredentials
 from models.lifecycle.status import WaitKind, WaitReason
 from models.settings import Settings
 from spark.engine import SparkEngine
+
+ValueT = TypeVar("ValueT")
 
 
 class Runtime:
@@ -27,13 +35,45 @@ class Runtime:
         self.settings = settings
         self.client = client
         self.queue = queue
-        self.admin = AdminAccess.from_settings(settings)
-        self.access = Access(settings.zookeeper_credentials, settings.store_timeout.total_seconds())
+        names = ("", *settings.credentials)
+        # Made once, so that sessions share tokens.
+        self._admins = {name: AdminAccess.from_settings(settings, name) for name in names}
+        self._stores = {name: Access.from_settings(settings, name) for name in names}
+        self.admin, self.access = self._admins[""], self._stores[""]
         self.engine = SparkEngine(
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
         )
         self.bookie_tls = bookies_tls(settings)
         self.watches = Watches()
+
+    def admin_of(self, credentials: str) -> AdminAccess:
+        """How a cluster's admin interface is talked to, by the name of its credentials; empty for the common ones.
+
+        Raises:
+            NoCredentials: the settings have none of this name.
+        """
+        return self._named(self._admins, credentials)
+
+    def stores_of(self, credentials: str) -> Access:
+        """How a cluster's metadata store is talked to; name and errors are those of `admin_of`."""
+        return self._named(self._stores, credentials)
+
+    def wire_of(self, credentials: str) -> WireAccess:
+        """How a cluster's brokers are talked to in their binary protocol; a token of OAuth2 is got now.
+
+        Raises:
+            NoCredentials: the settings have none of this name.
+            AdminError: a token cannot be had.
+        """
+        return WireAccess.of(self.admin_of(credentials))
+
+    def _named(self, known: Mapping[str, ValueT], name: str) -> ValueT:
+        if name not in known:
+            try:
+                self.settings.credentials_of(name)
+            except UnknownCredentials as error:
+                raise NoCredentials(str(error)) from None
+        return known[name]
 
     def start(self) -> None:
         """Start the Spark session, for which steps that need it wait; blocks for some seconds."""

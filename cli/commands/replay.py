@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,9 @@ def _read(file: Path) -> WorkflowHistory:
         raise _no_history(file, " ".join(str(error).split())[:200]) from error
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
         raise _no_history(file, "it does not begin with the start of a workflow")
-    return history
+    # Ids of child workflows begin with that of their parent, which the file's name need not tell.
+    own = history.events[0].workflow_execution_started_event_attributes.workflow_id
+    return replace(history, workflow_id=own or history.workflow_id)
 
 
 def _no_history(file: Path, cause: str) -> CommandFailed:

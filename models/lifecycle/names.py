@@ -16,6 +16,12 @@ BLOCKED_GAUGE = "pulsar_migrate_blocked_seconds"
 BROKERS_AWAY_GAUGE = "pulsar_migrate_brokers_away_seconds"
 """Gauge of the time for which no broker ran."""
 
+BACKLOG_GAUGE = "pulsar_migrate_backlog_messages"
+"""Gauge of the messages that subscriptions have left on a `side`, of what is on its way to the other one now."""
+
+PUBLISHERS_GAUGE = "pulsar_migrate_publishers"
+"""Gauge of the producers that are connected to a `side`, likewise."""
+
 PROGRESS_GAUGES = "pulsar_migrate_progress_"
 """Gauges of what a running activity has done, one for each unit: `pulsar_migrate_progress_records` and so on."""
 

@@ -57,8 +57,10 @@ class ProgressUnit(StrEnum):
 
     RECORDS = "records"
     LEDGERS = "ledgers"
+    ENTRIES = "entries"
     CURSORS = "cursors"
     BYTES = "bytes"
+    TOPICS = "topics"
     ITEMS = "items"
 
 
@@ -71,6 +73,10 @@ class ProgressTask(StrEnum):
     PROMOTE = "promoted"
     DELETE = "deleted"
     MIGRATE = "migrated"
+    LOAD = "loaded"
+    TERMINATE = "terminated"
+    DRAIN = "drained"
+    PROVISION = "provisioned"
 
 
 class Progress(Result):

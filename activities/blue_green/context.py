@@ -1,0 +1,233 @@
+"""What the steps of one blue-green migration share: both clusters, the claim, and the records of namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Self, TypeVar
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.registrations import brokers
+from activities.lifecycle.runtime import Runtime
+from clients.cas.claims import ClaimKeeper, read_claim, require_newest
+from clients.cas.store import CasStore
+from clients.errors import Superseded
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.http import HttpSession
+from clients.store import StoreReader
+from clients.stores import Access, open_cas, open_reader
+from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, namespace_record
+from models.blue_green.input import BlueGreenInput, PulsarCluster
+from models.lifecycle.claim import Attempt
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+REQUEST_LIMIT = 5.0
+"""Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
+
+LANES = 8
+"""Requests to one cluster at once."""
+
+
+class BlueGreenTask:
+    """One attempt's view of its migration; a context manager.
+
+    Args:
+        runtime: what the process shares.
+        input: of the migration, or of one of its batches.
+        attempt: which attempt of the migration this is.
+        context: of the activity.
+    """
+
+    def __init__(self, runtime: Runtime, input: BlueGreenInput, attempt: Attempt, context: ActivityContext) -> None:
+        self.runtime = runtime
+        self.input = input
+        self.attempt = attempt
+        self.context = context
+        self._open = ExitStack()
+        self._brokers: dict[str, list[tuple[str, PulsarAdminReader]]] = {}
+        self.blue = self._admin(input.blue)
+        self.green = self._admin(input.green)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of clusters, as policies of blue have them, to those that green has for the same."""
+        return {self.input.cluster: self.input.green_cluster}
+
+    @contextmanager
+    def blue_store(self) -> Generator[CasStore]:
+        """Blue's metadata store."""
+        with open_cas(self.input.blue.store, self.stores(self.input.blue)) as store:
+            yield store
+
+    @contextmanager
+    def green_store(self) -> Generator[CasStore]:
+        """Green's metadata store."""
+        with open_cas(self.input.green.store, self.stores(self.input.green)) as store:
+            yield store
+
+    def stores(self, cluster: PulsarCluster) -> Access:
+        """How the metadata store of one of both clusters is talked to."""
+        return self.runtime.stores_of(cluster.credentials)
+
+    def keeper(self, store: CasStore) -> ClaimKeeper[BlueGreenClaim]:
+        """The claim of the migration on one of the stores."""
+        return ClaimKeeper(store, BlueGreenClaim, self.attempt)
+
+    def blue_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
+        """Every broker of blue that is active, with its address, for what each has to know."""
+        return self._brokers_of(self.input.blue)
+
+    def green_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
+        """Every broker of green that is active, likewise."""
+        return self._brokers_of(self.input.green)
+
+    def blue_reading_store(self) -> StoreReader:
+        """Blue's metadata store, for bulk reading; a context manager."""
+        return open_reader(self.input.blue.store, self.stores(self.input.blue))
+
+    def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
+        """Do the same for many items, some at once; stops where the activity was cancelled.
+
+        Raises:
+            Cancelled: it was.
+        """
+
+        def checked(item: ItemT) -> ResultT:
+            self.context.check()
+            return work(item)
+
+        with ThreadPoolExecutor(LANES) as pool:
+            futures = [pool.submit(checked, item) for item in items]
+            try:
+                return [future.result() for future in futures]
+            finally:
+                for future in futures:
+                    future.cancel()
+
+    def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
+        access, key = self.runtime.admin_of(cluster.credentials), cluster.metadata_url
+        if key not in self._brokers:
+            session = self._open.enter_context(HttpSession(access, LANES))
+            with open_reader(cluster.store, self.stores(cluster)) as reader:
+                found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
+            self._brokers[key] = [(name, PulsarAdminReader(session, urls)) for name, urls in found]
+        return self._brokers[key]
+
+    def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
+        access = self.runtime.admin_of(cluster.credentials)
+        return self._open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
+
+
+class NamespaceGuard:
+    """The right of one attempt to change one namespace, on blue and on green.
+
+    Args:
+        store: blue's metadata store.
+        me: the attempt.
+        namespace: `tenant/namespace`.
+    """
+
+    def __init__(self, store: CasStore, me: Attempt, namespace: str) -> None:
+        self.namespace = namespace
+        self._store = store
+        self._me = me
+        self._record = ClaimKeeper(store, NamespaceClaim, me, path=namespace_record(namespace))
+
+    def take(self) -> NamespaceClaim:
+        """Take the namespace's record for this attempt; every earlier one stops.
+
+        Raises:
+            ClaimHeld: another migration holds it.
+            Superseded: this run does not hold the migration's claim, or a newer attempt has begun.
+        """
+        self._require_migration()
+        return self._record.take()
+
+    def require(self) -> NamespaceClaim:
+        """The fence, asked right before each change.
+
+        Raises:
+            ClaimHeld: another migration holds it.
+            Superseded: this run has ended, or a newer attempt has begun.
+        """
+        self._require_migration()
+        return self._record.require()
+
+    def read(self) -> NamespaceClaim | None:
+        """The record, whoever holds it."""
+        held = self._record.read()
+        return held.claim if held else None
+
+    def note(self, **fields: object) -> NamespaceClaim:
+        """Write into the record what is about to be changed, or was.
+
+        Raises:
+            ClaimHeld, Superseded: see `require`.
+        """
+        self._require_migration()
+        return self._record.renew(**fields)
+
+    def release(self) -> None:
+        """Remove the record."""
+        self._require_migration()
+        self._record.release()
+
+    def _require_migration(self) -> None:
+        held = read_claim(self._store, BlueGreenClaim)
+        claim = held.claim if held else None
+        # Batches run side by side, so whoever of the same run renewed the migration's claim last is no newer attempt.
+        if claim is None or not claim.is_of(self._me):
+            require_newest(claim, self._me, str(self._store.url))
+            raise Superseded(f"{self._me} does not hold {self._store.url} any more; a late attempt stops")
+
+
+class MigrationGuard:
+    """The right of one attempt to change what belongs to the whole cluster.
+
+    Args:
+        keeper: the claim on one of the stores.
+    """
+
+    def __init__(self, keeper: ClaimKeeper[BlueGreenClaim]) -> None:
+        self._keeper = keeper
+
+    @property
+    def held(self) -> bool:
+        """Whether this run holds the claim."""
+        found = self._keeper.read()
+        return found is not None and found.claim.is_of(self._keeper.me)
+
+    def take(self) -> BlueGreenClaim:
+        """Take the claim for this run, as its first step does; a later step must not, since its run may have ended."""
+        return self._keeper.take()
+
+    def renew(self) -> BlueGreenClaim:
+        """Move the claim to this attempt; every earlier one stops.
+
+        Raises:
+            ClaimHeld: another migration holds it.
+            Superseded: this run has ended, or a newer attempt or run has begun.
+        """
+        return self._keeper.renew()
+
+    def release(self) -> None:
+        """Remove the claim."""
+        self._keeper.release()
+
+    def require(self) -> BlueGreenClaim:
+        """The fence, asked right before each change."""
+        return self._keeper.require()
+
+    def note(self, **fields: object) -> BlueGreenClaim:
+        """Write into the claim what is about to be changed, or was."""
+        return self._keeper.renew(**fields)

@@ -1,0 +1,71 @@
+"""A difference between both clusters, together with the change to green that ends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from models.blue_green.differences import Difference, DifferenceKind, short
+
+Change = Callable[[PulsarAdmin], None]
+"""Calls to green that make it equal in one point; they can be repeated."""
+
+NOT_SET = "not set"
+
+
+class Delta(NamedTuple):
+    """A difference, and what ends it.
+
+    Attributes:
+        difference: as it is reported.
+        what: the kind of thing that the change creates or changes, for counting.
+        change: what ends it; None where nothing does.
+        topic: the topic that it belongs to; None where it belongs to the namespace or the tenant.
+        implied: whether it follows from a bigger one, a topic that is missing, and is not reported.
+    """
+
+    difference: Difference
+    what: str = ""
+    change: Change | None = None
+    topic: TopicName | None = None
+    implied: bool = False
+
+    @property
+    def wanted_always(self) -> bool:
+        """Whether the change is made without being asked for: it only adds."""
+        return self.difference.kind is DifferenceKind.MISSING
+
+
+def missing(path: str, blue: str, what: str = "", change: Change | None = None) -> Delta:
+    """Blue has it and green does not."""
+    difference = Difference(path=path, kind=DifferenceKind.MISSING, blue=short(blue), creatable=change is not None)
+    return Delta(difference, what, change)
+
+
+def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | None = None) -> Delta:
+    """Both have it, and not the same; `texts` are blue's and green's."""
+    blue, green = map(short, texts)
+    creatable = change is not None
+    difference = Difference(path=path, kind=DifferenceKind.DIFFERS, blue=blue, green=green, creatable=creatable)
+    return Delta(difference, what, change)
+
+
+def extra(path: str, green: str = "") -> Delta:
+    """Only green has it."""
+    return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=short(green)))
+
+
+def as_text(value: Any) -> str:
+    """A value as people read it, without secrets."""
+    if isinstance(value, dict):
+        fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - JSON
+        value = {name: "***" if is_secret(name) else one for name, one in fields.items()}
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what has this name is shown to nobody: keys of the stores to which ledgers are offloaded."""
+    return any(word in name.lower() for word in ("credential", "secret"))

@@ -1,0 +1,256 @@
+"""DRAIN: every topic of a batch under watch, until its clients are on green and nobody waits for anything on blue."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.flip import is_terminated, reload
+from activities.blue_green.load import clients_of, saved_clients
+from activities.blue_green.subscription_copy import what_is_there
+from activities.blue_green.throttle import put_back, throttle
+from activities.blue_green.topics import TopicLook, cursors_of, look_at, show_blue, stored, subscriptions_of, topics_of
+from clients.cas.store import CasStore
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import Position, SubscriptionStats
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.place import Place
+from models.blue_green.claims import Stage, TopicClients
+from models.blue_green.input import IdleSubscriptions
+from models.blue_green.results import Drained
+from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.names import PUBLISHERS_GAUGE
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from spark.blue_green.positions import count_after, places_after
+from spark.blue_green.tasks import read_record
+
+# Two calls for each topic that is left, so that a namespace of any size asks for less than three a second of each.
+_ROUND = 1.0
+_LONGEST_ROUND = 10.0
+
+CLIENTS_WITHIN = 60.0
+"""Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer."""
+
+# A consumer whose connection was closed comes back sooner.
+_IDLE_FOR = 10.0
+
+
+def drain(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Drained:
+    """Watch a batch until nothing is left on blue, or the time is up."""
+    return DrainWatch(task, guards, store).run()
+
+
+class Left(NamedTuple):
+    """What a topic still has on blue; empty where nothing is waited for."""
+
+    look: TopicLook
+    why: str
+
+
+class DrainWatch:
+    """The watch of one batch.
+
+    Args:
+        task: the step.
+        guards: the namespaces.
+        store: blue's metadata store, open.
+    """
+
+    def __init__(self, task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+        self._task = task
+        self._guards = guards
+        self._store = store
+        self._before = {
+            topic: clients for guard in guards for topic, clients in saved_clients(store, guard.namespace).items()
+        }
+        self._begun = time.monotonic()
+        self._done: set[TopicName] = set()
+        self._terminated: set[TopicName] = set()
+        self._arrived: set[str] = set()
+        self._publishers: dict[str, int] = {}
+        self._idle_since: dict[tuple[TopicName, str], float] = {}
+        self._repaired = self._skipped = 0
+
+    def run(self) -> Drained:
+        """Watch until nothing is left, or the time is up."""
+        end = self._begun + self._task.input.drain_timeout.total_seconds()
+        while True:
+            round_begun = time.monotonic()
+            left = [one for guard in self._guards for one in self.look(guard)]
+            missing = self._missing()
+            waits_for_clients = bool(missing) and time.monotonic() < self._begun + CLIENTS_WITHIN
+            self._tell(left, missing)
+            if not left and not waits_for_clients:
+                break
+            if time.monotonic() > end:
+                break
+            age = time.monotonic() - self._begun
+            self._task.context.pause(
+                max(min(max(_ROUND, age / 60), _LONGEST_ROUND) - time.monotonic() + round_begun, 0)
+            )
+        for guard in self._guards:
+            if not left:
+                guard.note(stage=Stage.MOVED)
+        items = [FailedItem(path=str(one.look.topic), reason=one.why) for one in left]
+        return Drained(
+            seconds=round(time.monotonic() - self._begun, 3),
+            left=tuple(items[:NAMED]),
+            left_count=len(items),
+            missing=tuple(missing[:NAMED]),
+            missing_count=len(missing),
+            repaired=self._repaired,
+            skipped=self._skipped,
+        )
+
+    # Blue ------------------------------------------------------------------------------------------------------------
+
+    def look(self, guard: NamespaceGuard) -> list[Left]:
+        """What a namespace still has on blue; what cannot be drained as it is gets loaded again."""
+        names = topics_of(self._task.blue, guard.namespace)
+        waiting = [topic for topic in names if topic not in self._done]
+        looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
+        if blocked := [look.topic for look in looks if look.blocked and self._is_stranded(look.topic)]:
+            self._repair(guard, blocked)
+            looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
+        left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
+        self._done |= {look.topic for look in looks} - {one.look.topic for one in left}
+        return left
+
+    def _why_left(self, guard: NamespaceGuard, look: TopicLook) -> str:
+        if look.stats is None:
+            return ""
+        if look.topic not in self._terminated:
+            if not is_terminated(self._task.blue, look.topic):
+                return "it is not terminated"
+            self._terminated.add(look.topic)
+        reasons: list[str] = []
+        if look.stats.publishers:
+            reasons.append(f"{len(look.stats.publishers)} producers are connected")
+        for remote, replication in look.stats.replication.items():
+            if replication.replication_backlog:
+                reasons.append(f"{replication.replication_backlog:,} messages are not replicated to {remote} yet")
+        waits = (self._why_waits(guard, look.topic, *one) for one in subscriptions_of(look.stats).items())
+        return "; ".join([*reasons, *filter(None, waits)])
+
+    def _why_waits(self, guard: NamespaceGuard, topic: TopicName, name: str, sub: SubscriptionStats) -> str:
+        """What a subscription still has on blue; empty where that is nothing, or was given up."""
+        if sub.msg_backlog and (late := self._left_of_copied(guard, topic, name)) is not None:
+            return f"subscription {name} has {late:,} entries left that came behind its copy" if late else ""
+        if sub.consumers:
+            self._idle_since.pop((topic, name), None)
+            return f"subscription {name} has {sub.msg_backlog:,} messages left"
+        if sub.msg_backlog and not self._is_skipped(guard, topic, name, sub.msg_backlog):
+            return f"subscription {name} has {sub.msg_backlog:,} messages left, and no consumer"
+        return ""
+
+    def _is_skipped(self, guard: NamespaceGuard, topic: TopicName, name: str, backlog: int) -> bool:
+        """Whether the backlog of an idle subscription was given up, as the input says."""
+        since = self._idle_since.setdefault((topic, name), time.monotonic())
+        had_consumers = self._clients(topic).consumers.get(name, 0)
+        if self._task.input.idle_subscriptions is not IdleSubscriptions.SKIP:
+            return False
+        if time.monotonic() - since < (CLIENTS_WITHIN if had_consumers else _IDLE_FOR):
+            return False
+        guard.require()
+        try:
+            self._task.blue.subscriptions.skip_all(topic, name)
+        except AdminNotFound:
+            return True
+        self._skipped += backlog
+        return True
+
+    def _left_of_copied(self, guard: NamespaceGuard, topic: TopicName, name: str) -> int | None:
+        """Give up on blue what of a subscription goes on with its copy on green; what came behind that stays.
+
+        Returns:
+            How many entries stay; None if the subscription was not copied.
+        """
+        known = read_record(self._store, topic)
+        # A copy of an earlier run may be gone from green.
+        if known is None or name not in known.record.carried or known.record.carried_in != guard.require().copied_in:
+            return None
+        stats, ledgers = what_is_there(self._task.blue, topic)
+        last = known.record.positions.last
+        at = last[0] if last else Place(*known.record.start)
+        late = count_after(ledgers, at)
+        subscriptions = self._task.blue.subscriptions
+        guard.require()
+        with suppress(AdminNotFound):
+            if not late:
+                subscriptions.skip_all(topic, name)
+            elif name in stats.cursors and Place.parse(stats.cursors[name].mark_delete_position) < at:
+                first = next(places_after(ledgers, at))
+                subscriptions.reset_to(topic, name, Position(ledger_id=first.ledger_id, entry_id=first.entry_id))
+        return late
+
+    def _is_stranded(self, topic: TopicName) -> bool:
+        """Whether a topic that is not loaded still has subscriptions; nobody could drain them."""
+        info = stored(self._task.blue, topic)
+        return info is not None and bool(cursors_of(info))
+
+    def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
+        """Load stranded topics again, with writes held back where one of them was not terminated yet."""
+        whole = all(is_terminated(self._task.blue, topic) for topic in topics)
+        if not whole:
+            throttle(self._task, guard)
+        reload(self._task, guard, self._store, topics)
+        self._repaired += len(topics)
+        if not whole:
+            end = time.monotonic() + self._task.input.flip_timeout.total_seconds()
+            while time.monotonic() < end and not all(is_terminated(self._task.blue, topic) for topic in topics):
+                self._task.context.pause(_ROUND)
+            put_back(self._task, guard)
+
+    # Green -----------------------------------------------------------------------------------------------------------
+
+    def _missing(self) -> list[str]:
+        """Clients that blue had, and that are not seen on green yet."""
+        waiting = {topic: clients for topic, clients in self._before.items() if topic not in self._arrived}
+        found: list[str] = []
+        for topic, there in zip(waiting, self._task.each(waiting, self._on_green), strict=True):
+            if absent := list(_absent(waiting[topic], there)):
+                found += [f"{topic}: {one}" for one in absent]
+            else:
+                self._arrived.add(topic)
+        return found
+
+    def _on_green(self, topic: str) -> TopicClients:
+        look = look_at(self._task.green, TopicName.parse(topic))
+        there = clients_of(look.stats) if look.stats else TopicClients()
+        self._publishers[topic] = len(there.producers)
+        return there
+
+    def _clients(self, topic: TopicName) -> TopicClients:
+        return self._before.get(str(topic), TopicClients())
+
+    # What is told ----------------------------------------------------------------------------------------------------
+
+    def _tell(self, left: Sequence[Left], missing: Sequence[str]) -> None:
+        context, total = self._task.context, len(self._before)
+        backlog = show_blue(context, (one.look.stats for one in left if one.look.stats))
+        context.reading(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
+        detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
+        done = max(total - len(left), 0)
+        context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, total, detail=detail)
+        if left:
+            more = f" and {len(left) - 1} more topics" if len(left) > 1 else ""
+            context.waiting_for(WaitKind.CLIENTS, f"{left[0].look.topic}: {left[0].why}{more}")
+        elif missing:
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            context.waiting_for(
+                WaitKind.CLIENTS, f"clients to come to {self._task.input.green_cluster}: {missing[0]}{more}"
+            )
+        else:
+            context.waits_no_more()
+
+
+def _absent(before: TopicClients, there: TopicClients) -> Iterable[str]:
+    for producer in sorted(set(before.producers) - set(there.producers)):
+        yield f"producer {producer}"
+    consumers: Mapping[str, int] = there.consumers
+    for name, count in sorted(before.consumers.items()):
+        if (fewer := count - consumers.get(name, 0)) > 0:
+            yield f"{fewer} of {count} consumers of {name}"

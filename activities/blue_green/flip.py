@@ -1,0 +1,128 @@
+"""FLIP: the flag of each namespace of a batch, until brokers have terminated all its topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from activities.blue_green.backlogs import carry_again
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.flags import LOOK_EVERY, wait_until_seen
+from activities.blue_green.green_ready import green_trouble
+from activities.blue_green.load import look_at_all
+from activities.blue_green.throttle import put_back
+from activities.blue_green.topics import look_at, stored, topics_of
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.clusters import ClusterUrls
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import set_flag
+from models.blue_green.claims import Stage
+from models.blue_green.input import PulsarCluster
+from models.blue_green.results import Flipped
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+
+_BLOCKED_EVERY = 2.0
+_NAMED = 10
+
+
+def urls_of(cluster: PulsarCluster) -> ClusterUrls:
+    """Where clients are sent that shall go to a cluster."""
+    return ClusterUrls(
+        service_url=cluster.service_url,
+        service_url_tls=cluster.service_url_tls,
+        broker_service_url=cluster.broker_service_url,
+        broker_service_url_tls=cluster.broker_service_url_tls,
+    )
+
+
+def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
+    """Send the clients of a batch to green, and wait until each topic is terminated; then writes are let go."""
+    begun = time.monotonic()
+    _require_url(task)
+    _require_green(task, [guard for guard in guards if guard.require().stage is not Stage.FLIPPED])
+    carried = carry_again(task, guards, store)
+    for guard in guards:
+        guard.note(stage=Stage.FLIPPED)
+        set_flag(store, guard.namespace, guard.require, migrated=True)
+    for guard in guards:
+        wait_until_seen(task, guard.namespace, migrated=True)
+    left, count = _wait_until_terminated(task, guards, store, begun)
+    seconds = round(time.monotonic() - begun, 3)
+    for guard in guards:
+        put_back(task, guard)
+    some = tuple(map(str, left[:_NAMED]))
+    return Flipped(topics=count - len(left), seconds=seconds, left=some, carried=carried)
+
+
+def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
+    """Load topics of a namespace that were unloaded amid the flip: the flag is taken off for that, and set again.
+
+    A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more.
+    """
+    task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")
+    set_flag(store, guard.namespace, guard.require, migrated=False)
+    try:
+        wait_until_seen(task, guard.namespace, migrated=False)
+        look_at_all(task, topics)
+    finally:
+        set_flag(store, guard.namespace, guard.require, migrated=True)
+    wait_until_seen(task, guard.namespace, migrated=True)
+    task.context.waits_no_more()
+
+
+def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
+    """Whether a topic's clients are sent elsewhere for good, or it is gone."""
+    info = stored(admin, topic)
+    return info is None or info.migrated
+
+
+def _require_url(task: BlueGreenTask) -> None:
+    known = task.blue.clusters.migration(task.input.cluster)
+    wanted = urls_of(task.input.green)
+    if known is None or known.migrated_cluster_url != wanted:
+        raise StoreConflict(
+            f"brokers of {task.input.cluster} would send clients to {known and known.migrated_cluster_url}, and not to "
+            f"{wanted}; somebody has changed the address, so nothing is flipped"
+        )
+
+
+def _require_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    names = [guard.namespace for guard in guards]
+    topics = [topic for name in names for topic in topics_of(task.blue, name)]
+    if names and (trouble := green_trouble(task, names, topics)):
+        raise StoreConflict(
+            f"{task.input.green_cluster} does not take the clients of {', '.join(names)} now, so nothing is flipped: "
+            f"{trouble}"
+        )
+
+
+def _wait_until_terminated(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float
+) -> tuple[list[TopicName], int]:
+    """The topics that are not terminated in time, and the number of all."""
+    end = begun + task.input.flip_timeout.total_seconds()
+    next_look = begun + _BLOCKED_EVERY
+    done: set[TopicName] = set()
+    while True:
+        topics = {guard: topics_of(task.blue, guard.namespace) for guard in guards}
+        waiting = [topic for names in topics.values() for topic in names if topic not in done]
+        terminated = task.each(waiting, lambda topic: is_terminated(task.blue, topic))
+        done |= {topic for topic, ended in zip(waiting, terminated, strict=True) if ended}
+        left = [topic for topic in waiting if topic not in done]
+        count = len(done) + len(left)
+        task.context.progress(ProgressTask.TERMINATE, ProgressUnit.TOPICS, len(done), count)
+        if not left or time.monotonic() > end:
+            return left, count
+        if time.monotonic() > next_look:
+            for guard, names in topics.items():
+                _reload_blocked(task, guard, store, [topic for topic in names if topic in left])
+            next_look = time.monotonic() + _BLOCKED_EVERY
+        task.context.pause(LOOK_EVERY)
+
+
+def _reload_blocked(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
+    blocked = [look.topic for look in task.each(topics, lambda topic: look_at(task.blue, topic)) if look.blocked]
+    if blocked:
+        reload(task, guard, store, blocked)

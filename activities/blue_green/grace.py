@@ -1,0 +1,86 @@
+"""The grace window: who still asks blue, whether all is as it was left, and the end of blue's topics."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from activities.blue_green.cluster import cleanup_refusal, stages
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.flip import urls_of
+from activities.blue_green.topics import topics_of
+from clients.cas.store import CasStore
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
+from models.blue_green.claims import Stage
+from models.blue_green.results import Census, CleanupStep
+from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.status import ProgressTask, ProgressUnit
+
+
+def census(task: BlueGreenTask) -> Census:
+    """Who still asks blue, and what is not any more as the migration left it."""
+    with task.blue_store() as store:
+        moved = _moved(store)
+        drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
+    known = task.blue.clusters.migration(task.input.cluster)
+    if known is None or known.migrated_cluster_url != urls_of(task.input.green):
+        drift.append(f"brokers of {task.input.cluster} have another address than that of {task.input.green_cluster}")
+    connections = [admin.brokers.connections() for _, admin in task.blue_brokers()]
+    return Census(
+        topics=sum(len(topics_of(task.blue, namespace)) for namespace in moved),
+        connections=sum(one.active for one in connections),
+        opened=sum(one.opened for one in connections),
+        drift=tuple(drift[:NAMED]),
+    )
+
+
+def clean_up(task: BlueGreenTask) -> CleanupStep:
+    """Delete a bounded number of blue's topics that nobody uses any more; then their partitioned metadata."""
+    deleted = remaining = 0
+    refused: list[FailedItem] = []
+    with task.blue_store() as store:
+        for namespace in _moved(store):
+            guard = NamespaceGuard(store, task.attempt, namespace)
+            guard.take()
+            topics = topics_of(task.blue, namespace)
+            now = topics[: max(task.input.cleanup_limit - deleted, 0)]
+            kept = [item for item in task.each(now, lambda topic, guard=guard: _delete(task, guard, topic)) if item]
+            refused += kept
+            deleted += len(now) - len(kept)
+            remaining += len(topics) - len(now)
+            if not kept and len(now) == len(topics):
+                _delete_partitioned(task, guard)
+            task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
+    return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]))
+
+
+def _moved(store: CasStore) -> list[str]:
+    return [namespace for namespace, stage in stages(store).items() if stage is Stage.MOVED]
+
+
+def _delete(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:
+    if why := cleanup_refusal(task, topic) or _lacking_on_green(task, topic):
+        return FailedItem(path=str(topic), reason=why)
+    guard.require()
+    with suppress(AdminNotFound):
+        task.blue.topics.delete(topic)
+    return None
+
+
+def _lacking_on_green(task: BlueGreenTask, topic: TopicName) -> str:
+    try:
+        task.green.subscriptions.names(topic)
+    except AdminNotFound:
+        return f"{task.input.green_cluster} has no such topic"
+    return ""
+
+
+def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+    """Remove what is left of partitioned topics whose partitions are all gone."""
+    for name in task.blue.topics.partitioned_names(guard.namespace):
+        topic = TopicName.parse(name)
+        if not topic.topic.startswith("__"):
+            guard.require()
+            with suppress(AdminNotFound):
+                task.blue.topics.delete_partitioned(topic)

@@ -1,0 +1,64 @@
+"""Whether green takes the clients of a batch: asked while writes are held back, right before they are sent there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.flags import LOOK_EVERY
+from activities.blue_green.topics import look_at
+from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.registrations import brokers
+from clients.errors import StoreError
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.names import TopicName
+from clients.stores import open_reader
+
+_LOOKED_AT = 16
+"""Topics of a batch, spread over all, that are looked at: each broker is asked besides."""
+
+
+def green_trouble(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
+    """Why clients of these namespaces must not be sent to green now; empty where they may.
+
+    What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
+    """
+    end = time.monotonic() + task.input.quiesce_timeout.total_seconds()
+    while (trouble := next(_troubles(task, namespaces, topics), "")) and time.monotonic() < end:
+        task.context.pause(LOOK_EVERY)
+    return trouble
+
+
+def _troubles(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
+    name = task.input.green_cluster
+    try:
+        yield from _of_brokers(task)
+        known = task.green.clusters.migration(name)
+        if known and known.migrated:
+            yield f"the flag of {name} is set: clients would go round between both clusters"
+        for broker, admin in task.green_brokers():
+            yield from (f"{broker} {why}" for why in _sent_back(admin, namespaces))
+        step = max(len(topics) // _LOOKED_AT, 1)
+        # One that is not there yet is created for its first client.
+        looks = task.each(topics[::step], lambda topic: look_at(task.green, topic))
+        yield from (f"{look.topic} is not served there" for look in looks if look.blocked)
+    except StoreError as error:
+        yield str(error)
+
+
+def _of_brokers(task: BlueGreenTask) -> Iterator[str]:
+    with open_reader(task.input.green.store, task.stores(task.input.green)) as reader:
+        services = brokers(reader)
+    if not services:
+        yield "no broker is registered"
+    with BrokerView(task.runtime.admin_of(task.input.green.credentials)) as view:
+        for service, trouble in zip(services, task.each(services, view.health), strict=True):
+            if trouble:
+                yield f"{service.name}: {trouble}"
+
+
+def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[str]:
+    for namespace in namespaces:
+        if admin.namespaces.policies(namespace).migrated:
+            yield f"sends clients of {namespace} elsewhere: they would go round"

@@ -1,0 +1,110 @@
+"""What a namespace holds, on either cluster: policies, topics, schemas, subscriptions and who is connected.
+
+Five calls for each topic (four for one with partitions, and more for a partition that cannot be loaded), and one more
+for each policy that a topic can have, where the topic has any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from activities.blue_green.topic_inventory import TopicInventory, TopicReader, is_system_topic
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.topics import NON_PERSISTENT
+from clients.pulsar.names import TopicName
+
+ResultT = TypeVar("ResultT")
+
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class NamespaceInventory:
+    """A namespace of one cluster.
+
+    Attributes:
+        name: `tenant/namespace`.
+        policies: all of them; permissions and properties are among them.
+        topics: whole topics by name, without those that belong to brokers.
+    """
+
+    name: str
+    policies: Policies
+    topics: Mapping[TopicName, TopicInventory]
+
+
+def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
+    """A tenant's settings; None if there is no such tenant."""
+    try:
+        return admin.tenants.get(name)
+    except AdminNotFound:
+        return None
+
+
+def read_namespace(
+    admin: PulsarAdminReader, namespace: str, check: Callable[[], None] = lambda: None
+) -> NamespaceInventory | None:
+    """Everything that a namespace holds; loads its topics.
+
+    What vanishes meanwhile is left out.
+
+    Args:
+        admin: of the cluster; needs eight connections.
+        namespace: `tenant/namespace`.
+        check: raises where the work shall stop.
+
+    Returns:
+        None if there is no such namespace.
+
+    Raises:
+        AdminError: a broker does not answer.
+    """
+    try:
+        policies = admin.namespaces.policies(namespace)
+        names = list(map(TopicName.parse, admin.topics.names(namespace)))
+        whole = set(map(TopicName.parse, admin.topics.partitioned_names(namespace)))
+        passing = set(map(TopicName.parse, admin.topics.partitioned_names(namespace, domain=NON_PERSISTENT)))
+        passing_names = set(map(TopicName.parse, admin.topics.names(namespace, domain=NON_PERSISTENT)))
+    except AdminNotFound:
+        return None
+    reader = TopicReader(admin, check)
+    plain = {name for name in names if not is_system_topic(name) and _whole(name) not in whole}
+    calls: list[Callable[[], TopicInventory | None]] = [
+        *(_later(reader.partitioned, name) for name in sorted(whole) if not is_system_topic(name)),
+        *(_later(reader.plain, name) for name in sorted(plain)),
+        *(_later(reader.passing, name) for name in sorted(passing)),
+        *(_later(reader.passing, name) for name in sorted(passing_names) if _whole(name) not in passing),
+    ]
+    found = [topic for topic in side_by_side(calls) if topic is not None]
+    return NamespaceInventory(namespace, policies, {topic.name: topic for topic in found})
+
+
+def _whole(name: TopicName) -> TopicName:
+    """The topic of which this would be a partition, else itself."""
+    number = name.partition
+    return name if number is None else name._replace(topic=name.topic.removesuffix(f"-partition-{number}"))
+
+
+def _later(read: Callable[[TopicName], TopicInventory | None], name: TopicName) -> Callable[[], TopicInventory | None]:
+    return lambda: read(name)
+
+
+def side_by_side(calls: Iterable[Callable[[], ResultT]]) -> list[ResultT]:
+    """Do all, eight at once; the results are in their order.
+
+    Raises:
+        Exception: what the first of them raised that failed; those that have not begun are left.
+    """
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="inventory") as pool:
+        futures = [pool.submit(call) for call in calls]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

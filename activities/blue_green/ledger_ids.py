@@ -1,0 +1,110 @@
+"""Ledger ids of green, which have to lie above those of blue.
+
+A message's id begins with that of its ledger. Consumers of the C++ library, and of those built on it such as Python's,
+that acknowledge cumulatively remember the last id that they acknowledged, also when they are sent to another cluster:
+there they drop each message whose id is not above it, without a word. They get nothing until green's ids have passed
+blue's (library 3.13, seen); a green cluster is new, and its ids are low. Brokers cannot tell who acknowledges how.
+Consumers of the Java library 5.0.0-M1 forget it when they are sent elsewhere (seen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from clients.bookkeeper.idgen import raise_generator, read_generator
+from clients.oxia.idgen import raise_oxia_generator, read_oxia_generator
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.stores import Access
+from clients.zookeeper.coordination import Coordination, CoordinationReader
+from models.blue_green.input import BlueGreenInput, PulsarCluster
+from models.store_url import StoreUrl
+
+#: Ledgers that blue may still create until its last topic has moved.
+_ROOM = 1 << 30
+_LEDGERS = "/ledgers"
+
+
+class LedgerIds(NamedTuple):
+    """The ids that the next ledgers get."""
+
+    blue: int
+    green: int
+
+    @property
+    def enough(self) -> bool:
+        """Whether whatever green creates from now on lies above all that blue has, and will have."""
+        return self.green > self.blue + _ROOM
+
+
+def compare_ids(input: BlueGreenInput, of_blue: Access, of_green: Access) -> LedgerIds | None:
+    """Where both clusters stand; None if one does not keep its ledgers in its metadata store, in `/ledgers`."""
+    blue, green = _next_id(input.blue, of_blue), _next_id(input.green, of_green)
+    return None if blue is None or green is None else LedgerIds(blue, green)
+
+
+def raise_ids(
+    input: BlueGreenInput, of_blue: Access, of_green: Access, fence: Callable[[], object]
+) -> LedgerIds | None:
+    """Have green's ids lie above blue's; harmless when done twice, or too late. Returns as `compare_ids` does.
+
+    Brokers see it with their next ledger.
+
+    Args:
+        input: of the migration.
+        of_blue: to its store.
+        of_green: to its store.
+        fence: called right before the change.
+    """
+    found = compare_ids(input, of_blue, of_green)
+    if found is None or found.enough:
+        return found
+    store, above = input.green.store, found.blue + _ROOM
+    if store.scheme != "zk":
+        fence()
+        return LedgerIds(found.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
+    with Coordination(ledgers_of(input.green), auth=of_green.zookeeper_auth, timeout=of_green.timeout) as coordination:
+        fence()
+        return LedgerIds(found.blue, raise_generator(coordination, above).next_id)
+
+
+def renew_ledgers(admin: PulsarAdmin, namespaces: Iterable[str], ids: LedgerIds, fence: Callable[[], object]) -> int:
+    """Unload topics that green has had before, so that they go on in ledgers with ids above blue's; returns how many.
+
+    Args:
+        admin: green's admin interface.
+        namespaces: that move; those that green does not have are passed over.
+        ids: where both stand.
+        fence: called right before each change.
+    """
+    count = 0
+    for namespace in namespaces:
+        for topic in _topics(admin, namespace):
+            ledgers = admin.topics.internal_info(topic).ledgers
+            if ledgers and ledgers[-1].ledger_id < ids.blue:
+                fence()
+                admin.topics.unload(topic)
+                count += 1
+    return count
+
+
+def _topics(admin: PulsarAdmin, namespace: str) -> list[TopicName]:
+    try:
+        return [TopicName.parse(name) for name in admin.topics.names(namespace)]
+    except AdminNotFound:
+        return []
+
+
+def _next_id(cluster: PulsarCluster, access: Access) -> int | None:
+    if cluster.store.scheme != "zk":
+        found = read_oxia_generator(cluster.store, timeout=access.timeout)
+        return found.next_id if found else None
+    with CoordinationReader(ledgers_of(cluster), auth=access.zookeeper_auth, timeout=access.timeout) as coordination:
+        return read_generator(coordination).next_id if coordination.exists("/") else None
+
+
+def ledgers_of(cluster: PulsarCluster) -> StoreUrl:
+    """Where a cluster keeps the metadata of its ledgers by default."""
+    return cluster.store.model_copy(update={"root": cluster.store.root + _LEDGERS})

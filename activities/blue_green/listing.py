@@ -1,0 +1,56 @@
+"""Which namespaces move, in their order, and the list of those that could not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from activities.blue_green.context import BlueGreenTask, MigrationGuard
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdminReader
+from models.blue_green.input import BlueGreenInput
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.waves import Page, WaveItem
+
+_FAILED = f"{CLAIM}-failed"
+
+
+def namespaces_of(admin: PulsarAdminReader) -> list[str]:
+    """`tenant/namespace` of all namespaces of a cluster."""
+    return sorted(name for tenant in admin.tenants.names() for name in admin.namespaces.names(tenant))
+
+
+def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
+    """The namespaces that move, by the order of their patterns and by name."""
+    ranked = [(rank, name) for name in namespaces_of(admin) if (rank := input.rank(name)) is not None]
+    return [name for _, name in sorted(ranked)]
+
+
+def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
+    """The namespaces behind a cursor; one that came meanwhile, and would stand before it, is left to COMPLETE."""
+    names = selected(task.blue, task.input)
+    ranks = [(task.input.rank(name), name) for name in names]
+    behind = [name for rank, name in ranks if not cursor or (rank, name) > (task.input.rank(cursor), cursor)]
+    return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(names))
+
+
+def record_failures(task: BlueGreenTask, failures: Sequence[FailedItem], offset: int) -> str:
+    """Keep failed namespaces in blue's metadata store, a node for each call; says where."""
+    with task.blue_store() as store:
+        MigrationGuard(task.keeper(store)).renew()
+        path = f"{_FAILED}/{offset:09d}"
+        value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
+        node = store.get(path)
+        if node is None:
+            store.create(path, value)
+        elif node.value != value:
+            store.set(path, value, node.version)
+    return f"{_FAILED} of {task.input.blue.metadata_url}"
+
+
+def forget_failures(store: CasStore) -> None:
+    """Remove the list of an earlier run."""
+    for name in store.children(_FAILED):
+        if node := store.get(f"{_FAILED}/{name}"):
+            store.delete(f"{_FAILED}/{name}", node.version)

@@ -1,0 +1,143 @@
+"""LOAD: all topics of a batch are in memory, and who uses them is written down."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+
+from pydantic import TypeAdapter
+
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.green_ready import green_trouble
+from activities.blue_green.provision import provision_all
+from activities.blue_green.throttle import put_back
+from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
+from activities.blue_green.way_back import take_back
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict, StoreUnreachable
+from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.names import TopicName
+from models.blue_green.claims import Stage, TopicClients, clients_record
+from models.blue_green.results import Loaded
+from models.lifecycle.status import ProgressTask, ProgressUnit
+
+_CLIENTS = TypeAdapter(dict[str, TopicClients])
+
+_FLIPPED = {Stage.FLIPPED, Stage.MOVED}
+_NAMED = 3
+
+# ZooKeeper takes less than a megabyte in one node.
+_PART = 400_000
+
+
+def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
+    """Load every topic of the batch, and keep in blue's metadata store who produces and consumes."""
+    found: list[TopicLook] = []
+    for guard in guards:
+        put_back(task, guard)
+    # What an earlier run flipped stands on green, and its clients are noted.
+    begun = [guard for guard in guards if guard.require().stage not in _FLIPPED]
+    for guard in begun:
+        # Whoever copies does so anew; what an earlier run copied may be gone from green.
+        guard.note(copied_in="")
+        take_back(task, guard)
+    provision_batch(task, begun)
+    _await_green(task, begun)
+    for guard in guards:
+        looks = look_at_all(task, topics_of(task.blue, guard.namespace))
+        if guard in begun:
+            save_clients(store, guard, {look.topic: clients_of(look.stats) for look in looks if look.stats})
+        found += looks
+    stats = [look.stats for look in found if look.stats]
+    return Loaded(
+        topics=len(stats),
+        producers=sum(len(one.publishers) for one in stats),
+        consumers=sum(len(sub.consumers) for one in stats for sub in subscriptions_of(one).values()),
+        backlog=show_blue(task.context, stats),
+    )
+
+
+def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    """Ask green what is asked again right before the flip, where nothing waits for the answer.
+
+    Raises:
+        StoreUnreachable: it does not take clients now; the step is tried again.
+    """
+    names = [guard.namespace for guard in guards]
+    topics = [topic for name in names for topic in topics_of(task.blue, name)]
+    if names and (trouble := green_trouble(task, names, topics)):
+        raise StoreUnreachable(f"{task.input.green_cluster} does not take the clients of {', '.join(names)}: {trouble}")
+
+
+def provision_batch(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    """Create on green what came to blue since PROVISION.
+
+    Raises:
+        StoreConflict: both sides differ in what cannot be created.
+    """
+    for guard in guards:
+        found = provision_all(task, [guard.namespace], guard.require)
+        if found.left:
+            raise StoreConflict(
+                f"{guard.namespace} differs on {task.input.green_cluster} in {found.left_count} things: "
+                f"{'; '.join(found.left[:_NAMED])}"
+            )
+
+
+def look_at_all(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[TopicLook]:
+    """Look at topics of blue, which loads them; tells how far it is."""
+    done = 0
+
+    def one(topic: TopicName) -> TopicLook:
+        nonlocal done
+        look = look_at(task.blue, topic)
+        done += 1
+        return look
+
+    task.context.measure(ProgressTask.LOAD, ProgressUnit.TOPICS, len(topics), lambda: done)
+    return task.each(topics, one)
+
+
+def clients_of(stats: TopicStats) -> TopicClients:
+    """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
+    return TopicClients(
+        producers=tuple(sorted(one.producer_name for one in stats.publishers)),
+        consumers={name: len(sub.consumers) for name, sub in subscriptions_of(stats).items() if sub.is_durable},
+    )
+
+
+def save_clients(store: CasStore, guard: NamespaceGuard, clients: dict[TopicName, TopicClients]) -> None:
+    """Keep who uses the topics of a namespace beside its record, in as many nodes as it takes."""
+    plain = {str(topic): one.model_dump(exclude_defaults=True) for topic, one in clients.items()}
+    packed = zlib.compress(json.dumps(plain, separators=(",", ":")).encode())
+    parts = [packed[at : at + _PART] for at in range(0, max(len(packed), 1), _PART)]
+    for number, part in enumerate([*parts, b""]):
+        path = clients_record(guard.namespace, number)
+        guard.require()
+        node = store.get(path)
+        if node is None:
+            store.create(path, part)
+        elif node.value != part:
+            store.set(path, part, node.version)
+
+
+def saved_clients(store: CasStore, namespace: str) -> dict[str, TopicClients]:
+    """Who used the topics of a namespace before its flip, by the topic's full name."""
+    packed = b"".join(_parts(store, namespace))
+    return _CLIENTS.validate_json(zlib.decompress(packed)) if packed else {}
+
+
+def forget_clients(store: CasStore, namespace: str) -> None:
+    """Remove what `save_clients` kept."""
+    number = 0
+    while node := store.get(path := clients_record(namespace, number)):
+        store.delete(path, node.version)
+        number += 1
+
+
+def _parts(store: CasStore, namespace: str) -> Iterable[bytes]:
+    number = 0
+    while (node := store.get(clients_record(namespace, number))) and node.value:
+        yield node.value
+        number += 1

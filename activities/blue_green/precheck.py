@@ -1,0 +1,201 @@
+"""PRECHECK: what would move, every blocker with its cure, and what only an operator can weigh."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from activities.blue_green.client_access import check_clients
+from activities.blue_green.client_versions import cannot_follow, is_of_cpp
+from activities.blue_green.cluster import stages
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.differences import differences
+from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
+from activities.blue_green.ledger_ids import compare_ids
+from activities.blue_green.listing import namespaces_of, selected
+from activities.blue_green.precheck_clusters import check_clusters, check_flags
+from activities.blue_green.precheck_green import check_fit, check_green, judge, some
+from activities.blue_green.precheck_way_back import check_way_back
+from activities.blue_green.provision import judged
+from activities.blue_green.way_back import after_return
+from activities.lifecycle.precheck import Findings
+from clients.pulsar.admin.topics import Client
+from clients.stores import Access
+from models.blue_green.claims import Stage
+from models.blue_green.differences import DifferenceKind
+from models.blue_green.input import IdleSubscriptions
+from models.blue_green.results import Precheck, Survey
+from models.lifecycle.failures import NAMED
+from models.lifecycle.status import ProgressTask, ProgressUnit
+
+_FUNCTIONS = "public/functions"
+# Subscriptions of other types refuse such acknowledgements.
+_CUMULATIVE = ("Exclusive", "Failover")
+_EXTERNAL = ("flink", "spark", "beam")
+
+
+@dataclass
+class _Found:
+    """What was found in all namespaces."""
+
+    survey: Counter[str] = field(default_factory=Counter[str])
+    idle: list[str] = field(default_factory=list[str])
+    passing: list[str] = field(default_factory=list[str])
+    unloadable: list[str] = field(default_factory=list[str])
+    delayed: list[str] = field(default_factory=list[str])
+    retained: list[str] = field(default_factory=list[str])
+    readers: list[str] = field(default_factory=list[str])
+    old_clients: dict[str, str] = field(default_factory=dict[str, str])
+    unknown_clients: set[str] = field(default_factory=set[str])
+    deduplicated: list[str] = field(default_factory=list[str])
+    may_be_cumulative: list[str] = field(default_factory=list[str])
+
+
+def precheck(task: BlueGreenTask) -> Precheck:
+    """Check both clusters and every namespace that moves; writes nothing."""
+    findings = Findings()
+    check_clusters(task, findings)
+    if findings.blockers:
+        # What is asked next would fail for the same reasons, or be asked of the wrong cluster.
+        return Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    names = selected(task.blue, task.input)
+    if not names:
+        patterns = ", ".join(task.input.namespaces)
+        findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
+    check_green(task, findings, names)
+    check_clients(task, findings, names)
+    made_anew = check_way_back(task, findings, names)
+    with task.blue_store() as store:
+        begun = {name for name, stage in stages(store).items() if stage in {Stage.FLIPPED, Stage.MOVED}}
+    found, lines, missing = _Found(), list[str](), 0
+    for done, name in enumerate(names):
+        task.context.progress(ProgressTask.COMPARE, ProgressUnit.ITEMS, done, len(names), detail=name)
+        if name in begun:
+            findings.warn(f"{name} was flipped by an earlier run of this migration, and is brought to its end")
+            continue
+        blue = read_namespace(task.blue, name, task.context.check)
+        if blue is None:
+            continue
+        green = read_namespace(task.green, name, task.context.check)
+        if green is not None:
+            green = after_return(green, made_anew)
+        check_flags(task, findings, blue)
+        check_fit(task, findings, blue)
+        differing = judged(task, name, differences(blue, green, names=task.names))
+        missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)
+        judge(task, findings, name, differing)
+        lines += map(str, differing)
+        _add(found, blue)
+    _judge(task, findings, found)
+    left = [name for name in namespaces_of(task.blue) if task.input.rank(name) is None]
+    survey = Survey(
+        tenants=len({name.partition("/")[0] for name in names}),
+        namespaces=len(names),
+        left_behind=len(left),
+        idle=len(found.idle),
+        retained=len(found.retained),
+        **{name: found.survey[name] for name in ("topics", "subscriptions", "producers", "consumers")},
+    )
+    return Precheck(
+        blockers=tuple(findings.blockers),
+        warnings=tuple(findings.warnings),
+        questions=tuple(_questions(task, found)),
+        survey=survey,
+        missing=missing,
+        differences=tuple(lines[:NAMED]),
+    )
+
+
+def _add(found: _Found, namespace: NamespaceInventory) -> None:
+    if namespace.policies.raw.get("deduplicationEnabled"):
+        found.deduplicated.append(namespace.name)
+    for topic in namespace.topics.values():
+        if not topic.persistent:
+            found.passing.append(str(topic.name))
+            continue
+        found.survey["topics"] += max(len(topic.parts), 1)
+        found.unloadable += [f"{part.name} ({part.trouble})" for part in topic.unloadable]
+        _add_subscriptions(found, topic)
+        for client in topic.producers:
+            found.survey["producers"] += 1
+            _add_client(found, client)
+        if topic.has_messages and not any(sub.backlog for sub in topic.subscriptions.values()):
+            found.retained.append(str(topic.name))
+
+
+def _add_subscriptions(found: _Found, topic: TopicInventory) -> None:
+    for sub in topic.subscriptions.values():
+        found.survey["consumers"] += len(sub.consumers)
+        for client in sub.consumers:
+            _add_client(found, client)
+        if sub.type in _CUMULATIVE and any(is_of_cpp(client.client_version or "") for client in sub.consumers):
+            found.may_be_cumulative.append(f"{topic.name} ({sub.name})")
+        if not sub.durable:
+            found.readers.append(f"{topic.name} ({sub.name})")
+            continue
+        found.survey["subscriptions"] += 1
+        if sub.backlog and not sub.consumers:
+            found.idle.append(f"{topic.name} {sub.name} ({sub.backlog:,} messages)")
+        if sub.delayed:
+            found.delayed.append(f"{topic.name} {sub.name} ({sub.delayed:,} messages)")
+        if any(word in sub.name.lower() for word in _EXTERNAL):
+            found.readers.append(f"{topic.name} ({sub.name})")
+
+
+def _add_client(found: _Found, client: Client) -> None:
+    version, address = client.client_version or "", client.address or "unknown address"
+    if not version:
+        found.unknown_clients.add(address)
+    elif why := cannot_follow(version):
+        found.old_clients[address] = why
+
+
+def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
+    green = task.input.green_cluster
+    if found.old_clients:
+        told = [f"{address}: {why}" for address, why in found.old_clients.items()]
+        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(told)}", "upgrade them")
+    if found.unloadable:
+        cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
+        findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
+    listed = (
+        (found.unknown_clients, "clients do not tell their version; whether they can follow is not known"),
+        (found.passing, "topics are not persistent; brokers do not move their clients, which have to be started anew"),
+        (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
+        (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
+        (found.deduplicated, "namespaces deduplicate; sequence ids begin anew on green"),
+    )
+    for items, what in listed:
+        if items:
+            findings.warn(f"{len(items)} {what}: {some(sorted(items))}")
+    if found.idle and task.input.idle_subscriptions is IdleSubscriptions.SKIP:
+        findings.warn(f"{len(found.idle)} idle subscriptions lose their backlog (skip): {some(found.idle)}")
+    elif found.idle and task.input.idle_subscriptions is IdleSubscriptions.WAIT:
+        findings.warn(
+            f"{len(found.idle)} subscriptions have a backlog and no consumer; their batches wait for one, for up to "
+            f"drain_timeout: {some(found.idle)}"
+        )
+    elif found.idle:
+        findings.warn(f"{len(found.idle)} subscriptions without consumers go on with a copy: {some(found.idle)}")
+    if _FUNCTIONS in namespaces_of(task.blue):
+        findings.warn(f"functions and connectors run on {task.input.cluster}; they stay behind, start them on {green}")
+
+
+def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
+    if found.readers and not task.input.accept_external_positions:
+        yield (
+            f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
+            f"{task.input.green_cluster}: {some(found.readers)}"
+        )
+    if found.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
+        yield (
+            f"{len(found.may_be_cumulative)} subscriptions have C++ or Python consumers, which drop what "
+            f"{task.input.green_cluster} sends if they acknowledge cumulatively and its ledger ids are lower; these "
+            "cannot be raised, as one cluster keeps its ledgers elsewhere than in /ledgers of its metadata store. "
+            f"Restart such consumers after the flip: {some(found.may_be_cumulative)}"
+        )
+
+
+def _stores(task: BlueGreenTask) -> tuple[Access, Access]:
+    return task.stores(task.input.blue), task.stores(task.input.green)

@@ -1,0 +1,173 @@
+"""What PRECHECK asks of both clusters as a whole: names, brokers' settings, addresses, and who else is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.inventory import NamespaceInventory
+from activities.lifecycle.exclusion import (
+    another_cluster,
+    bookies_on_the_move,
+    claimed,
+    metadata_on_the_move,
+    no_brokers,
+    other_holder,
+)
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import brokers
+from clients.cas.store import CasReader
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.http import HttpSession
+from clients.reach import obstacle
+from clients.stores import open_cas_reader, open_reader
+from models.blue_green.input import PulsarCluster
+from models.store_url import parse_store_url
+
+_SWEEP = "clusterMigrationCheckDurationSeconds"
+_AUTO = "clusterMigrationAutoResourceCreation"
+_SLOW_SWEEP = 10
+
+
+class Side(NamedTuple):
+    """One of both clusters.
+
+    Attributes:
+        code: how codes of its blockers begin.
+        name: that it shall have.
+        cluster: how it is reached.
+        admin: through the addresses of the input, which may be those of a proxy.
+    """
+
+    code: str
+    name: str
+    cluster: PulsarCluster
+    admin: PulsarAdminReader
+
+
+def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
+    """Check both clusters; what cannot be asked is a blocker of its own."""
+    input = task.input
+    blue = Side("BLUE", input.cluster, input.blue, task.blue)
+    green = Side("GREEN", input.green_cluster, input.green, task.green)
+    for side in (blue, green):
+        store = f"the metadata store {side.cluster.metadata_url}"
+        findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
+        findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
+    findings.attempt(f"the flag of {input.cluster}", lambda: _check_cluster_flag(task, findings), of="BLUE_FLAG")
+    findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
+
+
+def _store_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+    def check() -> None:
+        with open_cas_reader(side.cluster.store, task.stores(side.cluster)) as store:
+            _check_store(task, findings, side, store)
+        with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
+            if not brokers(reader):
+                cause = no_brokers(side.cluster.metadata_url).cause
+                findings.block(f"{side.code}_NO_BROKERS", cause, "name the store as the brokers do, and start them")
+
+    return check
+
+
+def _check_store(task: BlueGreenTask, findings: Findings, side: Side, store: CasReader) -> None:
+    workflow_id = task.attempt.workflow_id
+    if (other := other_holder(store, workflow_id)) is not None:
+        findings.blockers.append(claimed(store, other, f"{side.code}_CLAIMED"))
+    found = [another_cluster(store, side.name), metadata_on_the_move(store)]
+    if store.url.scheme == "zk":
+        found.append(bookies_on_the_move(store, workflow_id))
+    findings.blockers += [blocker for blocker in found if blocker]
+
+
+def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+    def check() -> None:
+        told = side.admin.brokers.runtime_configuration().get("clusterName")
+        if told != side.name:
+            cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {told!r}, and not {side.name!r}"
+            findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+            return
+        access = task.runtime.admin_of(side.cluster.credentials)
+        with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
+            services = brokers(reader)
+        with HttpSession(access) as session:
+            for service in services:
+                admin = PulsarAdminReader(session, registered_urls(service.data, access))
+                _check_broker(findings, side, service.name, admin.brokers.runtime_configuration())
+
+    return check
+
+
+def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:
+    store = side.cluster.store
+    if settings.get("clusterName") != side.name:
+        cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
+        cure = "correct the address of the metadata store, or the name of the cluster"
+        findings.block(f"{side.code}_CLUSTER_NAME", cause, cure)
+    if url := settings.get("metadataStoreUrl"):
+        used = parse_store_url(url)
+        if (used.scheme, used.root) != (store.scheme, store.root):
+            cause = f"{broker} uses the metadata store {url}, and not {store}"
+            findings.block(f"{side.code}_OTHER_STORE", cause, "name the store as the brokers do")
+    if side.code == "BLUE":
+        _check_sweep(findings, broker, settings)
+
+
+def _check_sweep(findings: Findings, broker: str, settings: dict[str, str]) -> None:
+    sweep = int(settings.get(_SWEEP) or 0)
+    if sweep <= 0:
+        cause = f"{broker} never looks for topics to move: {_SWEEP} is {sweep}"
+        findings.block("BLUE_NO_SWEEP", cause, f"set {_SWEEP}=1 in its broker.conf, and restart it")
+    elif sweep > _SLOW_SWEEP:
+        findings.warn(f"{broker} looks for topics to move every {sweep} s ({_SWEEP}); writes are held for so long")
+    if settings.get(_AUTO, "false") == "true":
+        cause = f"{broker} would create resources on green by itself, and takes each refusal for success"
+        findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
+    if settings.get("transactionCoordinatorEnabled") == "true":
+        findings.warn(f"transactions are on in {broker}: those that are open at a flip end by their timeout")
+
+
+def _check_cluster_flag(task: BlueGreenTask, findings: Findings) -> None:
+    cluster = task.input.cluster
+    known = task.blue.clusters.migration(cluster)
+    if known and known.migrated:
+        cure = f"take it off: pulsar-admin clusters update-cluster-migration --migrated false {cluster}"
+        findings.block("BLUE_FLAG_SET", f"the flag of the whole cluster {cluster} is set already", cure)
+
+
+def _check_address(task: BlueGreenTask, findings: Findings) -> None:
+    """Clients really are sent to green: ask the address that brokers would give them."""
+    green, input = task.input.green, task.input
+    access = task.runtime.admin_of(green.credentials)
+    with HttpSession(access) as session:
+        for url in filter(None, (green.service_url, green.service_url_tls)):
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+            if told != input.green_cluster:
+                cause = f"{url} is the cluster {told!r}; clients would be sent there"
+                findings.block("GREEN_URL", cause, f"give an address of {input.green_cluster}")
+    for url in filter(None, (green.broker_service_url, green.broker_service_url_tls)):
+        for address in url.partition("://")[2].split(","):
+            if why := obstacle(address):
+                findings.block("GREEN_URL", f"nobody can connect to {url}: {why}", "correct the address of the brokers")
+
+
+def check_flags(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+    """A flag that was set by somebody else, and replication between both clusters."""
+    input, policies = task.input, namespace.policies
+    others = set(policies.replication_clusters) - {input.cluster}
+    if policies.migrated:
+        findings.block(
+            "NAMESPACE_FLAG_SET",
+            f"clients of {namespace.name} are sent elsewhere already: its flag is set",
+            f"take it off: pulsar-admin namespaces update-migration-state --migrated false {namespace.name}",
+        )
+    if input.green_cluster in others:
+        cause = f"{namespace.name} is replicated to {input.green_cluster}: messages would go round between both"
+        findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of its replication clusters")
+    elif others:
+        findings.warn(
+            f"{namespace.name} is replicated to {', '.join(sorted(others))}: from the flip on its topics take no "
+            "messages until all are there"
+        )

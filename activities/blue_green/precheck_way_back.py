@@ -1,0 +1,100 @@
+"""What PRECHECK asks of green where that is a cluster that was left: whether its clients can come back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.listing import namespaces_of
+from activities.blue_green.precheck_green import some
+from activities.blue_green.way_back import ended_topics
+from activities.lifecycle.precheck import Findings
+from clients.errors import StoreError
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import flag_time
+
+_SWEEP = "clusterMigrationCheckDurationSeconds"
+
+
+def check_way_back(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
+    """Look for what an earlier migration has left on green; returns topics of green that are made anew."""
+    green = task.input.green_cluster
+    known = task.green.clusters.migration(green)
+    if known is None:
+        _check_later(task, findings)
+        return frozenset()
+    there = set(namespaces_of(task.green))
+    with task.green_store() as store:
+        times = {name: at for name in there if (at := flag_time(store, name)) is not None}
+    if times or known.migrated:
+        if why := _elsewhere(task, known):
+            findings.block("GREEN_FLAG_SET", f"{green} sends its clients away: {why}", "take its flags off")
+        _check_restarted(task, findings, max(times.values(), default=0))
+        findings.warn(
+            f"{green} was left by an earlier migration, and sends clients of {len(times) or 'all'} namespaces "
+            f"to {task.input.cluster}; this is their way back. Each is served by {green} again from the begin of its "
+            "batch on"
+        )
+    return _check_ended(task, findings, [name for name in namespaces if name in there])
+
+
+def _check_later(task: BlueGreenTask, findings: Findings) -> None:
+    """What the way back will need one day, and what now takes no restart under traffic."""
+    for broker, admin in task.green_brokers():
+        if int(admin.brokers.runtime_configuration().get(_SWEEP) or 0) <= 0:
+            findings.warn(
+                f"{broker} of {task.input.green_cluster} could not send clients back: {_SWEEP} is 0. For a way back, "
+                "set it to 1 before clients come; later it takes restarts under their traffic"
+            )
+
+
+def _elsewhere(task: BlueGreenTask, known: ClusterMigration) -> str:
+    """Why clients that green sends away do not come to blue; empty where they do."""
+    urls, access = known.migrated_cluster_url, task.runtime.admin_of(task.input.blue.credentials)
+    url = urls and (urls.service_url or urls.service_url_tls)
+    if not url:
+        return "to no address"
+    try:
+        with HttpSession(access) as session:
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+    except StoreError as error:
+        return f"to {url}, which does not answer ({error})"
+    return "" if told == task.input.cluster else f"to {url}, which is the cluster {told!r}"
+
+
+def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -> None:
+    """Brokers keep a producer that they sent away, and refuse it on the same connection for ever (5.0.0-M1, seen).
+
+    Those that were started after the flags were set have sent producers away without loading their topics, which
+    leaves nothing behind.
+    """
+    started = [(broker, admin.brokers.started_ms()) for broker, admin in task.green_brokers()]
+    if old := [broker for broker, at in started if at < flagged_ms]:
+        since = datetime.fromtimestamp(flagged_ms / 1000, UTC).isoformat(timespec="seconds")
+        findings.block(
+            "GREEN_NOT_RESTARTED",
+            f"brokers of {task.input.green_cluster} that were started before {since}, when they were told to send "
+            f"clients away, would refuse these on the connections that they still have: {some(old)}",
+            "restart each of them once; no client is served there now",
+        )
+
+
+def _check_ended(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
+    ended = [found for name in namespaces for found in ended_topics(task, name).items()]
+    if waiting := [f"{topic} ({', '.join(names)})" for topic, names in ended if names]:
+        findings.block(
+            "GREEN_ENDED_TOPICS",
+            f"{len(waiting)} topics of {task.input.green_cluster} were ended by an earlier migration, and still have "
+            f"subscriptions: {some(waiting)}",
+            "take the flag of their namespace off and consume what is left, or give it up: pulsar-admin topics delete",
+        )
+    if empty := [str(topic) for topic, names in ended if not names]:
+        findings.warn(
+            f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration has ended are deleted and "
+            f"made anew, with what retention keeps of them: {some(empty)}"
+        )
+    return frozenset(topic for topic, _ in ended)

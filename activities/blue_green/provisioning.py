@@ -1,0 +1,191 @@
+"""PROVISION: create on green what blue has, and compare both sides.
+
+Each change is one call that does nothing the second time, or that green refuses then; what counts is what is read back.
+Nothing is deleted, and nothing that only green has is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from threading import Lock
+
+from activities.blue_green.deltas import Delta
+from activities.blue_green.differences import namespace_deltas, reported, tenant_deltas
+from activities.blue_green.inventory import read_namespace, read_tenant, side_by_side
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.errors import (
+    AdminConflict,
+    AdminError,
+    AdminPreconditionFailed,
+    AdminServerError,
+    AdminUnreachable,
+)
+from models.blue_green.differences import Difference, Provisioned, short
+
+# Before both sides are read again: brokers need a moment until they know what was set for a topic.
+_PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0)
+# A topic that was created a moment ago answers 500 at times.
+_RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
+
+# Without them nothing else can be created.
+_CONTAINERS = frozenset(("tenant", "namespace"))
+
+
+def compare_namespace(
+    blue: PulsarAdminReader,
+    green: PulsarAdminReader,
+    namespace: str,
+    *,
+    names: Mapping[str, str],
+    check: Callable[[], None] = lambda: None,
+) -> list[Difference]:
+    """How a namespace and its tenant on green differ from blue's, as both are now; empty if blue has none.
+
+    Args:
+        blue: the cluster that is left.
+        green: the cluster that takes over.
+        namespace: `tenant/namespace`.
+        names: what blue's clusters are called on green.
+        check: raises where the work shall stop.
+
+    Raises:
+        AdminError: a broker of either side does not answer.
+    """
+    return reported(_deltas(blue, green, namespace, names, check))
+
+
+def provision_namespace(
+    blue: PulsarAdminReader,
+    green: PulsarAdmin,
+    namespace: str,
+    *,
+    names: Mapping[str, str],
+    fence: Callable[[], None],
+    align: bool,
+    check: Callable[[], None],
+) -> Provisioned:
+    """Create a namespace on green with its tenant and all that is in it, and read both sides again.
+
+    It can be done twice, also by two at once.
+
+    Args:
+        blue: the cluster that is left; needs eight connections, as green does.
+        green: the cluster that takes over.
+        namespace: `tenant/namespace`.
+        names: what blue's clusters are called on green.
+        fence: called right before each change on green, from eight threads; raises if this attempt is late.
+        align: change also what exists on green and differs.
+        check: raises where the work shall stop.
+
+    Returns:
+        What was created, and what still differs.
+
+    Raises:
+        AdminError: a broker of either side does not answer.
+    """
+    work = _Work(green, fence, check)
+    deltas, tried = _deltas(blue, green, namespace, names, check), None
+    for pause in _PAUSES:
+        wanted = [delta for delta in deltas if delta.change and (delta.wanted_always or align)]
+        paths = [delta.difference.path for delta in wanted]
+        if not wanted or (not work.end(wanted) and paths == tried):
+            break
+        tried = paths
+        _wait(pause, check)
+        deltas = _deltas(blue, green, namespace, names, check)
+    return Provisioned(
+        created=dict(sorted(work.done.items())), differences=tuple(map(work.explained, reported(deltas)))
+    )
+
+
+def _deltas(
+    blue: PulsarAdminReader,
+    green: PulsarAdminReader,
+    namespace: str,
+    names: Mapping[str, str],
+    check: Callable[[], None],
+) -> list[Delta]:
+    there = read_namespace(blue, namespace, check)
+    if there is None:
+        return []
+    tenant = namespace.partition("/")[0]
+    of_tenant = tenant_deltas(tenant, blue.tenants.get(tenant), read_tenant(green, tenant), names)
+    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check), names)]
+
+
+class _Work:
+    """Makes changes, and remembers what green said to those that it refused.
+
+    Attributes:
+        done: changes by kind.
+    """
+
+    def __init__(self, green: PulsarAdmin, fence: Callable[[], None], check: Callable[[], None]) -> None:
+        self._green, self._check = green.guarded(fence), check
+        self._lock = Lock()
+        self._refusals: dict[str, str] = {}
+        self.done: Counter[str] = Counter()
+
+    def end(self, deltas: Iterable[Delta]) -> bool:
+        """Make the changes: what belongs to the namespace first, then topics side by side. Whether any was made."""
+        groups = {of: list(group) for of, group in groupby(deltas, lambda delta: delta.topic)}
+        before, around = self.done.total(), groups.pop(None, [])
+        self._in_order(around)
+        if not any(one.what in _CONTAINERS and one.difference.path in self._refusals for one in around):
+            side_by_side([self._later(group) for group in groups.values()])
+        return self.done.total() > before
+
+    def explained(self, difference: Difference) -> Difference:
+        """The same difference, with what green said to the change that would have ended it."""
+        refusal = self._refusals.get(difference.path)
+        if refusal is None:
+            return difference
+        green = f"{difference.green}; it" if difference.green else "it"
+        return difference.model_copy(update={"green": short(f"{green} answered: {refusal}")})
+
+    def _later(self, deltas: list[Delta]) -> Callable[[], None]:
+        return lambda: self._in_order(deltas)
+
+    def _in_order(self, deltas: list[Delta]) -> None:
+        again = [delta for delta in deltas if not self._made(delta)]
+        # A policy may contradict another one until that is set as well: a backlog quota and a retention, for example.
+        for delta in again:
+            self._made(delta)
+
+    def _made(self, delta: Delta) -> bool:
+        """Make a change; False where another one may have to be made before it."""
+        try:
+            self._repeat(delta)
+        except AdminError as error:
+            if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
+                raise
+            if type(error) is AdminConflict and delta.what in _CONTAINERS:
+                # Somebody else was first.
+                return True
+            with self._lock:
+                self._refusals[delta.difference.path] = error.reason
+            return not isinstance(error, AdminPreconditionFailed)
+        with self._lock:
+            self._refusals.pop(delta.difference.path, None)
+            self.done[delta.what] += 1
+        return True
+
+    def _repeat(self, delta: Delta) -> None:
+        assert delta.change is not None
+        for pause in _RETRY_PAUSES:
+            self._check()
+            try:
+                return delta.change(self._green)
+            except AdminUnreachable:
+                _wait(pause, self._check)
+        return delta.change(self._green)
+
+
+def _wait(seconds: float, check: Callable[[], None]) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        check()
+        time.sleep(min(left, 0.2))

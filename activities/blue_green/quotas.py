@@ -1,0 +1,201 @@
+"""What would keep green from taking a namespace, looked at before anything is created there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.topic_inventory import TopicInventory
+from activities.blue_green.translation import cluster_names
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.tenants import Tenant
+from models.blue_green.differences import Difference, DifferenceKind
+from models.lifecycle.failures import Blocker
+
+_NAMED = 5
+
+# Where a namespace says nothing, these of the brokers hold.
+_DEFAULTS = (
+    "allowAutoSubscriptionCreation",
+    "allowAutoTopicCreation",
+    "allowAutoTopicCreationType",
+    "authenticationEnabled",
+    "authorizationEnabled",
+    "backlogQuotaDefaultLimitBytes",
+    "backlogQuotaDefaultLimitGB",
+    "backlogQuotaDefaultLimitSecond",
+    "backlogQuotaDefaultRetentionPolicy",
+    "brokerDeduplicationEnabled",
+    "brokerDeleteInactiveTopicsEnabled",
+    "brokerDeleteInactiveTopicsMode",
+    "defaultNumPartitions",
+    "defaultRetentionSizeInMB",
+    "defaultRetentionTimeInMinutes",
+    "delayedDeliveryEnabled",
+    "enableReplicatedSubscriptions",
+    "isAllowAutoUpdateSchemaEnabled",
+    "isSchemaValidationEnforced",
+    "maxConsumersPerSubscription",
+    "maxConsumersPerTopic",
+    "maxMessageSize",
+    "maxProducersPerTopic",
+    "maxUnackedMessagesPerConsumer",
+    "maxUnackedMessagesPerSubscription",
+    "schemaCompatibilityStrategy",
+    "subscriptionExpirationTimeMinutes",
+    "subscriptionTypesEnabled",
+    "transactionCoordinatorEnabled",
+    "ttlDurationDefaultInSeconds",
+)
+_MESSAGE_SIZE = "maxMessageSize"
+
+
+def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
+    """Defaults of the brokers that differ: they change what namespaces without a policy of their own do.
+
+    Args:
+        blue: the configuration of a broker of blue.
+        green: of one of green.
+    """
+    return [
+        Difference(
+            path=f"brokers: {name}",
+            kind=DifferenceKind.DIFFERS,
+            blue=blue[name],
+            green=green[name],
+            harmless=name != _MESSAGE_SIZE or int(green[name]) >= int(blue[name]),
+        )
+        for name in _DEFAULTS
+        if name in blue and name in green and _plain(blue[name]) != _plain(green[name])
+    ]
+
+
+def green_room(green: PulsarAdminReader, namespaces: Iterable[str]) -> list[Blocker]:
+    """Limits on tenants and on namespaces that all these namespaces together would exceed on green."""
+    limits = _Limits(green.brokers.runtime_configuration())
+    tenants, wanted = set(green.tenants.names()), set(namespaces)
+    found: list[Blocker] = []
+    names = {name.partition("/")[0] for name in wanted}
+    if limits.exceeded("maxTenants", len(tenants | names)) and names - tenants:
+        found.append(limits.blocker("maxTenants", "tenants", len(tenants | names)))
+    for tenant in sorted(names):
+        there = set(green.namespaces.names(tenant)) if tenant in tenants else set[str]()
+        both = there | {name for name in wanted if name.startswith(f"{tenant}/")}
+        if both != there and limits.exceeded("maxNamespacesPerTenant", len(both)):
+            found.append(limits.blocker("maxNamespacesPerTenant", f"namespaces of tenant {tenant}", len(both)))
+    return found
+
+
+def green_clusters(
+    green: PulsarAdminReader, inventory: NamespaceInventory, tenant: Tenant, *, names: Mapping[str, str]
+) -> list[Blocker]:
+    """Clusters that a namespace of blue uses, or its tenant may use, and that green does not know."""
+    known = {*green.clusters.names(), "global"}
+    policies = inventory.policies
+    found: list[Blocker] = []
+    for what, clusters in (
+        (f"tenant {inventory.name.partition('/')[0]}", tenant.allowed_clusters),
+        (f"namespace {inventory.name}", policies.replication_clusters),
+    ):
+        if lacking := [name for name in cluster_names(clusters, names) if name not in known]:
+            cause = f"{what} uses {', '.join(lacking)}, which green does not know."
+            cure = f"Make it known on green (pulsar-admin clusters create), or take it from {what} on blue."
+            found.append(Blocker(code="GREEN_LACKS_CLUSTER", cause=cause, cure=cure))
+    return found
+
+
+def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> list[Blocker]:
+    """Limits of green that a namespace of blue would exceed there."""
+    limits = _Limits(green.brokers.runtime_configuration())
+    policies = _policies(green, inventory.name)
+    there = set(green.topics.names(inventory.name)) if policies else set[str]()
+    limits = limits.of_namespace(policies or inventory.policies)
+    found: list[Blocker] = []
+    topics = [topic for topic in inventory.topics.values() if topic.lasting]
+    wanted = {str(part) for topic in topics if topic.persistent for part in _parts(topic)}
+    if wanted - there and limits.exceeded("maxTopicsPerNamespace", len(wanted | there)):
+        what = f"topics and partitions in namespace {inventory.name}"
+        found.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | there)))
+    found += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
+    found += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
+    if any(topic.policies for topic in topics) and not limits.topic_policies:
+        cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
+        cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
+        found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
+    group = inventory.policies.raw.get("resource_group_name")
+    if group and group not in green.namespaces.resource_groups():
+        cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."
+        cure = "Create it on green (pulsar-admin resourcegroups create), or take the namespace out of it on blue."
+        found.append(Blocker(code="GREEN_LACKS_RESOURCE_GROUP", cause=cause, cure=cure))
+    return found
+
+
+class _Limits(NamedTuple):
+    values: Mapping[str, str]
+
+    @property
+    def topic_policies(self) -> bool:
+        return all(self.values.get(name) != "false" for name in ("topicLevelPoliciesEnabled", "systemTopicEnabled"))
+
+    def of_namespace(self, policies: Policies) -> _Limits:
+        """With what the namespace says itself, which is stronger."""
+        named = {
+            "maxTopicsPerNamespace": policies.raw.get("max_topics_per_namespace"),
+            "maxSubscriptionsPerTopic": policies.raw.get("max_subscriptions_per_topic"),
+        }
+        return _Limits({**self.values, **{name: str(value) for name, value in named.items() if value is not None}})
+
+    def exceeded(self, name: str, count: int) -> bool:
+        return 0 < self._limit(name) < count
+
+    def most(self, name: str, what: str, counts: Mapping[str, int]) -> list[Blocker]:
+        """The blocker of topics that have too many of something."""
+        over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
+        if not over:
+            return []
+        more = f" and {len(over) - _NAMED} more" if len(over) > _NAMED else ""
+        return [self.blocker(name, f"{what} of {', '.join(over[:_NAMED])}{more}", counts[over[0]])]
+
+    def blocker(self, name: str, what: str, count: int) -> Blocker:
+        cause = f"green would have {count} {what}; its limit {name} is {self._limit(name)}."
+        cure = f"Raise {name} on green, in its brokers' configuration or in the namespace's policies."
+        return Blocker(code="GREEN_QUOTA", cause=cause, cure=cure)
+
+    def _limit(self, name: str) -> int:
+        # 0 is no limit.
+        return int(self.values.get(name) or 0)
+
+
+def _plain(value: str) -> list[str]:
+    # Sets are told in any order.
+    return sorted(value.strip("[]").split(", "))
+
+
+def _policies(green: PulsarAdminReader, namespace: str) -> Policies | None:
+    try:
+        return green.namespaces.policies(namespace)
+    except AdminNotFound:
+        return None
+
+
+def _parts(topic: TopicInventory) -> list[str]:
+    names = [topic.name.of_partition(number) for number in range(topic.partitions)] or [topic.name]
+    return [str(name) for name in names]
+
+
+def _partitions(topics: Iterable[TopicInventory]) -> dict[str, int]:
+    return {str(topic.name): topic.partitions for topic in topics}
+
+
+def _subscriptions(topics: Iterable[TopicInventory]) -> dict[str, int]:
+    # A topic's own limit is copied with it, and blue keeps it already.
+    own = "maxSubscriptionsPerTopic"
+    return {
+        str(topic.name): sum(one.durable for one in topic.subscriptions.values())
+        for topic in topics
+        if own not in (topic.policies or {})
+    }

@@ -1,0 +1,121 @@
+"""How topics of a namespace stand: loaded, stranded or gone, with which clients and backlogs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from activities.lifecycle.context import ActivityContext
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
+from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
+
+COMPACTION = "__compaction"
+"""The broker's own cursor of a topic that is compacted."""
+
+_BLOCKED = "already migrated"
+_TRIES = 5
+_PAUSE = 0.1
+
+
+class TopicLook(NamedTuple):
+    """One look at a topic.
+
+    Attributes:
+        topic: a topic without partitions, or one partition.
+        stats: how it is; None where it is not loaded.
+        blocked: it is not loaded, and cannot be while its clients are sent elsewhere.
+    """
+
+    topic: TopicName
+    stats: TopicStats | None
+    blocked: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether there is no such topic any more."""
+        return self.stats is None and not self.blocked
+
+
+class Traffic(NamedTuple):
+    """What moves when somebody sends, receives or acknowledges, and how many can send."""
+
+    sent: int = 0
+    backlog: int = 0
+    publishers: int = 0
+
+
+def topics_of(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
+    """Persistent topics of a namespace: those without partitions, and each partition; without Pulsar's own.
+
+    Raises:
+        AdminNotFound: there is no such namespace.
+    """
+    return sorted(map(TopicName.parse, admin.topics.names(namespace)))
+
+
+def look_at(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
+    """How a topic is; loads it where that is possible.
+
+    Raises:
+        AdminError: it could not be found out.
+    """
+    try:
+        return TopicLook(topic, admin.topics.stats(topic))
+    except AdminNotFound:
+        return TopicLook(topic, None)
+    except AdminServerError as error:
+        if _BLOCKED in str(error):
+            return TopicLook(topic, None, blocked=True)
+        raise
+
+
+def stored(admin: PulsarAdminReader, topic: TopicName) -> InternalInfo | None:
+    """A topic as the metadata store has it; None where it is gone.
+
+    Raises:
+        AdminError: it could not be found out.
+    """
+    tries = 0
+    while True:
+        try:
+            return admin.topics.internal_info(topic)
+        except AdminNotFound:
+            return None
+        except AdminServerError:
+            # Brokers fail where the topic is gone, and where a cursor of it vanishes while they read: both are part of
+            # every drain.
+            tries += 1
+            if str(topic) not in admin.topics.names(topic.namespace_path):
+                return None
+            if tries == _TRIES:
+                raise
+            time.sleep(_PAUSE)
+
+
+def traffic_of(stats: TopicStats) -> Traffic:
+    """What has moved so far."""
+    backlog = sum(one.msg_backlog for one in subscriptions_of(stats).values())
+    return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
+
+
+def show_blue(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
+    """Tell dashboards how topics of blue are; returns the messages that their subscriptions have left."""
+    found = list(map(traffic_of, topics))
+    backlog = sum(one.backlog for one in found)
+    context.reading(BACKLOG_GAUGE, "blue", backlog)
+    context.reading(PUBLISHERS_GAUGE, "blue", sum(one.publishers for one in found))
+    return backlog
+
+
+def subscriptions_of(stats: TopicStats) -> dict[str, SubscriptionStats]:
+    """The subscriptions of clients; the cursor of compaction is among those that brokers tell."""
+    return {name: one for name, one in stats.subscriptions.items() if name != COMPACTION}
+
+
+def cursors_of(info: InternalInfo) -> list[str]:
+    """The cursors of clients, of a topic as it is stored."""
+    return [name for name in info.cursors if name != COMPACTION]

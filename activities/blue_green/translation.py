@@ -1,0 +1,73 @@
+"""Blue's settings as green takes them: clusters have other names there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from clients.pulsar.admin.namespace_policies import CLUSTER_LISTS, PER_CLUSTER, PolicyPath, single_policies
+from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.topic_policies import GLOBAL
+
+# Of the cluster itself, and not of the namespace's owner.
+_OWN = frozenset(("bundles", "deleted", "migrated"))
+_TOPIC_CLUSTERS = "replication"
+# What holds where nobody has set a policy; some releases say it and others do not.
+_DEFAULTS: Mapping[PolicyPath, Any] = {
+    ("encryption_required",): False,
+    ("is_allow_auto_update_schema",): True,
+    ("is_allow_auto_update_schema_with_replicator",): True,
+    ("schema_compatibility_strategy",): "UNDEFINED",
+    ("schema_validation_enforced",): False,
+    ("subscription_auth_mode",): "None",
+}
+
+
+def cluster_names(clusters: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
+    """The same clusters as green calls them."""
+    return tuple(sorted({names.get(cluster, cluster) for cluster in clusters}))
+
+
+def translated_tenant(tenant: Tenant, names: Mapping[str, str]) -> Tenant:
+    """A tenant as it is to be on green, which may always use green."""
+    return Tenant(
+        admin_roles=tuple(sorted(tenant.admin_roles)),
+        allowed_clusters=cluster_names((*tenant.allowed_clusters, *names), names),
+    )
+
+
+def translated_policies(policies: Policies, names: Mapping[str, str]) -> dict[str, Any]:
+    """A namespace's policies as they are given to green in one call; its bundles begin with even borders."""
+    wanted = {field: _translated(field, value, names) for field, value in policies.raw.items() if field not in _OWN}
+    if count := bundle_count(policies):
+        wanted["bundles"] = {"numBundles": count}
+    return wanted
+
+
+def comparable(policies: Mapping[str, Any]) -> dict[PolicyPath, Any]:
+    """The policies of a namespace one by one: those that are set, and those that always have a value."""
+    found = {path: value for path, value in single_policies(policies).items() if path[0] not in _OWN}
+    return {**_DEFAULTS, **found}
+
+
+def bundle_count(policies: Policies) -> int:
+    """Into how many bundles a namespace is divided; 0 where that is not said."""
+    bundles: dict[str, Any] = policies.raw.get("bundles") or {}
+    return int(bundles.get("numBundles") or 0)
+
+
+def translated_topic_policies(policies: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A topic's policies as they are to be on green."""
+    return {
+        name: list(cluster_names(value, names)) if name.removeprefix(GLOBAL) == _TOPIC_CLUSTERS else value
+        for name, value in policies.items()
+    }
+
+
+def _translated(field: str, value: Any, names: Mapping[str, str]) -> Any:
+    if value and field in CLUSTER_LISTS:
+        return list(cluster_names(value, names))
+    if value and field in PER_CLUSTER:
+        return {names.get(cluster, cluster): one for cluster, one in value.items()}
+    return value

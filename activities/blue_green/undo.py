@@ -1,0 +1,148 @@
+"""The way back of one batch: free before its topics are terminated, and by hand of the store after that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, NamespaceGuard
+from activities.blue_green.flags import wait_until_seen
+from activities.blue_green.green_use import used_on_green
+from activities.blue_green.load import saved_clients
+from activities.blue_green.throttle import put_back
+from activities.blue_green.topics import look_at, stored, topics_of
+from activities.blue_green.way_back import send_away_again
+from clients.cas.store import CasReader, CasStore, retry
+from clients.errors import StoreContention, StoreNotFound
+from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
+from clients.pulsar.admin.topics import Position
+from clients.pulsar.managed_ledgers import without_termination
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag, set_flag
+from models.blue_green.claims import NamespaceClaim, Stage, TopicClients
+from models.blue_green.results import Undone
+from models.lifecycle.status import WaitKind
+
+_LATE_REQUEST = REQUEST_LIMIT + 1.0
+_LOAD_EVERY = 0.3
+_LOADED_WITHIN = 30.0
+
+
+def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
+    """Leave the batch's clients with blue, where that is possible without a loss."""
+    # Taken first: whatever an earlier attempt still has on its way finds the record moved.
+    claims = {guard: guard.take() for guard in guards}
+    flipped = [guard for guard, claim in claims.items() if _is_flipped(claim, store, guard.namespace)]
+    terminated = {topic: ended for guard in flipped for topic, ended in _terminated(task, guard)}
+    why = _obstacle(task, store, list(terminated)) if terminated else ""
+    if why:
+        for guard in guards:
+            put_back(task, guard)
+        return Undone(undone=False, terminated=len(terminated), why=why)
+    for guard in guards:
+        _clear(task, guard, store)
+    for topic, ended in terminated.items():
+        _unterminate(task, guards, store, topic)
+        _restore_subscriptions(task, guards, store, topic, ended)
+    _watch_late_requests(task, guards, store)
+    kept = tuple(why for guard in guards if (why := send_away_again(task, guard, store)))
+    return Undone(undone=True, restored=len(terminated), kept=kept)
+
+
+def _is_flipped(claim: NamespaceClaim, store: CasStore, namespace: str) -> bool:
+    return claim.stage in {Stage.FLIPPED, Stage.MOVED} or read_flag(store, namespace)
+
+
+def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
+    """Topics that were ended, and where."""
+    topics = topics_of(task.blue, guard.namespace)
+    infos = task.each(topics, lambda topic: stored(task.blue, topic))
+    ended = ((topic, info and info.terminated_position) for topic, info in zip(topics, infos, strict=True))
+    return [(topic, position) for topic, position in ended if position]
+
+
+def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
+    """Why the termination of topics cannot be taken back; empty where it can."""
+    if not task.input.unterminate:
+        return (
+            f"{len(terminated)} topics are terminated on {task.input.cluster}, {terminated[0]} among them, and "
+            '"unterminate" is not set; what is begun goes on to its end'
+        )
+    try:
+        used = task.each(terminated, lambda topic: used_on_green(task, store, topic))
+    except AdminUnreachable as error:
+        # Writes must not wait for green, which may be away for good.
+        return f"whether {task.input.green_cluster} has clients or messages of these topics is not known: {error}"
+    if moved := [topic for topic, there in zip(terminated, used, strict=True) if there]:
+        return (
+            f"{len(moved)} topics have clients or messages on {task.input.green_cluster} already, {moved[0]} among "
+            "them; their way back is a migration from green to blue"
+        )
+    return ""
+
+
+def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
+    # Written in any case: an attempt that froze between its look at the flag and its write must find it changed.
+    with suppress(StoreNotFound):
+        set_flag(store, guard.namespace, guard.require, migrated=False)
+    wait_until_seen(task, guard.namespace, migrated=False)
+    put_back(task, guard)
+    guard.note(stage=Stage.RETURNED, copied_in="")
+
+
+def _unterminate(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, topic: TopicName) -> None:
+    """Take the termination of a topic out of the metadata store while no broker has it loaded.
+
+    A broker that loads the topic in between has the old state in memory; it is unloaded again then.
+    """
+    guard = next(one for one in guards if one.namespace == topic.namespace_path)
+    path = topic.managed_ledger_path
+
+    def change() -> None:
+        guard.require()
+        task.blue.topics.unload(topic)
+        node = store.get(path)
+        if node is None:
+            return
+        guard.require()
+        store.set(path, without_termination(node.value), node.version)
+
+    task.context.waiting_for(WaitKind.CLIENTS, f"{topic} to take messages again")
+    for _ in range(int(_LOADED_WITHIN / _LOAD_EVERY)):
+        retry(change, path)
+        # The broker that had it in memory may have written it back.
+        look = look_at(task.blue, topic)
+        info = stored(task.blue, topic)
+        stays = info is not None and info.terminated_position is None
+        if look.stats is not None and stays and task.blue.topics.internal_stats(topic).state == "LedgerOpened":
+            task.context.waits_no_more()
+            return
+        task.context.pause(_LOAD_EVERY)
+    raise StoreContention(f"{topic} is still terminated on {task.input.cluster}")
+
+
+def _restore_subscriptions(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, topic: TopicName, ended: Position
+) -> None:
+    """Create those subscriptions again that brokers deleted because nothing was left for them to read."""
+    guard = next(one for one in guards if one.namespace == topic.namespace_path)
+    before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
+    for name in sorted(set(before.consumers) - set(task.blue.subscriptions.names(topic))):
+        guard.require()
+        with suppress(AdminConflict):
+            # A subscription that is created at a message gets that message first.
+            task.blue.subscriptions.create(
+                topic, name, Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1)
+            )
+
+
+def _watch_late_requests(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    """Look again once no request of an earlier attempt can arrive any more."""
+    task.context.pause(_LATE_REQUEST)
+    for guard in guards:
+        if read_flag(store, guard.namespace):
+            raise StoreContention(f"the flag of {guard.namespace} was set again by somebody else")
+        try:
+            put_back(task, guard)
+        except AdminError as error:
+            raise StoreContention(f"{guard.namespace}: {error}") from error

@@ -1,0 +1,157 @@
+"""The way back of an earlier migration: green, which takes over now, was blue then, and still sends clients away.
+
+A namespace of green keeps its flag until its own batch begins, so that who begins at green's address is sent to where
+the others are. Then its topics that were ended are deleted, and the flag is taken off; green serves it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from contextlib import suppress
+
+from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
+from activities.blue_green.flags import wait_until_seen
+from activities.blue_green.green_use import used_on_green
+from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.listing import namespaces_of
+from activities.blue_green.topics import cursors_of, stored, topics_of
+from clients.cas.store import CasReader, CasStore
+from clients.errors import StoreConflict, StoreNotFound
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag, set_flag
+
+
+def flagged(store: CasReader, namespaces: Iterable[str]) -> list[str]:
+    """Those of green's namespaces whose clients it sends away."""
+    return [name for name in namespaces if read_flag(store, name)]
+
+
+def narrow_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
+    """Have each namespace of green carry the flag that the whole cluster had, so that they come back one by one.
+
+    For clients nothing changes. While the flag of the cluster is set nothing can be created in any namespace.
+    """
+    green, name = task.green, task.input.green_cluster
+    known = green.clusters.migration(name)
+    if known is None or not known.migrated or known.migrated_cluster_url is None:
+        return
+    changed = [one for one in _own_namespaces(task) if not read_flag(store, one)]
+    for namespace in changed:
+        try:
+            set_flag(store, namespace, guard.require, migrated=True)
+        except StoreNotFound:
+            # Nobody has used it yet; brokers make the record.
+            guard.require()
+            green.namespaces.set_migrated(namespace, migrated=True)
+    for namespace in changed:
+        wait_until_seen(task, namespace, migrated=True, by=task.green_brokers())
+    guard.note(cluster_flag=True)
+    guard.require()
+    green.clusters.set_migration(name, known.migrated_cluster_url, migrated=False)
+
+
+def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasReader) -> None:
+    """Put the flag of the whole cluster back where no namespace has come back."""
+    name = task.input.green_cluster
+    if not guard.require().cluster_flag:
+        return
+    known = task.green.clusters.migration(name)
+    stays = all(read_flag(store, one) for one in _own_namespaces(task))
+    if stays and known and known.migrated_cluster_url:
+        guard.require()
+        task.green.clusters.set_migration(name, known.migrated_cluster_url, migrated=True)
+    guard.note(cluster_flag=False)
+
+
+def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+    """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
+
+    Raises:
+        StoreConflict: one of these topics still has subscriptions.
+    """
+    if task.green.clusters.migration(task.input.green_cluster) is None:
+        # It was never blue.
+        return
+    delete_ended(task, guard)
+    with task.green_store() as store:
+        if read_flag(store, guard.namespace):
+            guard.note(green_flag=True)
+            set_flag(store, guard.namespace, guard.require, migrated=False)
+    wait_until_seen_off(task, guard.namespace)
+
+
+def wait_until_seen_off(task: BlueGreenTask, namespace: str) -> None:
+    """Wait until no broker of green sends a namespace's clients away; one that green lacks has none."""
+    with suppress(AdminNotFound):
+        wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
+
+
+def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
+    """Have green send a namespace's clients away as before its batch; why not, where it is used already."""
+    if not guard.require().green_flag:
+        return ""
+    topics = topics_of(task.green, guard.namespace)
+    uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
+    used = [topic for topic, used in zip(topics, uses, strict=True) if used]
+    if not used:
+        with task.green_store() as there:
+            set_flag(there, guard.namespace, guard.require, migrated=True)
+    guard.note(green_flag=False)
+    if not used:
+        return ""
+    return (
+        f"{guard.namespace}: {task.input.green_cluster} serves its clients now, besides {task.input.cluster}: "
+        f"{len(used)} topics have clients or messages there, {used[0]} among them"
+    )
+
+
+def take_rest_back(task: BlueGreenTask, guard: MigrationGuard) -> None:
+    """Take off what flags green still has, right before blue gets that of the whole cluster: clients would go round."""
+    with task.green_store() as store:
+        for namespace in flagged(store, _own_namespaces(task)):
+            set_flag(store, namespace, guard.require, migrated=False)
+            wait_until_seen_off(task, namespace)
+
+
+# Topics that were ended -----------------------------------------------------------------------------------------------
+
+
+def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, list[str]]:
+    """Topics of green that an earlier migration has ended, with the subscriptions that they still have."""
+    try:
+        topics = topics_of(task.green, namespace)
+    except AdminNotFound:
+        return {}
+    infos = task.each(topics, lambda topic: stored(task.green, topic))
+    return {topic: cursors_of(info) for topic, info in zip(topics, infos, strict=True) if info and info.migrated}
+
+
+def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+    """Delete topics of green that were ended, and whose subscriptions are gone: nobody can send to them."""
+    ended = ended_topics(task, guard.namespace)
+    if waiting := {topic: names for topic, names in ended.items() if names}:
+        topic, names = next(iter(waiting.items()))
+        raise StoreConflict(
+            f"{len(waiting)} topics that were ended on {task.input.green_cluster} still have subscriptions, {topic} "
+            f"({', '.join(names)}) among them"
+        )
+
+    def delete(topic: TopicName) -> None:
+        guard.require()
+        with suppress(AdminNotFound):
+            task.green.topics.delete(topic)
+
+    task.each(ended, delete)
+
+
+def after_return(namespace: NamespaceInventory, ended: Container[TopicName]) -> NamespaceInventory:
+    """A namespace of green as it will be when it has come back: what was ended is made anew then."""
+    topics = {name: topic.after_return(ended) for name, topic in namespace.topics.items()}
+    kept = {name: topic for name, topic in topics.items() if topic.partitions or topic.parts}
+    return NamespaceInventory(namespace.name, namespace.policies, kept)
+
+
+def _own_namespaces(task: BlueGreenTask) -> list[str]:
+    """Namespaces of green, without those of Pulsar itself."""
+    return [name for name in namespaces_of(task.green) if not name.startswith("pulsar/")]

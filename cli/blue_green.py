@@ -1,0 +1,18 @@
+"""What the command line knows of the blue-green migration alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cli.migrations import Servers
+from models.blue_green.input import BlueGreenInput, PulsarCluster
+
+
+def servers(input: BlueGreenInput) -> Servers:
+    """The metadata stores and brokers of both clusters."""
+    green = _of("green", input.green_cluster, input.green)
+    return replace(_of("blue", input.cluster, input.blue), others=(green,))
+
+
+def _of(side: str, name: str, cluster: PulsarCluster) -> Servers:
+    return Servers(cluster=name, metadata=cluster.store, stores={side: cluster.store}, credentials=cluster.credentials)

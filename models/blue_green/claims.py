@@ -1,0 +1,93 @@
+"""What a blue-green migration notes in the metadata stores before it changes anything."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import Field
+
+from models.lifecycle.base import Result
+from models.lifecycle.claim import CLAIM, Claim, PacedClaim
+
+
+class Changed(Result):
+    """A setting that was changed for the time of the migration.
+
+    Attributes:
+        before: its value before; None where it was not set.
+        ours: the value that the migration set. What is neither is an operator's, and stays.
+    """
+
+    before: Any = None
+    ours: Any = None
+
+
+class ChangedSetting(Changed):
+    """A dynamic setting of brokers that was changed.
+
+    Attributes:
+        overridden: whether the value of before had been set while brokers ran, and not in their file.
+    """
+
+    overridden: bool = False
+
+
+class BlueGreenClaim(Claim):
+    """The claim of a migration on blue's and on green's metadata store.
+
+    Attributes:
+        settings: dynamic settings of blue's brokers that were changed, by name.
+        cluster_flag: on green: the flag of the whole cluster was handed to its namespaces.
+    """
+
+    settings: dict[str, ChangedSetting] = Field(default_factory=dict[str, ChangedSetting])
+    cluster_flag: bool = False
+
+
+class Stage(StrEnum):
+    """How far a namespace is."""
+
+    CLAIMED = "claimed"
+    THROTTLED = "throttled"
+    FLIPPED = "flipped"
+    MOVED = "moved"
+    RETURNED = "returned"
+
+
+class NamespaceClaim(PacedClaim):
+    """The record of one namespace in blue's metadata store; who changes the namespace takes it first.
+
+    Attributes:
+        stage: how far it is.
+        publish_rate: the namespace's limit on what may be sent, while it is changed.
+        copied_in: the run with whose copies idle subscriptions go on; empty where they do not.
+        green_flag: green sent the namespace's clients away, and does so no more.
+    """
+
+    stage: Stage = Stage.CLAIMED
+    publish_rate: Changed | None = None
+    copied_in: str = ""
+    green_flag: bool = False
+
+
+class TopicClients(Result):
+    """Who uses a topic.
+
+    Attributes:
+        producers: names of those that are connected; they keep them when they connect elsewhere.
+        consumers: how many each durable subscription has.
+    """
+
+    producers: tuple[str, ...] = ()
+    consumers: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+def namespace_record(namespace: str) -> str:
+    """The path of a namespace's record, beside the claim."""
+    return f"{CLAIM}-namespaces/{namespace}"
+
+
+def clients_record(namespace: str, part: int) -> str:
+    """The path of a part of the list of clients that a namespace had before its flip."""
+    return f"{CLAIM}-clients/{namespace}/{part}"

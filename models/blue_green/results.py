@@ -1,0 +1,222 @@
+"""What the activities of the blue-green cluster migration return."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from models.blue_green.copies import Carried
+from models.lifecycle.base import Result
+from models.lifecycle.failures import Blocker, FailedItem
+
+
+class Survey(Result):
+    """What would move.
+
+    Attributes:
+        namespaces: that the patterns select, in `tenants`.
+        topics: partitions and topics without partitions; of them `retained` keep messages that nobody waits for.
+        subscriptions: of all topics; `idle` ones have a backlog and no consumer.
+        producers: that are connected, and `consumers`.
+        left_behind: namespaces of blue that stay.
+    """
+
+    tenants: int = 0
+    namespaces: int = 0
+    topics: int = 0
+    retained: int = 0
+    subscriptions: int = 0
+    idle: int = 0
+    producers: int = 0
+    consumers: int = 0
+    left_behind: int = 0
+
+
+class Precheck(Result):
+    """Result of PRECHECK; in a dry run it is the plan.
+
+    Attributes:
+        blockers: what must be cured first; empty means that the migration can start.
+        warnings: what the operator should know.
+        questions: what only an operator can weigh; without an answer the migration waits.
+        survey: what would move.
+        missing: how many things green lacks, which PROVISION creates.
+        differences: the first of the things in which both sides differ, in words.
+    """
+
+    blockers: tuple[Blocker, ...] = ()
+    warnings: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+    survey: Survey = Survey()
+    missing: int = 0
+    differences: tuple[str, ...] = ()
+
+
+class Provision(Result):
+    """Result of PROVISION.
+
+    Attributes:
+        created: by what was created: tenants, namespaces, topics, subscriptions, schemas.
+        left: in what green still differs, and because of which traffic must not move: the first of these, in words.
+        left_count: how many these are.
+        harmless: other differences: what only green has, for example.
+    """
+
+    created: dict[str, int] = Field(default_factory=dict[str, int])
+    left: tuple[str, ...] = ()
+    left_count: int = 0
+    harmless: int = 0
+
+
+class Loaded(Result):
+    """Result of LOAD: all topics of the batch are loaded on blue.
+
+    Attributes:
+        topics: partitions and topics without partitions.
+        producers: connected to them, and `consumers`.
+        backlog: messages that are not acknowledged.
+    """
+
+    topics: int
+    producers: int
+    consumers: int
+    backlog: int
+
+
+class Quiet(Result):
+    """Result of QUIESCE.
+
+    Attributes:
+        seconds: from the throttle until writes were quiet.
+        busy: topics that took messages all the same; nothing may be flipped then.
+    """
+
+    seconds: float
+    busy: tuple[str, ...] = ()
+
+
+class Flipped(Result):
+    """Result of FLIP.
+
+    Attributes:
+        topics: terminated, with the mark that sends clients to green.
+        seconds: from the flag until the last of them.
+        left: topics that are not terminated yet.
+        carried: what came behind the copies since they were finished, and was copied right before the flag; None for
+            nothing.
+    """
+
+    topics: int
+    seconds: float
+    left: tuple[str, ...] = ()
+    carried: Carried | None = None
+
+
+class Drained(Result):
+    """Result of DRAIN.
+
+    Attributes:
+        seconds: from the begin of the watch until nothing was left on blue.
+        left: what is left on blue, with the reason.
+        missing: producers and consumers that were on blue and did not come to green.
+        repaired: topics that had lost their place in memory, and were loaded again to be drained.
+        skipped: messages of idle subscriptions that were given up as the input says.
+    """
+
+    seconds: float
+    left: tuple[FailedItem, ...] = ()
+    left_count: int = 0
+    missing: tuple[str, ...] = ()
+    missing_count: int = 0
+    repaired: int = 0
+    skipped: int = 0
+
+
+class BatchCheck(Result):
+    """Result of VERIFY of one batch.
+
+    Attributes:
+        topics: that were compared.
+        subscriptions: that stand on green.
+        faults: what is wrong, by namespace.
+    """
+
+    topics: int
+    subscriptions: int
+    faults: tuple[FailedItem, ...] = ()
+
+
+class Undone(Result):
+    """Result of a batch's way back.
+
+    Attributes:
+        undone: clients stay with blue; nothing of the flip is left.
+        terminated: topics that were terminated already, and stay so.
+        restored: topics whose termination was taken back.
+        why: why it cannot be undone; empty where it was.
+        kept: namespaces that green serves besides blue from now on, with the reason.
+    """
+
+    undone: bool
+    terminated: int = 0
+    restored: int = 0
+    why: str = ""
+    kept: tuple[str, ...] = ()
+
+
+class Completion(Result):
+    """Result of COMPLETE.
+
+    Attributes:
+        flagged: whether the whole cluster sends its clients to green now.
+        left: namespaces of blue that have not moved.
+        busy: what still uses blue: topics with clients, backlogs or subscriptions.
+    """
+
+    flagged: bool
+    left: int = 0
+    busy: tuple[FailedItem, ...] = ()
+    busy_count: int = 0
+
+
+class Census(Result):
+    """Who still asks blue in the grace window.
+
+    Attributes:
+        topics: topics of moved namespaces that are still on blue.
+        connections: that blue's brokers hold now.
+        opened: connections that were opened to them since the last look.
+        drift: what is not any more as the migration left it.
+    """
+
+    topics: int = 0
+    connections: int = 0
+    opened: int = 0
+    drift: tuple[str, ...] = ()
+
+
+class CleanupStep(Result):
+    """Result of one bounded step of the cleanup.
+
+    Attributes:
+        deleted: topics that were deleted.
+        remaining: 0 once nothing is left to delete.
+        refused: why some stay.
+    """
+
+    deleted: int
+    remaining: int
+    refused: tuple[FailedItem, ...] = ()
+
+
+class Released(Result):
+    """Result of the way back of the whole migration.
+
+    Attributes:
+        moved: namespaces whose clients are on green, and stay there.
+        restored: settings that were put back.
+        kept: settings that somebody else has changed meanwhile.
+    """
+
+    moved: int = 0
+    restored: int = 0
+    kept: tuple[str, ...] = ()

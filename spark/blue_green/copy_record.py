@@ -1,0 +1,61 @@
+"""How far the copy of a topic is, in blue's metadata store."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from pydantic import BaseModel, ConfigDict
+
+from clients.cas.store import CasReader
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.place import Place
+from models.lifecycle.claim import CLAIM
+from spark.blue_green.positions import PositionMap, Run
+
+
+class CopyRecord(BaseModel):
+    """How far the copy of a topic is: a record in blue's metadata store, which changes by compare-and-set.
+
+    Attributes:
+        start: the place of blue behind which the copy began.
+        runs: what was copied and is confirmed: ledger and entry on blue, ledger and entry on green, and how many.
+        messages: of these entries; `size`, their bytes.
+        compared: how many of them, from the first, were read on both sides and are equal.
+        carried: subscriptions that stand on green where they stood on blue, and need not be consumed there any more.
+        carried_in: the run of the migration that put them there.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    start: tuple[int, int]
+    runs: tuple[tuple[int, int, int, int, int], ...] = ()
+    messages: int = 0
+    size: int = 0
+    compared: int = 0
+    carried: tuple[str, ...] = ()
+    carried_in: str = ""
+
+    @property
+    def positions(self) -> PositionMap:
+        """Where the entries stand."""
+        return PositionMap(Run(Place(*run[:2]), Place(*run[2:4]), run[4]) for run in self.runs)
+
+    def with_positions(self, positions: PositionMap, *, messages: int, size: int) -> CopyRecord:
+        """The record of a longer copy."""
+        runs = tuple((*run.blue, *run.green, run.length) for run in positions.runs)
+        return self.model_copy(update={"runs": runs, "messages": messages, "size": size})
+
+    def encode(self) -> bytes:
+        """The record's value."""
+        return self.model_dump_json().encode()
+
+
+def copy_record(topic: str) -> str:
+    """The path of a topic's record, beside the claim; the topic by its full name."""
+    return f"{CLAIM}-copies/{quote(topic.replace('://', '/'), safe='/')}"
+
+
+def recorded_copies(store: CasReader, namespace: str) -> list[TopicName]:
+    """The topics of a namespace that have a record, `tenant/namespace`."""
+    names = store.children(copy_record(f"persistent://{namespace}"))
+    return [TopicName.parse(f"persistent://{namespace}/{unquote(name)}") for name in names]

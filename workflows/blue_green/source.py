@@ -1,0 +1,96 @@
+"""The namespaces of a blue-green migration, as its waves ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.blue_green.activities import BlueGreenActivities as Activities
+    from models.blue_green.batch import BatchInput, ParentRun
+    from models.blue_green.input import BlueGreenInput
+    from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
+    from models.lifecycle.failures import FailedItem
+    from models.lifecycle.report import Report
+    from models.lifecycle.waves import BatchResult, Page, failed_item
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.wave_protocols import ChildSpec
+
+_BATCH = "BlueGreenBatch"
+
+
+class NamespaceSource:
+    """Namespaces of blue, in their order, and what became of each batch.
+
+    Args:
+        migration: whose activities list them, and whose figures grow.
+    """
+
+    def __init__(self, migration: Migration[BlueGreenInput, BlueGreenState]) -> None:
+        self._migration = migration
+
+    async def next_items(self, cursor: str, limit: int) -> Page:
+        """The namespaces behind a cursor."""
+        call = Call("Which namespaces come next?")
+        return await self._migration.activities.ask(Activities.list_namespaces, call, cursor, limit)
+
+    async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
+        """List namespaces that could not be moved."""
+        call = Call("List namespaces that could not be moved")
+        return await self._migration.activities.ask(Activities.record_failures, call, list(failures), offset)
+
+    def child(self, items: tuple[str, ...]) -> ChildSpec:
+        """The child workflow that moves these namespaces."""
+        info, state = workflow.info(), self._migration.state
+        parent = ParentRun(
+            workflow_id=info.workflow_id,
+            run_id=info.first_execution_run_id,
+            started=state.started or info.workflow_start_time,
+        )
+        fields: dict[str, Any] = self._migration.input.model_dump()
+        own = {"hold_before_cutover": False, "cutover_at": None, "parent": parent, "batch": items}
+        batch = BatchInput.model_validate(fields | own)
+        return ChildSpec(_BATCH, batch, ", ".join(items))
+
+    def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
+        """What became of a batch; its figures are added to the migration's."""
+        report = Report[BatchFigures, BatchCertificate].model_validate(result)
+        certificate = report.certificate
+        self._add(report.figures, certificate)
+        return BatchResult(
+            failed=tuple(failed_item(name, certificate.failed[name]) for name in items if name in certificate.failed)
+        )
+
+    def _add(self, figures: BatchFigures, certificate: BatchCertificate) -> None:
+        whole, proof = self._migration.state.figures, self._migration.state.certificate
+        whole.update(
+            topics_moved=_sum(whole.topics_moved, figures.topics),
+            longest_quiesce_seconds=_longest(whole.longest_quiesce_seconds, figures.quiesce_seconds),
+            longest_carry_seconds=_longest(whole.longest_carry_seconds, figures.carry_seconds),
+            copied_messages=_sum(whole.copied_messages, figures.copied_messages),
+            copied_bytes=_sum(whole.copied_bytes, figures.copied_bytes),
+            longest_flip_seconds=_longest(whole.longest_flip_seconds, figures.flip_seconds),
+            longest_drain_seconds=_longest(whole.longest_drain_seconds, figures.drain_seconds),
+            repaired=_sum(whole.repaired, figures.repaired),
+            skipped_messages=_sum(whole.skipped_messages, figures.skipped_messages),
+        )
+        check, copies = certificate.check, certificate.copies
+        proof.update(
+            topics_compared=_sum(proof.topics_compared, check and check.topics),
+            subscriptions_on_green=_sum(proof.subscriptions_on_green, check and check.subscriptions),
+            faults=_sum(proof.faults, check and len(check.faults)),
+            entries_compared=_sum(proof.entries_compared, copies and copies.entries),
+            subscriptions_carried=_sum(proof.subscriptions_carried, copies and copies.subscriptions),
+            missing_clients=_sum(proof.missing_clients, certificate.missing_clients),
+        )
+
+
+def _sum(known: int | None, more: int | None) -> int:
+    return (known or 0) + (more or 0)
+
+
+def _longest(known: float | None, other: float | None) -> float:
+    return max(known or 0.0, other or 0.0)

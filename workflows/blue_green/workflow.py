@@ -1,0 +1,182 @@
+"""Move all traffic of a blue Pulsar cluster to a green one, namespace by namespace (PIP-188)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.blue_green.activities import BlueGreenActivities as Activities
+    from models.blue_green.input import KIND, BlueGreenInput
+    from models.blue_green.phases import Phase
+    from models.blue_green.results import Precheck, Provision
+    from models.blue_green.state import BlueGreenStart, BlueGreenState
+    from models.lifecycle.failures import FailedItems, FailureKind
+    from models.lifecycle.policy import VerbState
+    from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome
+    from models.lifecycle.waves import WavesOutcome, WaveState
+    from workflows.blue_green.grace import GraceWindow
+    from workflows.blue_green.policy import POLICIES
+    from workflows.blue_green.source import NamespaceSource
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
+    from workflows.lifecycle.wave_steering import MigrationSteering
+    from workflows.lifecycle.waves import Waves
+
+_SHOWN = 5
+_UNDECIDED = "starts the migration all the same"
+
+
+@workflow.defn
+class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
+    """Move all traffic of a blue Pulsar cluster to a green one (PIP-188)."""
+
+    @workflow.init
+    def __init__(self, *given: Any) -> None:
+        start = read_start(BlueGreenStart, given)
+        fresh = BlueGreenState(
+            verbs=VerbState(policy=POLICIES[Phase.PRECHECK]), waves=WaveState.begin(start.input.waves)
+        )
+        super().__init__(
+            start.input,
+            start.state or fresh,
+            kind=KIND,
+            target=start.input.target_name,
+            first=Phase.PRECHECK,
+            policies=POLICIES,
+        )
+        self.waves = Waves(NamespaceSource(self), MigrationSteering(self), self.continuation, self.state.waves)
+        self.window = GraceWindow(self)
+
+    @workflow.run
+    async def run(self, *given: Any) -> Report[Any, Any]:
+        """Run the migration; the report holds figures and certificate."""
+        del given
+        return await self.execute(self._migrate)
+
+    async def _migrate(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        if self.input.dry_run:
+            return self.report(Outcome.PLANNED, _plan_summary(self._facts))
+        await self.phases.rollback_on_failure(self._move, undo=self._roll_back)
+        await self.phases.run(Phase.COMPLETE, self._complete)
+        await self.phases.run(Phase.GRACE, self.window.watch)
+        cleaned = await self.window.clean_up()
+        failed = self.state.waves.counts.failed or self.state.waves.outcome is WavesOutcome.STOPPED
+        outcome = Outcome.DONE_WITH_FAILURES if failed else cleaned
+        counts = self.state.waves.counts
+        return self.report(
+            outcome, f"{counts.done} namespaces of {self.input.cluster} are on {self.input.green_cluster}"
+        )
+
+    # The phases of PIP-188, with those that it leaves to people -------------------------------------------------------
+
+    async def _move(self) -> None:
+        await self.phases.run(Phase.PROVISION, self._provision, holds_inside=True)
+        await self.phases.run(Phase.FLIP, self._flip)
+
+    async def _precheck(self) -> None:
+        call = Call(f"Check {self.input.cluster} and {self.input.green_cluster}")
+        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        for warning in facts.warnings:
+            self.note(f"warning: {warning}")
+        if self.input.dry_run:
+            self.state.figures.update(blockers=len(facts.blockers), missing=facts.missing)
+            self.state.facts.differences = list(facts.differences)
+            return
+        require_ready(facts.blockers)
+        if facts.questions:
+            await self.decisions.wait("; ".join(facts.questions), _UNDECIDED)
+
+    async def _provision(self) -> None:
+        await self.activities.run(Activities.register, Call("Claim both clusters"))
+        found = await self._create(timedelta(0))
+        if found.left:
+            raise ApplicationError(
+                f"{self.input.green_cluster} differs in {found.left_count} things: {'; '.join(found.left[:_SHOWN])}. "
+                'Make them equal, or set "align_differences": true',
+                type=FailureKind.VERIFICATION_FAILED,
+                non_retryable=True,
+            )
+        # What is created on blue while the migration holds is created on green as well.
+        await self.hold.wait(self._create)
+
+    async def _create(self, _: timedelta) -> Provision:
+        call = Call(f"Create on {self.input.green_cluster} what it lacks", again=True)
+        found = await self.activities.run(Activities.provision, call)
+        created = dict(self.state.figures.created or {})
+        for kind, count in found.created.items():
+            created[kind] = created.get(kind, 0) + count
+        self.state.figures.created = created
+        self.state.facts.differences = list(found.left)
+        return found
+
+    async def _flip(self) -> None:
+        await self.activities.run(Activities.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
+        status = await self.waves.run()
+        self.state.figures.update(namespaces_moved=status.counts.done, namespaces_failed=status.counts.failed)
+        if not status.counts.done:
+            reasons = [status.why] if status.why else [str(item) for item in status.first_failures]
+            why = f"no namespace was moved: {'; '.join(reasons)}"
+            raise ApplicationError(why, type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
+
+    async def _complete(self) -> None:
+        call = Call(f"Is anything left on {self.input.cluster}? Set its flag if not")
+        done = self.state.completion = await self.activities.run(Activities.complete, call)
+        self.state.certificate.update(
+            blue=self.input.cluster,
+            green=self.input.green_cluster,
+            cluster_flag=done.flagged,
+            completed_at=workflow.now(),
+        )
+        self.state.facts.left_behind = done.left
+        self.board.report_failures(FailedItems(what="topic(s) in use on blue", items=done.busy, count=done.busy_count))
+        if not done.flagged:
+            self.note(
+                f"the flag of the whole cluster was not set: {done.left} namespaces have not moved, {done.busy_count} "
+                "topics are in use"
+                if self.input.complete_cluster
+                else "the flag of the whole cluster was not set, as the input says"
+            )
+
+    async def _roll_back(self, cause: str) -> str:
+        """Put back what was changed for all of blue; batches have gone back or ended already."""
+
+        async def release() -> None:
+            call = Call(f"Put the settings of {self.input.cluster} back")
+            released = await self.activities.run(Activities.release, call)
+            for kept in released.kept:
+                self.note(f"{kept} was changed by somebody else meanwhile, and stays")
+            if released.moved:
+                self.note(
+                    f"{released.moved} namespaces have moved, and stay with {self.input.green_cluster} ({cause}); "
+                    "their way back is a migration with blue and green swapped"
+                )
+
+        await self.phases.undo(Phase.ROLLBACK, release)
+        return ""
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _facts(self) -> Precheck:
+        """The result of PRECHECK."""
+        facts = self.state.facts.precheck
+        assert facts is not None, "PRECHECK has passed"
+        return facts
+
+
+def _plan_summary(facts: Precheck) -> str:
+    if facts.blockers:
+        return not_ready(facts.blockers)
+    survey = facts.survey
+    return (
+        f"ready: {survey.namespaces} namespaces with {survey.topics} topics and {survey.subscriptions} subscriptions; "
+        f"green lacks {facts.missing} of what they have"
+    )
