@@ -1,8 +1,8 @@
 """Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
 
-`python -m tests.tiers [--jobs N] [checks|servers|unit|workflows|integration|faults|integration/clients]...`; all tiers
-by default. A job's output is shown when the job has ended. After a failure no further job begins, those that run go on
-to their end, and the exit code is the first failed job's.
+`python -m tests.tiers [--jobs N] [--exhaustive] [checks|servers|unit|workflows|integration|faults|faults/clients]...`;
+all tiers by default. A job's output is shown when the job has ended. After a failure no further job begins, those that
+run go on to their end, and the exit code is the first failed job's.
 """
 
 from __future__ import annotations
@@ -61,8 +61,12 @@ class Result(NamedTuple):
     output: bytes
 
 
-def stages() -> list[list[Job]]:
-    """All jobs: those of a stage begin when the stage before has passed."""
+def stages(more: Sequence[str] = ()) -> list[list[Job]]:
+    """All jobs: those of a stage begin when the stage before has passed.
+
+    Args:
+        more: arguments for the tests.
+    """
     checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
     preparation = {
         # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
@@ -73,7 +77,7 @@ def stages() -> list[list[Job]]:
     tests = [*(f"{tier}/{area}" for tier in _SPLIT for area in _areas(tier)), "workflows"]
     return [
         [Job(name, preparation[name]) for name in _PREPARATION],
-        [Job(name, [[*PYTEST, f"tests/{name}"]]) for name in tests],
+        [Job(name, [[*PYTEST, *more, f"tests/{name}"]]) for name in tests],
     ]
 
 
@@ -144,9 +148,10 @@ def main(arguments: list[str]) -> int:
     """Run the jobs of the named tiers and areas; returns the exit code of the first that fails, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Run tiers of tests.")
     parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE, help="how many side by side (default: %(default)s)")
+    parser.add_argument("--exhaustive", action="store_true", help="also what is left out for time")
     parser.add_argument("names", nargs="*", help="tiers, or areas such as integration/clients (default: all)")
     options = parser.parse_args(arguments)
-    known = stages()
+    known = stages(["--exhaustive"] if options.exhaustive else [])
     if unknown := set(options.names) - {name for stage in known for job in stage for name in (job.name, job.tier)}:
         parser.error(f"there is no tier or area {', '.join(sorted(unknown))}")
     chosen = {*options.names} or {job.tier for stage in known for job in stage}

@@ -39,22 +39,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--replay", action="append", default=[], help="a round as its line names it: victim/step.edge/seed")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker."""
-    config.addinivalue_line("markers", "exhaustive: not of the fixed sample; runs where a number of rounds is given")
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the fixed sample has no time for, and of a replay all but its rounds; the last line counts it."""
+    """Leave out of a replay all but its rounds."""
     options: Any = config.option
     if options.replay:
         left_out = [item for item in items if not _ROUNDS.keys() & getattr(item, "fixturenames", ())]
-    elif options.rounds is None:
-        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
-    else:
-        left_out = []
-    items[:] = [item for item in items if item not in left_out]
-    config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

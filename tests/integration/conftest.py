@@ -8,7 +8,7 @@ import pytest
 
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
-from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.environment import Environment, Secrets
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 
@@ -17,12 +17,13 @@ from tests.support.lifecycle.worker import WorkerProcess
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
     """Where migrations run; it serves any number of clusters, so no test has to wait for Spark's start again."""
     folder = tmp_path_factory.mktemp("environment")
+    secrets = Secrets(folder / "secrets")
     with (
         Stack(StackSpec(temporal=True), folder / "stack", toolchain) as stack,
-        WorkerProcess(stack.temporal_address, folder) as worker,
+        WorkerProcess(stack.temporal_address, folder, **secrets.settings()) as worker,
         Operator(stack.temporal_address) as operator,
     ):
-        yield Environment(stack, worker, operator)
+        yield Environment(stack, worker, operator, secrets)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from tests.mutants.mutant import ROOT, Mutant
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
-_PYTEST = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider"]
+_PYTEST = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--exhaustive"]
 # A mutant may wait for what never comes.
 _AT_LEAST, _TIMES_LONGER = 30.0, 5
 _FOR_ALL_TESTS = 900.0

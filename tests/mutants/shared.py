@@ -251,4 +251,11 @@ MUTANTS = (
         '            _log.warning("%s: %s", name, error)\n            return True',
         _AFTERWORK,
     ),
+    Mutant(
+        "shared/common-credentials-stand-in",
+        "models/settings.py",
+        "if (found := self.credentials.get(name)) is None:",
+        "if (found := self.credentials.get(name) or self) is None:",
+        ("tests/unit/lifecycle/test_settings.py",),
+    ),
 )

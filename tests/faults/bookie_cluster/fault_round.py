@@ -52,7 +52,6 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
 
     def begin(self, opened: ExitStack) -> Traffic:
         """Begin to watch registry and ledgers."""
-        self._cluster.rounds += 1
         topics = [f"flow-{self._cluster.rounds}"]
         traffic = opened.enter_context(Traffic(self.stack.broker_url, topics, interval=_INTERVAL))
         traffic.wait_for_more(5)

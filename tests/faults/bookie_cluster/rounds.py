@@ -180,13 +180,11 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Five rounds: a worker with a bookie, Temporal in a rollback, a broker too early, and two late workers."""
+    """Three rounds: a worker with a bookie, and two late workers."""
     return [
         SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
-        SwitchRound(Victim.TEMPORAL, f"{BACK}copy_tail", Edge.BEFORE, seed),
         SwitchRound(Victim.ZOMBIE, "copy_tail", DURING, seed),
         SwitchRound(Victim.ZOMBIE, "set_target", Edge.BEFORE, seed),
-        SwitchRound(Victim.RUDE_BROKER, "copy_tail", Edge.BEFORE, seed),
     ]
 
 

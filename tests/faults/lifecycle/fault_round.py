@@ -8,11 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Generic, Self
+from typing import Generic, Protocol, Self
 
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import Traffic
 from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
 from tests.faults.lifecycle.rounds import (
     CUT,
@@ -31,6 +30,22 @@ from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 
 _DELAY = 0.2
 """Seconds by which a slow link holds back each chunk."""
+
+
+class Traffic(Protocol):
+    """Producers and consumers, and the account of what came of their messages."""
+
+    def wait_for_more(self, messages: int, limit: float = 60) -> None:
+        """Wait until each producer has this many acknowledged messages more than now."""
+        ...
+
+    def stop(self, limit: float = 60) -> object:
+        """End the sending, and wait, `limit` seconds at most, until everything that was acknowledged has arrived."""
+        ...
+
+    def faults(self) -> list[str]:
+        """What is wrong with messages, once the traffic was stopped."""
+        ...
 
 
 class FaultRound(ABC, Generic[RoundT]):

@@ -135,11 +135,9 @@ def matrix(seed: int) -> list[MetadataRound]:
 
 
 def sample(seed: int) -> list[MetadataRound]:
-    """Five rounds: a worker with the target, the leader of three ZooKeepers twice, and two late workers."""
+    """Three rounds: a worker with the target, and two late workers."""
     return [
         MetadataRound(Victim.OXIA_AND_WORKER, "copy_changes", Edge.AFTER, seed),
-        MetadataRound(Victim.LEADER, "pre_copy", DURING, seed),
-        MetadataRound(Victim.LEADER, "copy_changes", DURING, seed),
         MetadataRound(Victim.ZOMBIE, "pre_copy", DURING, seed),
         MetadataRound(Victim.ZOMBIE, "clear_target", DURING, seed),
     ]

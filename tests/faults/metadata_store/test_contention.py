@@ -58,6 +58,7 @@ def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackP
         fault_round.converge()
 
 
+@pytest.mark.exhaustive
 def test_the_second_through_the_precheck_loses(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of two that passed the precheck the later one is told who came first, and its rollback takes nothing from it."""
     stack = stacks.take()

@@ -54,6 +54,7 @@ def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, 
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.exhaustive
 def test_a_late_rollback_spares_the_next_run(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A late rollback of an earlier run takes nothing from a newer one, not even while that one is verified."""
     stack = stacks.take()

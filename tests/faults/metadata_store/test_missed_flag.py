@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 _BLOCKED = Gate("copy_changes", Edge.BEFORE)
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def link(stack: Stack) -> Generator[Proxy]:
 @pytest.mark.parametrize(
     ("gate", "phase"),
     [
-        pytest.param(Gate("prepare", Edge.BEFORE), FlagPhase.PREPARATION, marks=pytest.mark.exhaustive),
-        pytest.param(Gate("complete", Edge.BEFORE), FlagPhase.COMPLETED),
-        pytest.param(Gate("unblock_writes", Edge.BEFORE), FlagPhase.FAILED, marks=pytest.mark.exhaustive),
+        (Gate("prepare", Edge.BEFORE), FlagPhase.PREPARATION),
+        (Gate("complete", Edge.BEFORE), FlagPhase.COMPLETED),
+        (Gate("unblock_writes", Edge.BEFORE), FlagPhase.FAILED),
     ],
     ids=lambda value: str(value) if isinstance(value, FlagPhase) else "",
 )

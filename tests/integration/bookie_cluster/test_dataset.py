@@ -13,6 +13,8 @@ from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack
 
+pytestmark = pytest.mark.exhaustive
+
 DELAY = 12.0
 
 

@@ -24,6 +24,8 @@ from tests.support.bookie_cluster.environment import SwitchEnvironment
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.exhaustive
+
 
 class Round(SwitchEnvironment):
     """A switch and the one back."""

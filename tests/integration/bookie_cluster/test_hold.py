@@ -20,6 +20,8 @@ from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
 
+pytestmark = pytest.mark.exhaustive
+
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
 

@@ -26,7 +26,7 @@ pulsar: Any = importlib.import_module("pulsar")
 LIMIT = 240.0
 TOPIC = "lost"
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
 
 
 def test_a_target_that_is_gone_for_good(make_stack: MakeStack, environment: Environment) -> None:

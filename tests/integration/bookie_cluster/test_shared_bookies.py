@@ -17,6 +17,8 @@ from tests.support.bookie_cluster.environment import SwitchEnvironment, codes
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 
+pytestmark = pytest.mark.exhaustive
+
 # As another Pulsar cluster's brokers, and DistributedLog (functions' packages), write them.
 PULSARS = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"public/default/one"}
 COMPACTED = {"application": b"pulsar", "component": b"compacted-ledger", "pulsar/compactedTopic": b"public/default/one"}

@@ -25,6 +25,8 @@ from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.exhaustive
+
 RECORDS = 400
 # Each of the 16 parts of the slow copy takes some minutes.
 SLOW = 0.0001

@@ -33,6 +33,8 @@ from worker import catalog
 from worker.versioning import set_current_line
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
+pytestmark = pytest.mark.exhaustive
+
 DEPLOYMENT = "migrations"
 WORKFLOW = "MetadataStoreMigration"
 RECORDS = 200

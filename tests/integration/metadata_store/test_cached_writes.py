@@ -6,6 +6,8 @@ through a cache: tenants, namespaces and policies are still written to the sourc
 
 from __future__ import annotations
 
+import pytest
+
 from deploy.devstack.admin import StackAdmin, refusal
 from deploy.devstack.background import BackgroundThread
 from deploy.devstack.stack import StackSpec
@@ -14,6 +16,8 @@ from models.metadata_store.input import MetadataStoreInput
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
+
+pytestmark = pytest.mark.exhaustive
 
 CLUSTER = "cached"
 INTERVAL = 0.1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic
@@ -10,6 +12,8 @@ from models.metadata_store.input import MetadataStoreInput
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
+
+pytestmark = pytest.mark.exhaustive
 
 CLUSTER = "chroot"
 

@@ -15,6 +15,8 @@ from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
+pytestmark = pytest.mark.exhaustive
+
 CLUSTER = "held"
 OLD = [f"/bulk/old/{number:05}" for number in range(10_000)]
 NEW = [f"/bulk/new/{number:05}" for number in range(10_000)]

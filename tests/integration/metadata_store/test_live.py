@@ -161,9 +161,9 @@ def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> N
     stack = cluster.stack
     for name in ("bookie-1", "bookie-2", "broker-1", "broker-2"):
         stack.use_metadata(stack.oxia_url, [name])
-        traffic.wait_for_more(10)
+        traffic.wait_for_more(10, 180)
     cluster.migration.change_window(timedelta(hours=1))
-    wait_for("an empty source", lambda: not _ephemerals(stack.zk_url), 30)
+    wait_for("an empty source", lambda: not _ephemerals(stack.zk_url), 120)
     cluster.migration.change_window(timedelta(hours=1))
     status = cluster.migration.wait_until("a census of nobody", _census(lambda services: not services))
     assert status.facts["not_known"] == []

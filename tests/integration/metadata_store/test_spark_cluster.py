@@ -25,6 +25,8 @@ from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.exhaustive
+
 CLUSTER = "bulk"
 NODES = 4_000
 WORKERS = 2

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from models.lifecycle.names import BLOCKED_GAUGE, BROKERS_AWAY_GAUGE, PROGRESS_GAUGES, PROGRESS_RATIO_GAUGE
+from models.lifecycle.names import (
+    BACKLOG_GAUGE,
+    BLOCKED_GAUGE,
+    BROKERS_AWAY_GAUGE,
+    PROGRESS_GAUGES,
+    PROGRESS_RATIO_GAUGE,
+    PUBLISHERS_GAUGE,
+)
 from models.lifecycle.status import ProgressUnit
 
 ROOT = Path(__file__).parents[3]
@@ -19,6 +26,8 @@ LABELS = {
     "pulsar_migrate_phase_seconds": OURS | {"phase"},
     BLOCKED_GAUGE: OURS,
     BROKERS_AWAY_GAUGE: OURS,
+    BACKLOG_GAUGE: OURS | {"side", "activity_type"},
+    PUBLISHERS_GAUGE: OURS | {"side", "activity_type"},
     PROGRESS_RATIO_GAUGE: OURS | {"task", "activity_type"},
     **{f"{PROGRESS_GAUGES}{unit}": OURS | {"task", "activity_type"} for unit in ProgressUnit},
 }

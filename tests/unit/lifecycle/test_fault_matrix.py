@@ -14,6 +14,7 @@ from worker.catalog import KINDS, Kind, activities
 READING = {
     "metadata_store": {"census", "count_source", "forget_watch"},
     "bookie_cluster": {"precheck", "check_ids", "check_way_back", "census", "list_targets"},
+    "blue_green": {"precheck", "list_namespaces", "census"},
 }
 """Steps that change nothing."""
 
@@ -21,6 +22,7 @@ ELSEWHERE = {
     # Rounds have no services that are stopped, or that have left the source, no double of a plugin, and no dead target.
     "metadata_store": {"copy_whole", "clean_source"},
     "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies", "do_without_target"},
+    "blue_green": set[str](),
 }
 """Steps whose late attempts have no rounds: tests of single activities show what their fences do."""
 

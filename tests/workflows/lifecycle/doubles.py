@@ -144,7 +144,7 @@ class Script:
 
 def real_steps() -> list[Callable[..., Any]]:
     """The activities of all migrations, without a runtime: good for their names and signatures only."""
-    classes = [resolve_name(kind.activities) for kind in KINDS.values()]
+    classes = [resolve_name(name) for kind in KINDS.values() for name in kind.activities]
     return [method for found in classes for method in activities_of(found.__new__(found))]
 
 

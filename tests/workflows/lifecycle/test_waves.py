@@ -43,6 +43,7 @@ def _items(count: int, **others: Behaviour) -> dict[str, Behaviour]:
     return {**{f"item-{number:05d}": GOOD for number in range(count)}, **others}
 
 
+@pytest.mark.exhaustive
 async def test_ten_thousand_items(operator: Operator) -> None:
     """Each of 10,000 items is begun once, the canary first, inside the change windows.
 

@@ -1,0 +1,1 @@
+"""Faults in the blue-green cluster migration."""

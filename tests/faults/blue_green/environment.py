@@ -1,0 +1,176 @@
+"""Blue and green of many rounds, and how everything stands there that a migration may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from activities.blue_green.cluster import HELD_OFF
+from activities.blue_green.topics import stored
+from clients.cas.store import CasReader
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import PublishRate
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.stack import Stack
+from models.blue_green.input import BlueGreenInput
+from models.lifecycle.claim import CLAIM
+from models.store_url import parse_store_url
+from tests.faults.lifecycle.stack_pool import Cluster
+from tests.support.blue_green.environment import BLUE, Clusters
+
+_ACCESS = AdminAccess(timeout=30)
+_NOTES = (CLAIM, f"{CLAIM}-namespaces", f"{CLAIM}-clients")
+"""What a migration has for itself in a metadata store, and nobody after its end."""
+
+
+class Standing(NamedTuple):
+    """How everything stands that a migration may change.
+
+    Attributes:
+        flags: whether clients of a namespace are sent to green.
+        rates: the limit on what may be sent to a namespace of blue.
+        settings: dynamic settings of blue's brokers.
+        running: what each of blue's brokers runs on, of what a migration changes.
+        cluster: where all of blue's clients are sent, or would be.
+        notes: claims and records on blue and on green, by their path.
+        green: topics of green, with their subscriptions.
+    """
+
+    flags: Mapping[str, bool]
+    rates: Mapping[str, PublishRate | None]
+    settings: Mapping[str, str]
+    running: list[dict[str, str]]
+    cluster: ClusterMigration | None
+    notes: Mapping[str, bytes]
+    green: Mapping[str, list[str]]
+
+
+class BlueAndGreen:
+    """Two clusters for many rounds, each of which has namespaces of its own; a context manager.
+
+    Args:
+        blue: with two brokers, on an ensemble of ZooKeepers or on one of them.
+        green: with one broker.
+
+    Attributes:
+        rounds: how many rounds it has had.
+    """
+
+    def __init__(self, blue: Cluster, green: Stack) -> None:
+        self.blue, self.ensemble = blue
+        self.green = green
+        self.rounds = 0
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        blue = self._opened.enter_context(PulsarAdmin.open(_ACCESS, self.blue.admin_urls))
+        green = self._opened.enter_context(PulsarAdmin.open(_ACCESS, self.green.admin_urls))
+        self.clusters = Clusters(self.blue, self.green, blue, green)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+        self.blue.down(graceful=False)
+        self.green.down(graceful=False)
+        if self.ensemble:
+            self.ensemble.__exit__()
+
+    def input(self, tenant: str, **more: object) -> BlueGreenInput:
+        """The migration of a tenant, with limits that end soon what cannot go on."""
+        fields: dict[str, object] = {
+            "namespaces": [f"{tenant}/*"],
+            "quiesce_timeout": "PT90S",
+            "flip_timeout": "PT60S",
+            "drain_timeout": "PT100S",
+            "grace_window": "PT0S",
+            "complete_cluster": False,
+        }
+        return self.clusters.input(**{**fields, **more})
+
+    def standing(self, namespaces: Iterable[str]) -> Standing:
+        """How everything stands now."""
+        names, blue, green = list(namespaces), self.clusters.blue_admin, self.clusters.green_admin
+        topics = [TopicName.parse(topic) for name in names for topic in _topics(green, name)]
+        return Standing(
+            flags=self.flags(names),
+            rates={name: blue.namespaces.publish_rate(name) for name in names},
+            settings=blue.brokers.dynamic_values(),
+            running=[self._running(url) for url in self.blue.admin_urls],
+            cluster=blue.clusters.migration(BLUE),
+            notes=dict(self.notes()),
+            green={str(topic): green.subscriptions.names(topic) for topic in topics},
+        )
+
+    @staticmethod
+    def _running(url: str) -> dict[str, str]:
+        with PulsarAdmin.open(_ACCESS, [url]) as admin:
+            found = admin.brokers.runtime_configuration()
+        return {name: found[name] for name in HELD_OFF}
+
+    def flags(self, namespaces: Iterable[str]) -> dict[str, bool]:
+        """Whether clients of namespaces are sent to green."""
+        with _reader(self.blue) as store:
+            return {name: read_flag(store, name) for name in namespaces}
+
+    def notes(self) -> Iterator[tuple[str, bytes]]:
+        """What migrations have written for themselves into both metadata stores."""
+        for name, stack in (("blue", self.blue), ("green", self.green)):
+            with _reader(stack) as store:
+                for path in _NOTES:
+                    yield from ((f"{name}:{found}", value) for found, value in _below(store, path))
+
+    def copies(self) -> dict[str, bytes]:
+        """Records of copies, which nobody needs once their namespaces have moved."""
+        with _reader(self.blue) as store:
+            return dict(_below(store, f"{CLAIM}-copies"))
+
+    def half_moved(self, namespace: str, *, moved: bool) -> list[str]:
+        """Topics of blue that are ended although their namespace stays, or serve although it has moved."""
+        blue = self.clusters.blue_admin
+        wrong: list[str] = []
+        for topic in map(TopicName.parse, _topics(blue, namespace)):
+            info = stored(blue, topic)
+            if info and moved and not info.migrated:
+                wrong.append(f"{topic} is not terminated")
+            elif info and not moved and (info.terminated_position or info.migrated):
+                wrong.append(f"{topic} is terminated")
+        return wrong
+
+    def forget(self, namespaces: Iterable[str]) -> None:
+        """Delete what a round has left, so that the next one finds brokers as this one did."""
+        clusters = self.clusters
+        if (known := clusters.blue_admin.clusters.migration(BLUE)) and known.migrated:
+            clusters.blue_admin.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
+        for name in namespaces:
+            for admin in (clusters.blue_admin, clusters.green_admin):
+                with suppress(AdminNotFound):
+                    admin.namespaces.set_migrated(name, migrated=False)
+                    admin.namespaces.delete(name, force=True)
+
+
+def _reader(stack: Stack) -> CasReader:
+    return open_cas_reader(parse_store_url(stack.metadata_url), Access())
+
+
+def _topics(admin: PulsarAdmin, namespace: str) -> list[str]:
+    try:
+        return sorted(admin.topics.names(namespace))
+    except AdminNotFound:
+        return []
+
+
+def _below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
+    """A record with all below it that hold something."""
+    if (node := store.get(path)) and node.value:
+        yield path, node.value
+    for child in store.children(path):
+        yield from _below(store, f"{path}/{child}")

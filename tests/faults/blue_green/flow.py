@@ -1,0 +1,230 @@
+"""The traffic of a round, and the people who look after its clients."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from activities.blue_green.topics import look_at
+from clients.pulsar.admin.errors import AdminError
+from clients.pulsar.admin.topics import TopicStats
+from deploy.devstack.background import BackgroundThread
+from deploy.devstack.moving.account import Account, ConsumerRecord, Received, settle
+from deploy.devstack.moving.clusters import pieces
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from deploy.devstack.moving.python_clients import NUMBER, PythonClients
+from deploy.devstack.traffic import await_that, pulsar
+from tests.support.blue_green.environment import Clusters
+from tests.support.waiting import wait_for
+
+_INTERVAL = 0.04
+_SETTLE_LIMIT = 60.0
+_LOOK_EVERY = 1.0
+_SILENT_MS = 3_000
+
+GONE_FOR = 20.0
+"""Seconds without a place on either cluster, or with messages left on blue, after which a consumer is restarted.
+
+Longer than the ten seconds in which brokers notice that one of them is dead, and other brokers serve its topics.
+"""
+
+
+def topic(name: str, kind: Subscribed, *, partitions: int = 0, cumulative: bool = False) -> TopicPlan:
+    """A topic with one producer and one consumer, whose library is that of C++."""
+    label = name.removeprefix("persistent://").replace("/", "-")
+    return TopicPlan(
+        name,
+        partitions,
+        (ProducerPlan(f"{label}-producer", name, Language.PYTHON, interval=_INTERVAL),),
+        (ConsumerPlan(f"{label}-consumer", name, Language.PYTHON, kind, cumulative=cumulative),),
+    )
+
+
+class Flow:
+    """Producers and consumers on some topics, from the entry of the context to its end.
+
+    Consumers of the C++ library that subscribe again to a topic that is not loaded while the flag is set give up for
+    good (3.13, seen), as all do whose broker is killed amid the flip. People restart them, which is counted here.
+
+    Args:
+        clusters: blue, where all begin, and green.
+        plans: the topics, which have to be there.
+        folder: where the library's log goes.
+
+    """
+
+    def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], folder: Path) -> None:
+        self._plans = plans
+        self._clients = PythonClients(clusters.blue.broker_url, folder, shared=False)
+        self._care = _Care(clusters, plans, self._clients)
+        self._began = self._ended = 0.0
+
+    def __enter__(self) -> Self:
+        try:
+            self._clients.subscribe([plan for one in self._plans for plan in one.consumers])
+            self._clients.open_producers([plan for one in self._plans for plan in one.producers])
+            self._began = time.time()
+            self._clients.start()
+            self._care.__enter__()
+        except BaseException:
+            self._clients.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._care.__exit__(kind, error, trace)
+        finally:
+            self._clients.close()
+
+    @property
+    def restarted(self) -> list[str]:
+        """Consumers that were restarted, and why."""
+        return list(self._care.restarted)
+
+    def wait_for_more(self, messages: int, limit: float = 60) -> None:
+        """Wait until each producer has this many acknowledged messages more than now.
+
+        Raises:
+            AssertionError: it has not after `limit` seconds.
+        """
+        goals = {name: count + messages for name, count in self._acknowledged().items()}
+
+        def reached() -> bool:
+            return all(count >= goals[name] for name, count in self._acknowledged().items())
+
+        wait_for(f"{messages} more messages of each producer: {goals}", reached, limit)
+
+    def stop(self, limit: float = _SETTLE_LIMIT) -> Account:
+        """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
+        self._ended = time.time()
+        self._clients.stop_sending(limit)
+        await_that(lambda: not self.account().lost, limit)
+        return self.account()
+
+    def account(self) -> Account:
+        """How all fared so far."""
+        return settle(*self._clients.collect(), began=self._began, ended=self._ended or time.time())
+
+    def faults(self) -> list[str]:
+        """What is wrong with messages and producers once the traffic was stopped.
+
+        A message that comes twice is no fault: what a broker was not told before it was killed is delivered again.
+        """
+        found = faults_of(self.account())
+        cared = f"restarted: {self.restarted}; care ended with {self._care.failure!r}"
+        return [*found, *self._missing(), cared] if found else []
+
+    def _missing(self) -> Iterator[str]:
+        """What was acknowledged and has not arrived, in the words of a failed test: when it was sent, and to whom."""
+        producers, consumers = self._clients.collect()
+        for one in consumers:
+            seen = {(got.key, got.number) for got in one.received}
+            sent = [sent for of in producers if of.plan.topic == one.plan.topic for sent in of.sent]
+            missing = [what for what in sent if what.acknowledged and (what.key, what.number) not in seen]
+            if missing:
+                last = f"{one.received[-1].at - self._began:.1f}" if one.received else "never"
+                spans = f"{missing[0].at - self._began:.1f} to {missing[-1].at - self._began:.1f}"
+                yield (
+                    f"{one.plan.name}: {len(missing)} of {len(sent)} missing, sent at {spans} s; the last came at "
+                    f"{last} s; sending ended at {self._ended - self._began:.1f} s; errors: {one.errors[-3:]}"
+                )
+
+    def left_for(self, plan: ConsumerPlan, service_url: str) -> Account:
+        """How a subscription fared that nobody consumed until now: all that it gets, from one cluster."""
+        client = pulsar.Client(service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
+        received: list[Received] = []
+        try:
+            consumer = client.subscribe(plan.topic, plan.subscription)
+            while True:
+                one = consumer.receive(_SILENT_MS)
+                where = one.message_id()
+                place = f"{where.ledger_id()}:{where.entry_id()}"
+                received.append(Received(one.partition_key(), int(one.properties()[NUMBER]), time.time(), place))
+        except pulsar.Timeout:
+            producers = [one for one in self._clients.collect()[0] if one.plan.topic == plan.topic]
+            return settle(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
+        finally:
+            client.close()
+
+    def _acknowledged(self) -> dict[str, int]:
+        records, _ = self._clients.collect()
+        return {one.plan.name: sum(sent.acknowledged is not None for sent in one.sent) for one in records}
+
+
+def faults_of(account: Account) -> list[str]:
+    """What is wrong with messages and producers; a message that comes twice is no fault."""
+    found = [f"{name} can send no more: {reason}" for name, reason in account.dead_producers.items()]
+    for one in account.subscriptions:
+        counts = {"lost": one.lost, "out of order": one.disorder, "corrupt": one.corrupt}
+        found += [f"{one.topic}, {one.type.value}: {count} {what}" for what, count in counts.items() if count]
+    return found
+
+
+class _Place(NamedTuple):
+    """One partition of a consumer's topic."""
+
+    consumer: str
+    partition: str
+
+
+class _Care(BackgroundThread):
+    """Restarts consumers that have no place on either cluster, or whose messages stay on blue without them.
+
+    Both show in the status of the migration; here brokers are asked, so that its word is not taken for it.
+    """
+
+    def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], clients: PythonClients) -> None:
+        super().__init__("care", _LOOK_EVERY)
+        self.restarted: list[str] = []
+        self._clusters, self._plans, self._clients = clusters, plans, clients
+        self._since: dict[_Place, float] = {}
+
+    def work(self) -> None:
+        """Look after all consumers."""
+        for _ in self.ticks():
+            for name, reason in dict(self._overdue()).items():
+                # One that cannot be restarted now is still missing at the next look.
+                with suppress(pulsar.PulsarException):
+                    self.restarted.append(f"{name}: {reason}")
+                    self._clients.reopen(name)
+                self._since = {place: at for place, at in self._since.items() if place.consumer != name}
+
+    def _overdue(self) -> Iterator[tuple[str, str]]:
+        for plan in self._plans:
+            for partition in pieces(plan):
+                try:
+                    blue = look_at(self._clusters.blue_admin, partition).stats
+                    green = look_at(self._clusters.green_admin, partition).stats
+                except AdminError:
+                    # Nobody knows where anybody is while a broker is away.
+                    continue
+                for consumer in plan.consumers:
+                    place = _Place(consumer.name, str(partition))
+                    reason = _reason(consumer, blue, green)
+                    if not reason:
+                        self._since.pop(place, None)
+                    elif time.monotonic() > self._since.setdefault(place, time.monotonic()) + GONE_FOR:
+                        yield consumer.name, reason
+
+
+def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats | None) -> str:
+    """Why a consumer has to be restarted, unless it comes soon."""
+    here, there = (Counter(_consumers(one, consumer.subscription)) for one in (blue, green))
+    if not here and not there:
+        return "on neither cluster"
+    waiting = blue.subscriptions.get(consumer.subscription) if blue else None
+    return "messages left on blue" if waiting and waiting.msg_backlog and not here else ""
+
+
+def _consumers(stats: TopicStats | None, subscription: str) -> Iterator[str]:
+    found = stats.subscriptions.get(subscription) if stats else None
+    return (one.consumer_name for one in found.consumers) if found else iter(())

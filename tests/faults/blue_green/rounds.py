@@ -1,0 +1,158 @@
+"""Rounds of faults in the blue-green migration."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from tests.faults.lifecycle.rounds import AND, CUT, DURING, FROZEN, INSTANTS, SILENT, SLOW, Choice, Round, Span, every
+from tests.support.lifecycle.gates import Edge, Gate
+
+PREFIX = "bg_"
+"""Begins the names of all steps, some of which other migrations have too."""
+
+
+class Victim(StrEnum):
+    """Who is hit, and how.
+
+    A `broker` is one of blue's two, `zookeeper`, `leader` and `follower` are blue's too; green has one of each.
+    """
+
+    WORKER = "worker"
+    ZOMBIE = "zombie"
+    LOST_ATTEMPT = "lost-attempt"
+    TEMPORAL = "temporal"
+    BROKER = "broker"
+    GREEN_BROKER = "green-broker"
+    ZOOKEEPER = "zookeeper"
+    GREEN_ZOOKEEPER = "green-zookeeper"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    FROZEN_BROKER = "frozen-broker"
+    FROZEN_GREEN = "frozen-green-broker"
+    FROZEN_ZOOKEEPER = "frozen-zookeeper"
+    FROZEN_LEADER = "frozen-leader"
+    FROZEN_TEMPORAL = "frozen-temporal"
+    TEMPORAL_CUT = "temporal-cut"
+    TEMPORAL_SILENT = "temporal-silent"
+    TEMPORAL_SLOW = "temporal-slow"
+    BROKER_AND_WORKER = "broker+worker"
+    BROKER_AND_GREEN = "broker+green-broker"
+    LEADER_AND_WORKER = "leader+worker"
+    TEMPORAL_AND_WORKER = "temporal+worker"
+
+    @property
+    def of_temporal(self) -> bool:
+        """Whether it is the network to Temporal that is hit."""
+        return self.value.endswith((CUT, SILENT, SLOW))
+
+
+def _named(*steps: str) -> tuple[str, ...]:
+    return tuple(f"{PREFIX}{step}" for step in steps)
+
+
+_BATCH = _named("load", "seed", "quiesce", "carry", "flip", "drain", "verify")
+_FORWARD = (*_named("register", "provision", "hold_load"), *_BATCH, *_named("complete", "finish"))
+BACK = _named("undo", "release")
+"""The steps of a rollback; rounds that hit them ask for one first."""
+BESIDE = _named("record_failures", "clean_up")
+"""Steps that not every migration has; only late attempts of them have rounds."""
+
+_BEFORE_THE_END = _named("register", "provision", "hold_load", "load", "seed", "quiesce", "carry", "flip")
+"""Steps up to which a rollback may be asked for."""
+_WITH_CLIENTS = _named("quiesce", "carry", "flip", "drain")
+"""Steps in which clients are held back, or go from one side to the other."""
+_SERVERS = tuple(
+    victim
+    for victim in Victim
+    if AND in victim or victim.startswith(FROZEN) or victim.endswith(("broker", "zookeeper", "leader", "follower"))
+)
+
+
+@dataclass(frozen=True)
+class BlueGreenRound(Round):
+    """One fault in a migration from blue to green."""
+
+    victim: Victim
+
+    victims: ClassVar[type[StrEnum]] = Victim
+    steps: ClassVar[tuple[str, ...]] = (*_FORWARD, *BACK, *BESIDE)
+    # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
+    down: ClassVar[dict[str, Span]] = {
+        **{victim: (1.0, 14.0) for victim in Victim if "broker" in victim},
+        # Beyond the time after which its followers choose another leader.
+        Victim.FROZEN_LEADER: (2.0, 12.0),
+        **{victim: (3.0, 3.0) for victim in Victim if victim.of_temporal},
+    }
+    into: ClassVar[dict[str, float]] = dict(zip(_named("provision", "flip", "drain"), (1.5, 2.5, 2.5), strict=True))
+    ensemble_only: ClassVar[frozenset[str]] = frozenset({"leader", "follower", f"{FROZEN}leader"})
+
+    @property
+    def gate(self) -> Gate:
+        """Where the step is held, by its own name."""
+        return super().gate._replace(step=self.step.removeprefix(PREFIX))
+
+    @property
+    def rolls_back(self) -> bool:
+        """Whether the operator asks for a rollback: where the step needs one, and beside half of the late attempts.
+
+        Those that stand at the begin of their step with even seeds, and the others with odd ones.
+        """
+        beside = self.late and self.step in _BEFORE_THE_END
+        return self.step in BACK or (beside and (self.seed % 2 == 0) == (self.instant == Edge.BEFORE))
+
+    @property
+    def late_in_next_run(self) -> bool:
+        """Whether, after a rollback, the next run is under way when a late attempt goes on; otherwise nobody is."""
+        return self._random("next").randrange(2) == 0
+
+    @property
+    def batch_size(self) -> int:
+        """Namespaces of one batch."""
+        return 1 + self._random("batch").randrange(2)
+
+    @property
+    def broker(self) -> str:
+        """Which of blue's brokers is meant."""
+        return f"broker-{1 + self._random('broker').randrange(2)}"
+
+
+def matrix(seed: int) -> list[BlueGreenRound]:
+    """Every victim at every boundary that makes a difference for it, and amid the steps in which clients move."""
+    amid = [(step, DURING) for step in _WITH_CLIENTS]
+    main = (*_FORWARD, *BACK)
+    both = [(step, edge) for step in main for edge in Edge] + amid
+    servers = [*amid, *((step, Edge.BEFORE) for step in (*_named("load", "seed", "flip", "complete"), *BACK))]
+    moments: dict[str, Sequence[tuple[str, str]]] = {
+        Victim.ZOMBIE: [(step, instant) for step in BlueGreenRound.steps for instant in (Edge.BEFORE, DURING)],
+        Victim.WORKER: both,
+        **dict.fromkeys(_SERVERS, servers),
+        Victim.TEMPORAL: both,
+        # It falls silent at an edge.
+        Victim.LOST_ATTEMPT: [(step, edge) for step in BlueGreenRound.steps for edge in Edge],
+        **{victim: amid for victim in Victim if victim.of_temporal},
+    }
+    return every(BlueGreenRound, moments, seed)
+
+
+def sample(seed: int) -> list[BlueGreenRound]:
+    """Three rounds: a worker whose flip is done and not reported, and two late workers."""
+    return [
+        BlueGreenRound(Victim.WORKER, "bg_flip", Edge.AFTER, seed),
+        BlueGreenRound(Victim.ZOMBIE, "bg_flip", Edge.BEFORE, seed),
+        BlueGreenRound(Victim.ZOMBIE, "bg_seed", DURING, seed),
+    ]
+
+
+def at_random(seed: int) -> BlueGreenRound:
+    """A round that the seed decides."""
+    choice = random.Random(seed)
+    victim = choice.choice(list(Victim))
+    instants = tuple(Edge) if victim is Victim.LOST_ATTEMPT else INSTANTS
+    return BlueGreenRound(victim, choice.choice((*_FORWARD, *BACK)), str(choice.choice(instants)), seed)
+
+
+ROUNDS = Choice(BlueGreenRound, sample, matrix, at_random)

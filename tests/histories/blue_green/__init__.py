@@ -1,0 +1,1 @@
+"""Saved histories of the blue-green cluster migration."""

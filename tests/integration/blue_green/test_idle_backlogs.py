@@ -1,0 +1,177 @@
+"""Subscriptions without consumers whose backlog is copied, in whole migrations on two real clusters, under traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from activities.blue_green import backlogs, drain, flip, undo
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.traffic import Lane, Traffic, pulsar, quiet_client, send_to
+from models.blue_green.input import BlueGreenInput
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.store_url import parse_store_url
+from spark.blue_green.copy_record import recorded_copies
+from tests.support.blue_green.environment import BLUE, Clusters
+from tests.support.blue_green.steps import Steps
+from tests.support.lifecycle.environment import Environment
+
+
+@pytest.mark.parametrize("green", ["clusters", "clusters_to_oxia"])
+def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, environment: Environment) -> None:
+    """Each subscription goes on with all that it had left, holes included, and with what was sent behind it."""
+    clusters: Clusters = request.getfixturevalue(green)
+    tenant = f"copied-{clusters.green.state.spec.metadata}"
+    plain, parts = _topics(clusters, tenant)
+    lanes = [str(plain), *(str(parts.of_partition(number)) for number in range(2))]
+    for topic in (plain, parts):
+        clusters.blue_admin.subscriptions.create(topic, "idle")
+    clusters.blue_admin.subscriptions.create(plain, "holes")
+    with Traffic(clusters.blue.broker_url, lanes) as traffic:
+        traffic.wait_for_more(30)
+        acknowledged = _acknowledge(clusters.blue.broker_url, plain, "holes", every=3, of=30)
+        report = environment.operator.run(_input(clusters, tenant))
+        traffic.wait_for_more(20)
+        traffic.verify()
+    assert report.outcome is Outcome.DONE, report.summary
+    assert report.certificate["subscriptions_carried"] == 4
+    assert report.certificate["entries_compared"] == report.figures["copied_messages"] > 3 * 30
+    for lane in traffic.lanes:
+        assert _received(clusters.green.broker_url, lane.topic, "idle") == _sent(lane)
+    assert _received(clusters.green.broker_url, str(plain), "holes") == [
+        one for number, one in enumerate(_sent(traffic.lanes[0])) if number not in acknowledged
+    ]
+    assert _copies(clusters, f"{tenant}/one") == []
+
+
+def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Environment) -> None:
+    """A batch that is undone leaves its copy on green; the next migration goes on with it, and doubles nothing."""
+    plain, parts = _topics(clusters, "again")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    with Traffic(clusters.blue.broker_url, [str(plain), str(parts.of_partition(0))]) as traffic:
+        traffic.wait_for_more(30)
+        # A limit that holds no writes back.
+        never_quiet = {"throttle_bytes": 1_000_000_000, "quiesce_timeout": "PT3S"}
+        waves = {"canary": 0, "gate": "none", "when_held": "stop", "attempts": 1}
+        undone = environment.operator.refusal(_input(clusters, "again", **never_quiet, waves=waves))
+        assert "topics took messages in spite of the limit" in undone.message
+        assert _copies(clusters, "again/one") == [plain]
+        refused = environment.operator.refusal(_input(clusters, "again", idle_subscriptions="wait"))
+        assert refused.type == FailureKind.PRECHECK_FAILED
+        assert f"topic {plain} green has messages" in refused.message
+        report = environment.operator.run(_input(clusters, "again"))
+        traffic.wait_for_more(10)
+        traffic.verify()
+    assert report.outcome is Outcome.DONE, report.summary
+    assert _received(clusters.green.broker_url, str(plain), "idle") == _sent(traffic.lanes[0])
+
+
+def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
+    """A run placed its cursors and was undone; its copy was deleted: the next one, with `wait`, gives up nothing."""
+    plain, _ = _topics(clusters, "gone")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    first = Steps(clusters, "gone/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    first.begin()
+    assert not first.quiesce().busy
+    carried = first.batch(backlogs.carry)
+    assert (carried.proof.subscriptions, carried.proof.unacknowledged, carried.in_time) == (1, 3, True)
+    assert first.batch(undo.undo).undone
+    first.end()
+    clusters.green_admin.topics.delete(plain, force=True)
+    second = Steps(clusters, "gone/one", run_id="run-2", drain_timeout="PT15S")
+    second.begin()
+    assert not second.quiesce().busy
+    second.batch(flip.flip)
+    drained = second.batch(drain.drain)
+    assert [one.reason for one in drained.left] == ["subscription idle has 3 messages left, and no consumer"]
+    second.end()
+    assert len(_received(clusters.blue.broker_url, str(plain), "idle")) == 3
+
+
+def test_what_comes_behind_a_copy_is_copied_before_the_flag(clusters: Clusters) -> None:
+    """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
+    plain, _ = _topics(clusters, "behind")
+    clusters.blue_admin.subscriptions.create(plain, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(plain)])
+    steps = Steps(clusters, "behind/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.begin()
+    assert not steps.quiesce().busy
+    assert steps.batch(backlogs.carry).proof.unacknowledged == 3
+    client = quiet_client(clusters.blue.broker_url)
+    client.create_producer(str(plain)).send(b"behind")
+    flipped = steps.batch(flip.flip)
+    assert flipped.carried
+    assert (flipped.carried.copied.entries, flipped.carried.proof.unacknowledged) == (1, 4)
+    assert steps.batch(drain.drain).left == ()
+    # Not before: nobody reads its connection while writes are held back.
+    client.close()
+    steps.end()
+    assert len(_received(clusters.green.broker_url, str(plain), "idle")) == 4
+
+
+def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:
+    fields: dict[str, object] = {
+        "namespaces": [f"{tenant}/*"],
+        "waves": {"gate": "none"},
+        "grace_window": "PT0S",
+        "idle_subscriptions": "copy",
+        "quiesce_timeout": "PT2M",
+        "complete_cluster": False,
+    }
+    return clusters.input(**{**fields, **more})
+
+
+def _topics(clusters: Clusters, tenant: str) -> tuple[TopicName, TopicName]:
+    """A namespace on blue with a plain topic and one of two partitions."""
+    admin = clusters.blue_admin
+    admin.tenants.create(tenant, Tenant(allowed_clusters=(BLUE,)))
+    admin.namespaces.create(f"{tenant}/one", {"replication_clusters": [BLUE], "bundles": {"numBundles": 4}})
+    plain, parts = (TopicName(tenant, "one", name) for name in ("plain", "parts"))
+    admin.topics.create(plain)
+    admin.topics.create_partitioned(parts, 2)
+    return plain, parts
+
+
+def _acknowledge(url: str, topic: TopicName, subscription: str, *, every: int, of: int) -> set[int]:
+    """Acknowledge each third message, for example, of the first ones; returns which."""
+    client = quiet_client(url)
+    consumer = client.subscribe(str(topic), subscription, consumer_type=pulsar.ConsumerType.Shared)
+    chosen = set(range(0, of, every))
+    for number in range(of):
+        message = consumer.receive(30_000)
+        if number in chosen:
+            consumer.acknowledge(message)
+    client.close()
+    return chosen
+
+
+def _received(url: str, topic: str, subscription: str) -> Sequence[tuple[str, Any]]:
+    """Keys and bodies of all that a subscription gets."""
+    client = quiet_client(url)
+    consumer = client.subscribe(topic, subscription)
+    found: list[tuple[str, Any]] = []
+    while True:
+        try:
+            message = consumer.receive(3_000)
+        except pulsar.Timeout:
+            break
+        found.append((message.partition_key(), message.data()))
+    client.close()
+    return found
+
+
+def _sent(lane: Lane) -> Sequence[tuple[str, Any]]:
+    """Keys and bodies of all that was sent, in order; nothing had to be sent twice."""
+    assert lane.send_errors == []
+    return [lane.message(number) for number in range(lane.sent)]
+
+
+def _copies(clusters: Clusters, namespace: str) -> list[TopicName]:
+    with open_cas_reader(parse_store_url(clusters.blue.metadata_url), Access()) as store:
+        return recorded_copies(store, namespace)

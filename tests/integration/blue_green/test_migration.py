@@ -1,0 +1,159 @@
+"""A blue-green migration from its dry run to its end, on two real clusters, under traffic."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from clients.pulsar.admin.namespaces import PublishRate
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.traffic import Traffic
+from models.blue_green.claims import namespace_record
+from models.blue_green.input import BlueGreenInput
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from models.store_url import parse_store_url
+from tests.support.blue_green.environment import BLUE, GREEN, Clusters
+from tests.support.lifecycle.environment import Environment
+
+RATE = PublishRate(publish_throttling_rate_in_msg=500)
+
+
+def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environment) -> None:
+    """A dry run tells what would move and what green lacks, and writes nothing on either side."""
+    _namespaces(clusters, "dry", "one", "two")
+    report = environment.operator.run(_input(clusters, "dry", dry_run=True))
+    assert report.outcome is Outcome.PLANNED, report.summary
+    assert "2 namespaces with 8 topics" in report.summary
+    assert report.figures["missing"] > 2
+    assert "dry" not in clusters.green_admin.tenants.names()
+    assert not _claimed(clusters)
+
+
+def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environment) -> None:
+    """Namespaces move under traffic: nothing is lost, order holds, and blue is left with nothing but the flags."""
+    topics = _namespaces(clusters, "live", "one", "two")
+    clusters.blue_admin.namespaces.set_publish_rate("live/one", RATE)
+    with Traffic(clusters.blue.broker_url, topics) as traffic:
+        traffic.wait_for_more(20)
+        run = environment.operator.start(_input(clusters, "live", grace_window="PT1H"))
+        with pytest.raises(WorkflowAlreadyStartedError):
+            environment.operator.start(_input(clusters, "live"))
+        run.wait_until("the grace window", lambda status: status.phase == "GRACE")
+        traffic.wait_for_more(20)
+        assert all(_producers(clusters, topic) for topic in topics)
+        run.signal(Verb.PROCEED)
+        report = run.result()
+        traffic.verify()
+    assert report.outcome is Outcome.DONE, report.summary
+    assert (report.figures["namespaces_moved"], report.certificate["faults"]) == (2, 0)
+    assert report.certificate["missing_clients"] == 0
+    assert clusters.blue_admin.namespaces.publish_rate("live/one") == RATE
+    assert clusters.blue_admin.namespaces.publish_rate("live/two") is None
+    assert _flags(clusters, "live/one", "live/two") == [True, True]
+    assert not _claimed(clusters)
+
+
+def test_rollback_before_the_flip_leaves_blue_alone(clusters: Clusters, environment: Environment) -> None:
+    """A migration that holds before its flip can be rolled back: clients stay with blue, and nothing of it is left."""
+    (topic, *_) = topics = _namespaces(clusters, "held", "one")
+    with Traffic(clusters.blue.broker_url, topics) as traffic:
+        run = environment.operator.start(_input(clusters, "held", hold_before_cutover=True))
+        run.wait_until("the hold", lambda status: status.waiting is not None and status.phase == "PROVISION")
+        run.signal(Verb.ROLLBACK)
+        report = run.result()
+        traffic.wait_for_more(5)
+        traffic.verify()
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert TopicName.parse(topic) in {TopicName.parse(name) for name in clusters.green_admin.topics.names("held/one")}
+    assert _flags(clusters, "held/one") == [False]
+    assert not _claimed(clusters)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"green_cluster": "other"}, "GREEN_CLUSTER_NAME"),
+        ({"cluster": "other"}, "BLUE_CLUSTER_NAME"),
+        ({"namespaces": ["nobody/*"]}, "NOTHING_SELECTED"),
+    ],
+)
+def test_wrong_names_are_refused(
+    clusters: Clusters, environment: Environment, fields: dict[str, object], code: str
+) -> None:
+    """What brokers would accept without a word is refused before anything is written."""
+    failure = environment.operator.refusal(clusters.input(**fields))
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert code in failure.message
+    assert not _claimed(clusters)
+
+
+def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environment: Environment) -> None:
+    """Clients are not sent to a cluster that is not green: here to blue itself."""
+    green = clusters.input().green.model_dump(mode="json") | {"service_url": clusters.blue.admin_urls[0]}
+    failure = environment.operator.refusal(clusters.input(green=green, namespaces=["live/*"]))
+    assert "GREEN_URL" in failure.message
+
+
+def test_what_differs_on_green_is_refused(clusters: Clusters, environment: Environment) -> None:
+    """A tenant or a namespace that green has otherwise is a blocker each, unless the operator has it aligned."""
+    _namespaces(clusters, "differ", "one")
+    clusters.blue_admin.tenants.update("differ", Tenant(admin_roles=("boss",), allowed_clusters=(BLUE,)))
+    clusters.blue_admin.namespaces.set_message_ttl("differ/one", 10)
+    clusters.green_admin.tenants.create("differ", Tenant(allowed_clusters=(GREEN,)))
+    clusters.green_admin.namespaces.create("differ/one", {"message_ttl_in_seconds": 5})
+    failure = environment.operator.refusal(_input(clusters, "differ"))
+    for told in (
+        "tenant differ differs on green: tenant differ: adminRoles differs (blue: boss, green: none)",
+        "differ/one differs on green: namespace differ/one: message_ttl_in_seconds differs (blue: 10, green: 5)",
+    ):
+        assert f"[GREEN_DIFFERS] {told}" in failure.message
+    report = environment.operator.run(_input(clusters, "differ", dry_run=True, align_differences=True))
+    assert report.outcome is Outcome.PLANNED, report.summary
+
+
+def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:
+    fields: dict[str, object] = {
+        "namespaces": [f"{tenant}/*"],
+        "waves": {"gate": "none"},
+        "grace_window": "PT0S",
+        # Brokers delete what others' namespaces hold when it is idle for a minute, and then all would have moved.
+        "complete_cluster": False,
+    }
+    return clusters.input(**{**fields, **more})
+
+
+def _namespaces(clusters: Clusters, tenant: str, *names: str) -> list[str]:
+    """Namespaces of a tenant on blue, each with a plain topic and one of three partitions; names of the topics."""
+    admin, topics = clusters.blue_admin, list[str]()
+    admin.tenants.create(tenant, Tenant(allowed_clusters=(BLUE,)))
+    for name in names:
+        admin.namespaces.create(f"{tenant}/{name}", {"replication_clusters": [BLUE], "bundles": {"numBundles": 4}})
+        plain, parts = (TopicName(tenant, name, topic) for topic in ("plain", "parts"))
+        admin.topics.create(plain)
+        admin.topics.create_partitioned(parts, 3)
+        topics += [str(plain), *(str(parts.of_partition(number)) for number in range(3))]
+    return topics
+
+
+def _producers(clusters: Clusters, topic: str) -> int:
+    return len(clusters.green_admin.topics.stats(TopicName.parse(topic)).publishers)
+
+
+def _flags(clusters: Clusters, *namespaces: str) -> list[bool]:
+    with open_cas_reader(parse_store_url(clusters.blue.metadata_url), Access()) as store:
+        return [read_flag(store, namespace) for namespace in namespaces]
+
+
+def _claimed(clusters: Clusters) -> list[str]:
+    """What the migration left of its claims and records."""
+    found: list[str] = []
+    for stack in (clusters.blue, clusters.green):
+        with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
+            found += [path for path in (CLAIM, namespace_record("x").rpartition("/")[0]) if store.get(path)]
+    return found

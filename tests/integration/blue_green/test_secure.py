@@ -1,0 +1,104 @@
+"""A blue-green migration between clusters with TLS, tokens and authorization, each with credentials of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.namespaces import NamespaceAction
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.traffic import Traffic
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Verb
+from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
+from tests.support.lifecycle.environment import Environment
+from tests.support.stacks import MakeStack
+
+NAMESPACES = ("shop/one", "shop/two")
+CLOSED = "closed/one"
+"""Both clusters have it, and the clients' role may use it on blue alone."""
+TOPICS = [f"persistent://{namespace}/{name}" for namespace in NAMESPACES for name in ("plain", "other")]
+
+
+@pytest.fixture(scope="module")
+def clusters(
+    make_stack: MakeStack,
+    toolchain: Toolchain,
+    blue_tools: Toolchain,
+    environment: Environment,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> SecureClusters:
+    """Both clusters, with namespaces on blue in which the clients' role may produce and consume."""
+    clusters = secure_clusters(make_stack, toolchain, tmp_path_factory.mktemp("secure"), blue_tools=blue_tools)
+    clusters.deposit(environment.secrets)
+    with clusters.blue.admin() as admin:
+        admin.tenants.create("shop", Tenant(allowed_clusters=(BLUE,)))
+        for namespace in NAMESPACES:
+            admin.namespaces.create(namespace, {"replication_clusters": [BLUE], "bundles": {"numBundles": 1}})
+            admin.namespaces.grant(namespace, CLIENTS, [NamespaceAction.PRODUCE, NamespaceAction.CONSUME])
+        for topic in TOPICS:
+            admin.topics.create(TopicName.parse(topic))
+        _close(admin, BLUE)
+        admin.namespaces.grant(CLOSED, CLIENTS, [NamespaceAction.PRODUCE])
+    with clusters.green.admin() as admin:
+        _close(admin, GREEN)
+    return clusters
+
+
+def _close(admin: PulsarAdmin, cluster: str) -> None:
+    admin.tenants.create("closed", Tenant(allowed_clusters=(cluster,)))
+    admin.namespaces.create(CLOSED, {"replication_clusters": [cluster]})
+    admin.topics.create(TopicName.parse(f"{CLOSED}/topic"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"green": "gren"}, ("[GREEN_CREDENTIALS]", "'gren'; they have", "PULSAR_MIGRATE_CREDENTIALS__GREN__")),
+        ({"green": ""}, ("[GREEN_BROKERS_DENIED]", "certificate", "or the set's")),
+        ({"green": "misled"}, ("[GREEN_BROKERS_DENIED]", "certificate")),
+        ({"blue": "clients"}, ("[BLUE_BROKERS_DENIED]", "clientAppId [application]", "superuser's credentials")),
+        ({"blue": "strangers"}, ("[BLUE_BROKERS_DENIED]", "401", "superuser's credentials")),
+        ({"client_credentials": ["nobody"]}, ("[CLIENT_CREDENTIALS]", "PULSAR_MIGRATE_CREDENTIALS__NOBODY__")),
+        ({"client_credentials": ["strangers"]}, ("[GREEN_CLIENTS]", "'strangers' cannot connect to pulsar+ssl://")),
+        (
+            {"client_credentials": ["clients"], "namespaces": ["*/*"]},
+            ("[GREEN_CLIENTS]", "'clients' may use closed/one on safe-blue only"),
+        ),
+    ],
+    ids=["unknown", "common", "authority", "role", "key", "no such clients", "clients' key", "clients' permissions"],
+)
+def test_wrong_credentials_are_told_before_anything_moves(
+    clusters: SecureClusters, environment: Environment, fields: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    """What is not there, another authority, role or key is a blocker each; the common credentials never stand in."""
+    failure = environment.operator.refusal(clusters.input(**fields))
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    for text in told:
+        assert text in failure.message
+
+
+def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: Environment) -> None:
+    """Clients with a token for both are sent from blue's TLS address to green's; nothing is lost, permissions hold."""
+    with Traffic(clusters.blue.broker_url, TOPICS, client=clusters.client_options()) as traffic:
+        traffic.wait_for_more(20)
+        waves: dict[str, object] = {"gate": "none", "canary": 0, "batch_size": 2, "wave_size": 2}
+        run = environment.operator.start(
+            clusters.input(namespaces=["shop/*"], waves=waves, client_credentials=["clients"])
+        )
+        run.wait_until("the grace window", lambda status: status.phase == "GRACE")
+        traffic.wait_for_more(20)
+        with clusters.green.admin() as admin:
+            publishers = [one for topic in TOPICS for one in admin.topics.stats(TopicName.parse(topic)).publishers]
+            assert len(publishers) == len(TOPICS)
+        run.signal(Verb.PROCEED)
+        report = run.result()
+        traffic.verify()
+    assert report.outcome is Outcome.DONE, report.summary
+    assert (report.figures["namespaces_moved"], report.certificate["faults"]) == (2, 0)
+    assert report.certificate["missing_clients"] == 0

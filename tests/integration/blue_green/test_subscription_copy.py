@@ -1,0 +1,429 @@
+"""Backlogs that are copied to green: what arrives, where subscriptions stand, and what attempts do to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pulsar as untyped_pulsar
+import pytest
+from pulsar import schema as untyped_schema
+
+from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
+from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, copy_tail, forget_copies, seed_topics
+from clients.errors import RetryableError, StoreConflict, StoreUnsupported, Superseded
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.frames import Message
+from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.producer import RawProducer
+from clients.pulsar.wire.reader import RawReader
+from clients.stores import Access, open_cas
+from models.blue_green.copies import CopyProof
+from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
+from models.store_url import parse_store_url
+from spark.blue_green.copy_record import recorded_copies
+from spark.blue_green.spec import PRODUCER, CopyEnds
+from spark.engine import SparkEngine
+from tests.support.blue_green.environment import BLUE, GREEN, Clusters
+
+# The package has no type hints.
+pulsar: Any = untyped_pulsar
+schema: Any = untyped_schema
+
+TENANT = "copies"
+NAMESPACE = f"{TENANT}/all"
+COMPRESSIONS = ("LZ4", "ZLib", "ZSTD", "SNAPPY")
+QUIET = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+ME = Attempt("blue-green/blue", "run-1", 1, 1, 1)
+
+MakeCopy = Callable[..., SubscriptionCopy]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[SparkEngine]:
+    """A local session."""
+    started = SparkEngine("local[2]")
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def namespace(clusters: Clusters) -> Clusters:
+    """A namespace on both clusters."""
+    for admin, cluster in ((clusters.blue_admin, BLUE), (clusters.green_admin, GREEN)):
+        admin.tenants.create(TENANT, Tenant(admin_roles=(), allowed_clusters=(cluster,)))
+        admin.namespaces.create(NAMESPACE, {"replication_clusters": [cluster]})
+        admin.namespaces.set_schema_compatibility(NAMESPACE, "ALWAYS_COMPATIBLE")
+    return clusters
+
+
+@pytest.fixture
+def make_copy(namespace: Clusters, engine: SparkEngine) -> Iterator[MakeCopy]:
+    """Copies on behalf of attempts; each one takes the claim."""
+    clusters = namespace
+    store = parse_store_url(clusters.blue.metadata_url)
+
+    def make(attempt: Attempt = ME, **ends: Any) -> SubscriptionCopy:
+        claim = PacedClaim(
+            workflow_id=attempt.workflow_id,
+            run_id=attempt.run_id,
+            started_ms=attempt.started_ms,
+            epoch=attempt.epoch,
+            attempt=attempt.attempt,
+        )
+        with open_cas(store, Access()) as records:
+            node = records.get(CLAIM)
+            if node is None:
+                records.create(CLAIM, claim.encode())
+            else:
+                records.set(CLAIM, claim.encode(), node.version)
+        return SubscriptionCopy(
+            engine=engine,
+            ends=CopyEnds(
+                store=store,
+                attempt=attempt,
+                blue_url=clusters.blue.broker_url,
+                green_url=clusters.green.broker_url,
+                green_admin=tuple(clusters.green.admin_urls),
+                ledgers=store.model_copy(update={"root": f"{store.root}/ledgers"}),
+                **ends,
+            ),
+            blue=clusters.blue_admin,
+            green=clusters.green_admin,
+            fence=lambda: None,
+            check=lambda: None,
+            progress=lambda _done, _total: None,
+        )
+
+    yield make
+    with open_cas(store, Access()) as records:
+        node = records.get(CLAIM)
+        if node is not None:
+            records.delete(CLAIM, node.version)
+
+
+class Order(schema.Record):
+    """The first version of a schema."""
+
+    number = schema.Integer()
+
+
+class PricedOrder(schema.Record):
+    """The second one."""
+
+    _schema_name = "Order"
+    number = schema.Integer()
+    price = schema.Integer()
+
+
+class Topic:
+    """A topic that both clusters have, with the same subscriptions."""
+
+    def __init__(self, clusters: Clusters, name: str, *subscriptions: str) -> None:
+        self.name = TopicName(TENANT, "all", name)
+        self._clusters = clusters
+        for admin in (clusters.blue_admin, clusters.green_admin):
+            admin.topics.create(self.name)
+            for subscription in subscriptions:
+                admin.subscriptions.create(self.name, subscription)
+
+    def send(self, begin: int, end: int, record: Callable[[int], Any] | None = None, **options: Any) -> None:
+        """Send keyed messages with properties and event times to blue."""
+        client = pulsar.Client(self._clusters.blue.broker_url, logger=QUIET)
+        producer = client.create_producer(str(self.name), send_timeout_millis=120_000, **options)
+        for number in range(begin, end):
+            producer.send_async(
+                record(number) if record else f"message {number}".encode(),
+                _ignore,
+                partition_key=f"key {number % 3}",
+                properties={"number": str(number)},
+                event_timestamp=1_000 + number,
+            )
+        producer.flush()
+        client.close()
+
+    def acknowledge(self, subscription: str, numbers: set[int]) -> None:
+        """Acknowledge messages on blue by their numbers, each by itself."""
+        client = pulsar.Client(self._clusters.blue.broker_url, logger=QUIET)
+        consumer = client.subscribe(str(self.name), subscription, consumer_type=pulsar.ConsumerType.Shared)
+        left = set(numbers)
+        while left:
+            received = consumer.receive(30_000)
+            number = int(received.properties()["number"])
+            if number in left:
+                consumer.acknowledge(received)
+                left.discard(number)
+        client.close()
+
+    def roll(self, clusters: Clusters) -> None:
+        """Begin a new ledger on both sides."""
+        clusters.blue_admin.topics.unload(self.name)
+        clusters.green_admin.topics.unload(self.name)
+
+    def received(self, url: str, subscription: str) -> list[tuple[Any, ...]]:
+        """All that a subscription gets, with every attribute; acknowledged afterwards."""
+        client = pulsar.Client(url, logger=QUIET)
+        consumer = client.subscribe(str(self.name), subscription)
+        found: list[tuple[Any, ...]] = []
+        while True:
+            try:
+                one = consumer.receive(3_000)
+            except pulsar.Timeout:
+                break
+            found.append(
+                (
+                    one.data(),
+                    one.partition_key(),
+                    one.properties(),
+                    one.event_timestamp(),
+                    one.publish_timestamp(),
+                    one.producer_name(),
+                    one.schema_version() if hasattr(one, "schema_version") else None,
+                    one.redelivery_count(),
+                )
+            )
+        client.close()
+        return found
+
+
+def numbers(received: list[tuple[Any, ...]]) -> list[int]:
+    """The numbers of messages."""
+    return [int(one[2]["number"]) for one in received]
+
+
+def test_everything_is_kept(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """Batches, compressions, chunks and several ledgers: green's consumers get what blue's would, and nothing else."""
+    topic = Topic(namespace, "kept", "idle", "holes", "active")
+    topic.send(0, 40, batching_enabled=True, batching_max_messages=5, producer_name="app")
+    for index, compression in enumerate(COMPRESSIONS):
+        topic.roll(namespace)
+        kind = getattr(pulsar.CompressionType, compression)
+        topic.send(40 + 10 * index, 50 + 10 * index, batching_enabled=False, compression_type=kind)
+    topic.acknowledge("holes", set(range(10)) | {42, 43, 44, 51, 60})
+    topic.acknowledge("active", set(range(80)))
+    idle = {topic.name: ("idle", "holes")}
+    copy = make_copy()
+    seeded = seed_topics(copy, idle)
+    assert (seeded.topics, seeded.entries, seeded.messages) == (1, 8 + 40, 80)
+    topic.roll(namespace)
+    client = pulsar.Client(namespace.blue.broker_url, logger=QUIET)
+    producer = client.create_producer(str(topic.name), batching_enabled=False, chunking_enabled=True)
+    producer.send(b"c" * 2_500_000, properties={"number": "80"})
+    client.close()
+    topic.send(81, 90, batching_enabled=False)
+    tail = copy_tail(copy, idle)
+    assert (tail.entries, copy_tail(copy, idle).entries) == (3 + 9, 0)
+    placed = place_cursors(copy, idle)
+    assert (placed.carried, placed.behind) == (2, 1)
+    proof = compare(copy, idle)
+    assert (proof.differences, proof.entries, proof.subscriptions) == ((), 60, 2)
+    # Again, as an attempt would that lost its answer.
+    assert place_cursors(copy, idle) == placed
+    namespace.green_admin.topics.unload(topic.name)
+    on_blue = {name: topic.received(namespace.blue.broker_url, name) for name in ("idle", "holes")}
+    on_green = {name: topic.received(namespace.green.broker_url, name) for name in ("idle", "holes", "active")}
+    # Deliveries are counted anew.
+    assert [one[:-1] for one in on_green["idle"]] == [one[:-1] for one in on_blue["idle"]]
+    assert [one[:-1] for one in on_green["holes"]] == [one[:-1] for one in on_blue["holes"]]
+    assert numbers(on_green["idle"]) == list(range(90))
+    assert sorted(numbers(on_green["holes"])) == sorted(set(range(10, 90)) - {42, 43, 44, 51, 60})
+    assert on_green["active"] == []
+
+
+def test_through_brokers(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """Where bookies cannot be read, blue's brokers give the same bytes; a subscription begins in the middle."""
+    topic = Topic(namespace, "brokers", "idle")
+    topic.send(0, 30, batching_enabled=False)
+    topic.acknowledge("idle", set(range(12)))
+    idle = {topic.name: ("idle",)}
+    copy = make_copy()
+    copy = replace(copy, ends=replace(copy.ends, ledgers=None))
+    assert seed_topics(copy, idle).entries == 18
+    place_cursors(copy, idle)
+    proof = compare(copy, idle)
+    assert (proof.differences, proof.entries, proof.unacknowledged) == ((), 18, 18)
+    # By its bookies, the comparison reads the same.
+    known = copy.record(topic.name)
+    assert known is not None
+    copy.note(topic.name, known, compared=0)
+    assert compare_cursors(copy, idle).differences == (f"{topic.name}: 18 entries were not compared",)
+    assert compare(make_copy(), idle) == proof
+    assert numbers(topic.received(namespace.green.broker_url, "idle")) == list(range(12, 30))
+    with open_cas(copy.ends.store, copy.ends.access) as store:
+        there = recorded_copies(store, NAMESPACE)
+        assert topic.name in there
+        assert forget_copies(store, NAMESPACE, copy.fence) == len(there)
+    assert compare(copy, idle).topics == 0
+
+
+def test_schema_versions(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """Messages name the versions of their schema; they are copied where green has both, and not where it lacks one."""
+    topic = Topic(namespace, "schemas", "idle")
+    for begin, kind in ((0, Order), (5, PricedOrder)):
+        topic.send(begin, begin + 5, lambda number, kind=kind: kind(number=number), schema=schema.JsonSchema(kind))
+    versions = namespace.blue_admin.schemas.versions(topic.name)
+    assert [one.version for one in versions] == [0, 1]
+    idle = {topic.name: ("idle",)}
+    for count, one in enumerate(versions, 1):
+        with pytest.raises(StoreUnsupported, match=f"version {count - 1} of its schema is missing"):
+            seed_topics(make_copy(), idle)
+        assert namespace.green_admin.topics.internal_stats(topic.name).last_confirmed_entry.endswith(":-1")
+        namespace.green_admin.schemas.add(topic.name, one.type, one.data, one.properties)
+    copy = make_copy()
+    assert seed_topics(copy, idle).messages == 10
+    place_cursors(copy, idle)
+    client = pulsar.Client(namespace.green.broker_url, logger=QUIET)
+    consumer = client.subscribe(str(topic.name), "idle", schema=schema.JsonSchema(PricedOrder))
+    received = [consumer.receive(30_000) for _ in range(10)]
+    assert [one.value().number for one in received] == list(range(10))
+    assert [int.from_bytes(one.schema_version().encode("latin1")) for one in received] == [0] * 5 + [1] * 5
+    client.close()
+
+
+def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """The next attempt takes over what the lost one sent unrecorded; the lost one can send nothing when it wakes up."""
+    topic = Topic(namespace, "late", "idle")
+    topic.send(0, 60, batching_enabled=False)
+    idle = {topic.name: ("idle",)}
+    entries = list(_read(namespace, topic))
+    stored: list[Place] = []
+    copy = make_copy()
+    frozen = RawProducer(
+        namespace.green.broker_url,
+        topic.name,
+        copy.ends.green_access,
+        name=PRODUCER,
+        notes=copy.ends.notes,
+        on_stored=stored.append,
+    )
+    _send(frozen, entries[:25])
+    assert len(stored) == 25
+    seeded = seed_topics(make_copy(replace_attempt(2)), idle)
+    assert (seeded.entries, seeded.found) == (60, 25)
+    with pytest.raises(RetryableError):
+        _send(frozen, entries[25:])
+    frozen.close()
+    # Its driver wakes up as well: the claim is another's.
+    with pytest.raises(Superseded):
+        seed_again_with_more(namespace, topic, copy, idle)
+    newest = make_copy(replace_attempt(3))
+    assert copy_tail(newest, idle).entries == 5
+    place_cursors(newest, idle)
+    proof = compare(newest, idle)
+    assert (proof.differences, proof.entries) == ((), 65)
+    assert numbers(topic.received(namespace.green.broker_url, "idle")) == list(range(65))
+
+
+def test_what_is_not_ours_is_refused(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """A topic on green that others send to, or sent to, gets no copy; neither does one that is not there."""
+    topic = Topic(namespace, "foreign", "idle")
+    topic.send(0, 5, batching_enabled=False)
+    idle = {topic.name: ("idle",)}
+    client = pulsar.Client(namespace.green.broker_url, logger=QUIET)
+    producer = client.create_producer(str(topic.name))
+    with pytest.raises(StoreConflict, match="has 1 producers on the new cluster"):
+        seed_topics(make_copy(), idle)
+    producer.send(b"not a copy")
+    client.close()
+    with pytest.raises(StoreConflict, match="holds messages that are not copies"):
+        seed_topics(make_copy(), idle)
+    gone = Topic(namespace, "gone", "idle")
+    gone.send(0, 5, batching_enabled=False)
+    namespace.green_admin.topics.delete(gone.name, force=True)
+    with pytest.raises(StoreConflict, match="provision it there first"):
+        seed_topics(make_copy(), {gone.name: ("idle",)})
+
+
+def test_a_copy_that_is_gone_is_made_anew(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """Green's topic was deleted and created again since it was copied: the copy begins from its first entry."""
+    topic = Topic(namespace, "anew", "idle")
+    topic.send(0, 6, batching_enabled=False)
+    idle = {topic.name: ("idle",)}
+    copy = make_copy()
+    assert seed_topics(copy, idle).entries == 6
+    assert compare_entries(copy, idle) == ()
+    namespace.green_admin.topics.delete(topic.name, force=True)
+    namespace.green_admin.topics.create(topic.name)
+    namespace.green_admin.subscriptions.create(topic.name, "idle")
+    assert seed_topics(copy, idle).entries == 6
+    place_cursors(copy, idle)
+    assert (compare(copy, idle).differences, compare(copy, idle).entries) == ((), 6)
+    namespace.green_admin.topics.delete(topic.name, force=True)
+    client = pulsar.Client(namespace.green.broker_url, logger=QUIET)
+    client.create_producer(str(topic.name)).send(b"not a copy")
+    client.close()
+    with pytest.raises(StoreConflict, match="does not hold its copy any more"):
+        seed_topics(copy, idle)
+
+
+def test_partitions_and_nothing_to_copy(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """Each partition is copied by itself; one whose subscriptions have nothing left gets no copy."""
+    whole = TopicName(TENANT, "all", "parts")
+    for admin in (namespace.blue_admin, namespace.green_admin):
+        admin.topics.create_partitioned(whole, 2)
+        admin.subscriptions.create(whole, "idle")
+    client = pulsar.Client(namespace.blue.broker_url, logger=QUIET)
+    producer = client.create_producer(str(whole.of_partition(1)), batching_enabled=False)
+    for number in range(7):
+        producer.send(b"x", properties={"number": str(number)})
+    client.close()
+    copy = make_copy()
+    idle = {whole.of_partition(number): ("idle",) for number in range(2)}
+    assert (seeded := seed_topics(copy, idle)).topics == 1
+    assert seeded.entries == 7
+    place_cursors(copy, idle)
+    assert compare(copy, idle).unacknowledged == 7
+
+
+def test_a_moved_cursor_is_a_difference(namespace: Clusters, make_copy: MakeCopy) -> None:
+    """The comparison tells a subscription that stands elsewhere, and entries that were not copied."""
+    topic = Topic(namespace, "moved", "idle")
+    topic.send(0, 10, batching_enabled=False)
+    idle = {topic.name: ("idle",)}
+    copy = make_copy()
+    seed_topics(copy, idle)
+    place_cursors(copy, idle)
+    topic.acknowledge("idle", {4})
+    (difference,) = compare(copy, idle).differences
+    assert "other entries left on green" in difference
+    topic.send(10, 11, batching_enabled=False)
+    assert any("1 entries of blue were not copied" in one for one in compare(copy, idle).differences)
+
+
+def compare(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
+    """Compare the entries that were not compared yet, and the cursors."""
+    differences = compare_entries(copy, idle)
+    proof = compare_cursors(copy, idle)
+    return proof.model_copy(update={"differences": (*differences, *proof.differences)})
+
+
+def replace_attempt(number: int) -> Attempt:
+    """A later attempt of the same run."""
+    return ME._replace(attempt=number)
+
+
+def seed_again_with_more(clusters: Clusters, topic: Topic, copy: SubscriptionCopy, idle: dict[Any, Any]) -> None:
+    """There is something new to copy, and an attempt that was superseded tries to."""
+    topic.send(60, 65, batching_enabled=False)
+    assert clusters.blue_admin.topics.stats(topic.name).subscriptions["idle"].msg_backlog == 65
+    seed_topics(copy, idle)
+
+
+def _ignore(_result: object, _message_id: object) -> None:
+    """The flush waits for all."""
+
+
+def _send(producer: RawProducer, entries: list[tuple[Place, Message]]) -> None:
+    for _, one in entries:
+        producer.send(one)
+    producer.flush()
+
+
+def _read(clusters: Clusters, topic: Topic) -> Iterator[tuple[Place, Message]]:
+    last = Place.parse(clusters.blue_admin.topics.internal_stats(topic.name).last_confirmed_entry)
+    access = CopyEnds(parse_store_url(clusters.blue.metadata_url), ME, "", "", ()).blue_access
+    with RawReader(clusters.blue.broker_url, topic.name, access, notes={}) as reader:
+        yield from reader.entries(last)

@@ -1,0 +1,250 @@
+"""What strands, kills or forgets clients in Pulsar's own mechanism, and what the steps do about it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from activities.blue_green import drain, flip, undo, verify
+from activities.blue_green.throttle import throttle
+from activities.blue_green.topics import look_at, stored
+from clients.errors import StoreConflict, Superseded
+from clients.pulsar.admin.namespaces import PublishRate
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag, set_flag
+from deploy.devstack.traffic import quiet_client, send_to
+from models.blue_green.claims import Stage
+from models.blue_green.input import IdleSubscriptions
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace, take
+from tests.support.waiting import wait_for
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+BACKLOG = 7
+THROTTLE = PublishRate(publish_throttling_rate_in_byte=1)
+
+
+@pytest.fixture
+def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps]:
+    """The steps of a migration of the namespace `traps/<test>`."""
+    name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    ready = Steps(clusters, f"traps/{name}", drain_timeout="PT40S", idle_subscriptions="wait")
+    yield ready
+    ready.end()
+
+
+def test_topic_that_was_unloaded_amid_the_flip_is_drained(clusters: Clusters, steps: Steps) -> None:
+    """A topic that lost its place in memory while the flag was set is loaded again, and its backlog consumed."""
+    (topic,) = _with_backlog(clusters, steps, "unloaded")
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    clusters.blue_admin.topics.unload(topic)
+    wait_for("the topic out of memory", lambda: look_at(clusters.blue_admin, topic).blocked, 20)
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        # The watch loads it again; only then can it be consumed.
+        drained = steps.batch(lambda task, guards, store: _drain_with(task, guards, store, client, topic))
+    assert (drained.repaired, drained.left) == (1, ())
+
+
+def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> None:
+    """A backlog without a consumer is named when the time is up, and stays where it can be consumed."""
+    (topic,) = _with_backlog(clusters, steps, "idle")
+    steps.input = steps.input.model_copy(update={"drain_timeout": steps.input.drain_timeout / 20})
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    drained = steps.batch(drain.drain)
+    assert "subscription s has 7 messages left, and no consumer" in drained.left[0].reason
+    assert "subscriptions with messages or consumers: s" in steps.batch(verify.verify).faults[0].reason
+    assert _consumed(clusters, topic) == BACKLOG
+
+
+def test_idle_subscription_is_skipped(clusters: Clusters, steps: Steps) -> None:
+    """With `skip` a backlog without a consumer is given up, and counted; green has the subscription all the same."""
+    (topic,) = _with_backlog(clusters, steps, "skipped")
+    steps.input = steps.input.model_copy(update={"idle_subscriptions": IdleSubscriptions.SKIP})
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    drained = steps.batch(drain.drain)
+    assert (drained.skipped, drained.left) == (BACKLOG, ())
+    assert clusters.green_admin.subscriptions.names(topic) == ["s"]
+    assert not steps.batch(verify.verify).faults
+
+
+def test_writes_are_let_go_after_the_flip(clusters: Clusters, steps: Steps) -> None:
+    """The limit holds from QUIESCE to the end of FLIP, and then the namespace has the one that it had before."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "limited")
+    own = PublishRate(publish_throttling_rate_in_msg=700)
+    clusters.blue_admin.namespaces.set_publish_rate(namespace, own)
+    steps.begin()
+    steps.quiesce()
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) == THROTTLE
+    steps.batch(flip.flip)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) == own
+
+
+def test_limit_of_an_operator_stays(clusters: Clusters, steps: Steps) -> None:
+    """A limit that somebody else sets while the migration holds writes back is not overwritten."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "limited")
+    steps.begin()
+    steps.quiesce()
+    theirs = PublishRate(publish_throttling_rate_in_msg=9)
+    clusters.blue_admin.namespaces.set_publish_rate(namespace, theirs)
+    steps.batch(undo.undo)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) == theirs
+
+
+def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
+    """A run that was terminated while it held writes back is followed by one that lets them go before all else."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "limited")
+    steps.begin()
+    steps.quiesce()
+    later = Steps(clusters, namespace, run_id="run-2")
+    later.begin()
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+    later.end()
+
+
+def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
+    """An attempt that froze before it set the flag, and wakes up after the rollback, does not set it any more."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "late")
+    steps.begin()
+    steps.quiesce()
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+
+        def freeze() -> None:
+            # Between what it read and its write: the fence itself has been asked.
+            guard.require()
+            if not undone:
+                undone.append(steps.batch(undo.undo))
+
+        undone: list[object] = []
+        with pytest.raises(Superseded):
+            set_flag(store, namespace, freeze, migrated=True)
+        assert not read_flag(store, namespace)
+        with pytest.raises(Superseded):
+            throttle(task, guard)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -> None:
+    """A batch that was throttled and not flipped goes back: no limit, no flag, and writes go on."""
+    (topic,) = _with_backlog(clusters, steps, "free")
+    steps.begin()
+    steps.quiesce()
+    undone = steps.batch(undo.undo)
+    assert (undone.undone, undone.terminated) == (True, 0)
+    send_to(clusters.blue.broker_url, [str(topic)])
+    assert _consumed(clusters, topic) == BACKLOG + 1
+
+
+def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
+    """With `unterminate`, and while green has nothing of them, topics take messages again, with their subscriptions."""
+    (topic,) = _with_backlog(clusters, steps, "back")
+    clusters.blue_admin.subscriptions.create(topic, "drained")
+    clusters.blue_admin.subscriptions.skip_all(topic, "drained")
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    refused = steps.batch(undo.undo)
+    assert (refused.undone, refused.terminated) == (False, 1)
+    assert '"unterminate" is not set' in refused.why
+    steps.input = steps.input.model_copy(update={"unterminate": True})
+    undone = steps.batch(undo.undo)
+    assert (undone.undone, undone.restored) == (True, 1)
+    info = stored(clusters.blue_admin, topic)
+    assert info is not None
+    assert info.terminated_position is None
+    assert not info.properties
+    send_to(clusters.blue.broker_url, [str(topic)])
+    assert _consumed(clusters, topic) == BACKLOG + 1
+    assert _consumed(clusters, topic, "drained") == 1
+
+
+def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps) -> None:
+    """A second attempt at the flip, after the first set the flag and died, brings it to its end."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "again")
+    steps.begin()
+    steps.quiesce()
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED)
+        set_flag(store, namespace, guard.require, migrated=True)
+    flipped = steps.batch(flip.flip)
+    assert flipped.left == ()
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_nothing_is_flipped_while_green_is_away(clusters: Clusters, steps: Steps) -> None:
+    """A green that does not answer right before the flag keeps the batch on blue, and the way back needs no green."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "away")
+    steps.begin()
+    steps.quiesce()
+    clusters.green["broker-1"].kill()
+    try:
+        with pytest.raises(StoreConflict, match="green does not take the clients"):
+            steps.batch(flip.flip)
+        assert steps.batch(undo.undo).undone
+    finally:
+        clusters.green["broker-1"].start()
+    with steps.task() as task, task.blue_store() as store:
+        assert not read_flag(store, namespace)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def _with_backlog(clusters: Clusters, steps: Steps, *topics: str) -> list[TopicName]:
+    """Topics of the namespace with a subscription `s` that has messages and no consumer."""
+    (namespace,) = steps.input.namespaces
+    names = make_namespace(clusters, namespace, *topics)
+    for topic in names:
+        clusters.blue_admin.subscriptions.create(topic, "s")
+        for _ in range(BACKLOG):
+            send_to(clusters.blue.broker_url, [str(topic)])
+    return names
+
+
+def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicName) -> Any:
+    """Drain with a consumer that comes as soon as blue serves the topic again."""
+    watch = drain.DrainWatch(task, guards, store)
+    look, received = watch.look, list[bytes]()
+
+    def consume_then_look(guard: Any) -> Any:
+        left = look(guard)
+        if left and not received:
+            consumer = client.subscribe(str(topic), "s")
+            for _ in range(BACKLOG):
+                message = consumer.receive(timeout_millis=20_000)
+                received.append(message.data())
+                consumer.acknowledge(message)
+        return left
+
+    watch.look = consume_then_look
+    return watch.run()
+
+
+def _consumed(clusters: Clusters, topic: TopicName, subscription: str = "s") -> int:
+    """Messages that a consumer of blue gets."""
+    count = 0
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        consumer = client.subscribe(str(topic), subscription)
+        while True:
+            try:
+                consumer.acknowledge(consumer.receive(timeout_millis=2_000))
+            except pulsar.Timeout:
+                return count
+            count += 1

@@ -1,0 +1,53 @@
+"""The way back as a migration of its own: blue and green swapped, after clients had moved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.devstack.moving.plan import mixed_topics
+from deploy.devstack.moving.traffic import MovingTraffic
+from deploy.devstack.toolchain import Toolchain
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import Outcome
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.namespaces import create_topic
+from tests.support.lifecycle.environment import Environment
+
+_NAMESPACE = "back/one"
+_LIMIT = 300.0
+_FIELDS: dict[str, object] = {
+    "namespaces": [_NAMESPACE],
+    "waves": {"gate": "none", "canary": 0},
+    "grace_window": "PT0S",
+    "complete_cluster": False,
+}
+
+
+def test_way_back_without_a_loss(
+    clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Clients that were sent to green come back to blue: nothing lost, order holds, and no producer is dead.
+
+    Before blue's brokers are restarted the way back is refused: they would refuse the producers that they sent away.
+    """
+    plans = mixed_topics(_NAMESPACE, count=4, rate=10)
+    clusters.two.prepare(_NAMESPACE, plans, on_green=False)
+    create_topic(clusters.blue_admin, f"persistent://{_NAMESPACE}/unused")
+    with MovingTraffic(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
+        traffic.wait_for_more(10)
+        there = environment.operator.run(clusters.input(**_FIELDS), _LIMIT)
+        assert (there.outcome, there.certificate["missing_clients"]) == (Outcome.DONE, 0)
+        traffic.wait_for_more(10)
+
+        failure = environment.operator.refusal(clusters.way_back(**_FIELDS), _LIMIT)
+        assert failure.type == FailureKind.PRECHECK_FAILED
+        assert "[GREEN_NOT_RESTARTED] brokers of blue" in failure.message
+        for name in ("broker-1", "broker-2"):
+            clusters.blue[name].restart()
+
+        back = environment.operator.run(clusters.way_back(**_FIELDS), _LIMIT)
+        assert (back.outcome, back.certificate["missing_clients"], back.certificate["faults"]) == (Outcome.DONE, 0, 0)
+        assert any("this is their way back" in note for note in back.notes)
+        traffic.wait_for_more(10)
+        account = traffic.stop()
+    assert account.faults() == []

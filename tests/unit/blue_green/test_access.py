@@ -1,0 +1,51 @@
+"""Credentials that an input names and that this worker cannot use are blockers, before anybody is asked."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from activities.blue_green.access import lacking_credentials
+from activities.lifecycle.runtime import Runtime
+from models.blue_green.input import BlueGreenInput
+from models.settings import Settings
+
+NOWHERE = "127.0.0.1:1"
+
+
+def blockers(settings: dict[str, object], **named: str) -> dict[str, tuple[str, str]]:
+    """Causes and cures, by code, where blue and green name these credentials."""
+    sides = {
+        side: {
+            "metadata_url": f"zk:{NOWHERE}/{side}",
+            "admin_urls": [f"http://{side}.invalid:8080"],
+            "service_url": f"http://{NOWHERE}",
+            "broker_service_url": f"pulsar://{NOWHERE}",
+            "credentials": named.get(side, ""),
+        }
+        for side in ("blue", "green")
+    }
+    input = BlueGreenInput.model_validate({"cluster": "b", "green_cluster": "g", **sides})
+    runtime = Runtime(Settings.model_validate(settings), cast("Any", None), "queue")
+    return {one.code: (one.cause, one.cure) for one in lacking_credentials(runtime, input)}
+
+
+def test_unknown_names() -> None:
+    """Each side is told with the name, with those that there are, and with the variables to set."""
+    settings: dict[str, object] = {"admin_token": "secret", "credentials": {"east": {}, "west": {}}}
+    assert blockers(settings, blue="east", green="west") == {}
+    found = blockers(settings, blue="north", green="west")
+    assert list(found) == ["BLUE_CREDENTIALS"]
+    cause, cure = found["BLUE_CREDENTIALS"]
+    assert "no credentials called 'north'; they have east, west" in cause
+    assert "PULSAR_MIGRATE_CREDENTIALS__NORTH__" in cure
+    assert set(blockers({"admin_token": "secret"}, blue="east", green="west")) == {
+        "BLUE_CREDENTIALS",
+        "GREEN_CREDENTIALS",
+    }
+
+
+def test_files_that_cannot_be_used() -> None:
+    """A certificate that is not there is told before anybody is asked."""
+    found = blockers({"credentials": {"west": {"admin_tls_ca": "/nowhere.pem"}}}, green="west")
+    assert list(found) == ["GREEN_CREDENTIALS"]
+    assert "/nowhere.pem" in found["GREEN_CREDENTIALS"][0]

@@ -1,0 +1,271 @@
+"""How green differs from blue, computed from two inventories: names of clusters, kinds, and what is never changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from activities.blue_green.differences import differences, tenant_differences
+from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.quotas import broker_differences
+from activities.blue_green.topic_inventory import Part, TopicInventory, is_system_topic
+from activities.blue_green.translation import translated_policies, translated_tenant
+from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.schemas import Schema
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.topics import SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+from models.blue_green.differences import Difference, DifferenceKind
+
+SPACE = "acme/orders"
+NAMES = {"blue": "green"}
+TOPIC = TopicName.parse(f"{SPACE}/t")
+MISSING, DIFFERS, EXTRA = DifferenceKind.MISSING, DifferenceKind.DIFFERS, DifferenceKind.EXTRA
+
+
+def namespace(*topics: TopicInventory, **raw: Any) -> NamespaceInventory:
+    """A namespace with these policies."""
+    return NamespaceInventory(SPACE, Policies.of(raw), {topic.name: topic for topic in topics})
+
+
+def topic(
+    name: TopicName = TOPIC, partitions: int = 0, *, subscriptions: tuple[str, ...] = (), **more: Any
+) -> TopicInventory:
+    """A topic that is loaded, with durable subscriptions."""
+    stats = TopicStats(subscriptions={one: SubscriptionStats() for one in subscriptions})
+    parts = [name.of_partition(number) for number in range(partitions)] or [name]
+    given: dict[str, Any] = {"properties": {}, "policies": {}, "parts": tuple(Part(part, stats) for part in parts)}
+    return TopicInventory(name, partitions, **{**given, **more})
+
+
+def found(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[str, DifferenceKind]:
+    """Kinds by path, without what all paths begin with."""
+    return {
+        one.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): one.kind
+        for one in differences(blue, green, names=NAMES)
+    }
+
+
+def test_clusters_have_other_names_on_green() -> None:
+    """Lists of clusters and policies per cluster are translated; third clusters keep their names, also without ours."""
+    policies = Policies.of(
+        {
+            "replication_clusters": ["west", "blue", "green"],
+            "allowed_clusters": [],
+            "topicDispatchRate": {"blue": {"a": 1}, "west": {"a": 2}},
+            "publishMaxMessageRate": {},
+            "bundles": {"boundaries": ["0x0", "0x7", "0xf"], "numBundles": 2},
+            "migrated": True,
+            "deleted": False,
+            "properties": {"blue": "blue"},
+        }
+    )
+    assert translated_policies(policies, NAMES) == {
+        "replication_clusters": ["green", "west"],
+        "allowed_clusters": [],
+        "topicDispatchRate": {"green": {"a": 1}, "west": {"a": 2}},
+        "publishMaxMessageRate": {},
+        "bundles": {"numBundles": 2},
+        "properties": {"blue": "blue"},
+    }
+    tenant = translated_tenant(Tenant(admin_roles=("b", "a"), allowed_clusters=("west",)), NAMES)
+    assert tenant == Tenant(admin_roles=("a", "b"), allowed_clusters=("green", "west"))
+
+
+def test_equal_namespaces() -> None:
+    """Translated, unordered and unset policies are equal, whichever release tells them."""
+    blue = namespace(
+        replication_clusters=["blue", "west"],
+        clusterSubscribeRate={"blue": {"ratePeriodInSecond": 1}},
+        auth_policies={"namespace_auth": {"app": ["produce", "consume"]}},
+        bundles={"numBundles": 4, "boundaries": ["0x0", "0x1"]},
+        backlog_quota_map={},
+        migrated=True,
+    )
+    green = namespace(
+        replication_clusters=["west", "green"],
+        clusterSubscribeRate={"green": {"ratePeriodInSecond": 1}},
+        auth_policies={"namespace_auth": {"app": ["consume", "produce"]}, "destination_auth": {}},
+        bundles={"numBundles": 4},
+        encryption_required=False,
+        schema_compatibility_strategy="UNDEFINED",
+        is_allow_auto_update_schema_with_replicator=True,
+        offload_threshold=-1,
+    )
+    assert found(blue, green) == {}
+
+
+def test_policies() -> None:
+    """Each policy is a difference of its own; only green's is extra, bundles are harmless, and secrets stay secret."""
+    blue = namespace(
+        retention_policies={"retentionSizeInMB": 1},
+        properties={"a": "b"},
+        auth_policies={"namespace_auth": {"app": ["produce"], "other": ["consume"]}},
+        offload_policies={"s3ManagedLedgerOffloadCredentialSecret": "hush", "managedLedgerOffloadDriver": "s3"},
+        latency_stats_sample_rate={"blue": 3},
+        bundles={"numBundles": 4},
+    )
+    green = namespace(
+        properties={"a": "c", "only": "green"},
+        auth_policies={"namespace_auth": {"app": ["produce"]}},
+        offload_policies={"gcsDriver": False},
+        bundles={"numBundles": 8},
+    )
+    assert found(blue, green) == {
+        "auth_policies.namespace_auth.other": DIFFERS,
+        "latency_stats_sample_rate.green": DIFFERS,
+        "offload_policies.managedLedgerOffloadDriver": DIFFERS,
+        "offload_policies.s3ManagedLedgerOffloadCredentialSecret": DIFFERS,
+        "properties.a": DIFFERS,
+        "retention_policies": DIFFERS,
+        "properties.only": EXTRA,
+        "bundles": DIFFERS,
+    }
+    told = {one.path.rpartition(": ")[2]: one for one in differences(blue, green, names=NAMES)}
+    assert "hush" not in str([*told.values()])
+    assert not told["bundles"].blocks
+    assert told["retention_policies"] == Difference(
+        path=f"namespace {SPACE}: retention_policies",
+        kind=DIFFERS,
+        blue='{"retentionSizeInMB": 1}',
+        green="not set",
+        creatable=True,
+    )
+    # No call of a broker sets it in a namespace that exists.
+    assert not told["latency_stats_sample_rate.green"].creatable
+
+
+def test_policies_that_always_have_a_value() -> None:
+    """Where blue leaves such a policy at its default and green does not, green differs: it is nothing extra."""
+    strict = namespace(encryption_required=True, subscription_auth_mode="Prefix", is_allow_auto_update_schema=False)
+    fields = dict.fromkeys(("encryption_required", "subscription_auth_mode", "is_allow_auto_update_schema"), DIFFERS)
+    assert found(namespace(), strict) == found(strict, namespace()) == fields
+
+
+def test_old_and_new_offload_fields() -> None:
+    """A limit for offloading is the same in the field of older releases and in the newer one."""
+    old = namespace(offload_threshold=5, offload_deletion_lag_ms=7)
+    new = namespace(
+        offload_policies={"managedLedgerOffloadThresholdInBytes": 5, "managedLedgerOffloadDeletionLagInMillis": 7}
+    )
+    assert found(old, new) == found(new, old) == {}
+    assert found(old, namespace(offload_threshold=6, offload_deletion_lag_ms=7)) == {
+        "offload_policies.managedLedgerOffloadThresholdInBytes": DIFFERS
+    }
+
+
+def test_a_namespace_that_is_not_there() -> None:
+    """It is missing with its topics, without what is inside of them; topics that are not stored are not missed."""
+    passing = TopicName.parse(f"non-persistent://{SPACE}/p")
+    blue = namespace(topic(subscriptions=("s",), properties={"a": "b"}), topic(passing), retention_policies={"x": 1})
+    assert found(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}
+    assert all(one.creatable and one.blocks for one in differences(blue, None, names=NAMES))
+
+
+def test_what_no_broker_creates() -> None:
+    """A topic that has the name of a partition of nothing is missing for good."""
+    orphan = TopicName.parse(f"{SPACE}/x-partition-0")
+    [found] = differences(namespace(topic(orphan)), namespace(), names=NAMES)
+    assert (found.path, found.kind, found.creatable) == (f"topic {orphan}", MISSING, False)
+
+
+def test_topics() -> None:
+    """Properties, policies, schemas and subscriptions are compared one by one."""
+    schemas = tuple(Schema(version=number, type="AVRO", data=f"{number}") for number in range(3))
+    blue = topic(
+        partitions=2,
+        subscriptions=("s", "lost"),
+        properties={"a": "b", "c": "d"},
+        policies={"replication": ["blue"], "maxProducers": 3, "messageTTL": 5},
+        schemas=schemas,
+    )
+    green = topic(
+        partitions=2,
+        subscriptions=("s", "more"),
+        properties={"a": "x", "e": "f"},
+        policies={"replication": ["green"], "maxProducers": 4, "maxConsumers": 5},
+        schemas=schemas[:1],
+    )
+    assert found(namespace(blue), namespace(green)) == {
+        "property a": DIFFERS,
+        "property c": MISSING,
+        "property e": EXTRA,
+        "schema version 1": MISSING,
+        "schema version 2": MISSING,
+        "policy maxProducers": DIFFERS,
+        "policy messageTTL": MISSING,
+        "policy maxConsumers": EXTRA,
+        "subscription lost": MISSING,
+        "subscription more": EXTRA,
+    }
+
+
+def test_schemas_in_another_order() -> None:
+    """The first version that differs is told and nothing behind it, since no call puts it right."""
+    one, two = (Schema(version=0, type="JSON", data=data) for data in "ab")
+    later = Schema(version=1, type="JSON", data="c")
+    blue, green = namespace(topic(schemas=(one, later))), namespace(topic(schemas=(two,)))
+    [told] = differences(blue, green, names=NAMES)
+    assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: schema version 0", DIFFERS, False)
+    assert found(namespace(topic(schemas=(one,))), namespace(topic(schemas=(one, later)))) == {
+        "schema version 1": EXTRA
+    }
+
+
+def test_a_topic_that_has_moved() -> None:
+    """Of a topic that blue does not load any more, nothing is asked that blue cannot tell."""
+    moved = topic(properties=None, policies=None, parts=(Part(TOPIC, None, "already migrated", migrated=True),))
+    assert found(namespace(moved), namespace(topic(subscriptions=("s",), properties={"a": "b"}))) == {}
+
+
+def test_green_is_not_empty() -> None:
+    """Messages on green block, whatever else is equal; so does a topic that green cannot load."""
+    stats = TopicStats(storage_size=9, subscriptions={"s": SubscriptionStats(msg_backlog=4)})
+    green = namespace(topic(parts=(Part(TOPIC, stats),)))
+    [told] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES)
+    assert (told.kind, told.green, told.blocks) == (DifferenceKind.GREEN_HAS_MESSAGES, "backlogs: s 4", True)
+    [told] = differences(namespace(topic()), namespace(topic(parts=(Part(TOPIC, None, "no offloader"),))), names=NAMES)
+    assert (told.kind, told.green) == (DIFFERS, "cannot be loaded: no offloader")
+
+
+def test_partitions() -> None:
+    """Fewer partitions can be added to, more cannot be taken away; partitions that were not created are."""
+    two, three = topic(partitions=2), topic(partitions=3)
+    for blue, green, creatable in ((three, two, True), (two, three, False), (three, topic(), False)):
+        [told] = differences(namespace(blue), namespace(green), names=NAMES)
+        assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: partitions", DIFFERS, creatable)
+    lacking = topic(partitions=3, parts=three.parts[:1])
+    [told] = differences(namespace(three), namespace(lacking), names=NAMES)
+    assert (told.path, told.kind, told.blue) == (f"topic {TOPIC}: partitions of 3", MISSING, "2 not created")
+
+
+def test_tenants() -> None:
+    """A tenant keeps what only green gave it, and lacks what blue gave it until that is aligned."""
+    blue = Tenant(admin_roles=("a", "b"), allowed_clusters=("blue", "west"))
+    green = Tenant(admin_roles=("a", "c"), allowed_clusters=("green", "west", "east"))
+    [told] = tenant_differences("acme", blue, None, names=NAMES)
+    assert (told.path, told.kind) == ("tenant acme", MISSING)
+    told = {one.path: one.kind for one in tenant_differences("acme", blue, green, names=NAMES)}
+    assert told == {"tenant acme: adminRoles": DIFFERS, "tenant acme: allowedClusters": EXTRA}
+
+
+def test_system_topics() -> None:
+    """Topics of the brokers stay; retry and dead-letter topics are their owners'."""
+    for name in (
+        "__change_events",
+        "__change_events-partition-0",
+        "__transaction_buffer_snapshot",
+        "t-s__transaction_pending_ack",
+    ):
+        assert is_system_topic(TopicName.parse(f"{SPACE}/{name}")), name
+    for name in ("t-s-RETRY", "t-s-DLQ", "__mine", "healthcheck", "my__change_events", "t-partition-0"):
+        assert not is_system_topic(TopicName.parse(f"{SPACE}/{name}")), name
+
+
+def test_defaults_of_brokers() -> None:
+    """Defaults that differ are told, and are harmless unless green takes smaller messages."""
+    blue = {"maxMessageSize": "10", "subscriptionTypesEnabled": "[Shared, Failover]", "loadBalancerEnabled": "true"}
+    green = {"maxMessageSize": "5", "subscriptionTypesEnabled": "[Failover, Shared]", "loadBalancerEnabled": "false"}
+    [told] = broker_differences(blue, green)
+    assert (told.path, told.blocks) == ("brokers: maxMessageSize", True)
+    [told] = broker_differences({"defaultRetentionTimeInMinutes": "5"}, {"defaultRetentionTimeInMinutes": "0"})
+    assert (told.blue, told.green, told.blocks) == ("5", "0", False)

@@ -1,0 +1,102 @@
+"""What the steps of the blue-green migration answer when there is no trouble."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from models.blue_green.copies import Carried, CopyFigures, CopyProof
+from models.blue_green.input import KIND
+from models.blue_green.results import (
+    BatchCheck,
+    Census,
+    CleanupStep,
+    Completion,
+    Drained,
+    Flipped,
+    Loaded,
+    Precheck,
+    Provision,
+    Quiet,
+    Released,
+    Survey,
+    Undone,
+)
+from models.lifecycle.waves import Page, WaveItem
+from tests.workflows.lifecycle import doubles
+
+NAMESPACES = ("acme/audit", "acme/bills", "acme/carts")
+
+
+def _cluster(name: str) -> dict[str, Any]:
+    return {
+        "metadata_url": f"zk:zk-{name}:2181/pulsar",
+        "admin_urls": [f"http://broker-{name}:8080"],
+        "service_url": f"http://broker-{name}:8080",
+        "broker_service_url": f"pulsar://broker-{name}:6650",
+    }
+
+
+PLAN: dict[str, Any] = {
+    "blue": _cluster("blue"),
+    "green_cluster": "green",
+    "green": _cluster("green"),
+    "waves": {"canary": 1, "wave_size": 10, "parallelism": 1, "gate": "none"},
+}
+
+READY = Precheck(
+    warnings=("topics keep messages",),
+    survey=Survey(tenants=1, namespaces=3, topics=12, subscriptions=20, producers=4, consumers=8),
+    missing=30,
+    differences=("namespace acme/audit is missing",),
+)
+
+
+ANSWERS: dict[str, Any] = {
+    "precheck": READY,
+    "register": None,
+    "provision": Provision(created={"namespaces": 3, "topics": 12}),
+    "hold_load": None,
+    "list_namespaces": None,
+    "record_failures": "/failed of zk:zk-blue:2181/pulsar",
+    "load": Loaded(topics=4, producers=2, consumers=3, backlog=10),
+    "seed": CopyFigures(topics=2, entries=40, messages=100, size=5_000),
+    "quiesce": Quiet(seconds=1.5),
+    "carry": Carried(seconds=0.5, proof=CopyProof(topics=2, entries=44, messages=110, size=5_500, subscriptions=3)),
+    "flip": Flipped(topics=4, seconds=2.0),
+    "drain": Drained(seconds=3.0),
+    "verify": BatchCheck(topics=4, subscriptions=6),
+    "undo": Undone(undone=True),
+    "complete": Completion(flagged=True),
+    "take_census": Census(connections=2, opened=50),
+    "clean_up": CleanupStep(deleted=12, remaining=0),
+    "finish": None,
+    "release": Released(restored=2),
+}
+"""What each step answers unless a script says otherwise: a migration without trouble."""
+
+BATCH = ["load", "quiesce", "flip", "drain", "verify"]
+"""The steps of one batch, in their order."""
+COPYING_BATCH = ["load", "seed", "quiesce", "carry", "flip", "drain", "verify"]
+"""The same where backlogs are copied."""
+
+
+class Script(doubles.Script):
+    """What the steps of one blue-green migration do."""
+
+    kind: ClassVar[str] = KIND
+    input: ClassVar[dict[str, Any]] = PLAN
+    usual: ClassVar[dict[str, Any]] = ANSWERS
+    beside: ClassVar[frozenset[str]] = frozenset({"take_census", "list_namespaces", "record_failures"})
+
+    def __init__(self, *, names: tuple[str, ...] = NAMESPACES, **answers: Any) -> None:
+        super().__init__(**answers)
+        self._names = names
+
+    async def play(self, call: doubles.Call) -> Any:
+        """Record a call, and answer it; namespaces are listed behind the cursor."""
+        if call.step != "list_namespaces":
+            return await super().play(call)
+        self.calls.append(call)
+        cursor, limit = call.args
+        behind = [name for name in self._names if name > cursor]
+        return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(self._names))

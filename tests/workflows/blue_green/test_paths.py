@@ -1,0 +1,153 @@
+"""The blue-green migration from its start to its report, without trouble and with what precheck finds."""
+
+from __future__ import annotations
+
+from models.blue_green.copies import Carried, CopyProof
+from models.blue_green.results import Census, CleanupStep, Completion, Flipped
+from models.lifecycle.failures import Blocker, FailedItem, FailureKind
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from tests.workflows.blue_green.activities import BATCH, COPYING_BATCH, READY, Script
+from tests.workflows.lifecycle.harness import Harness
+
+BLOCKER = Blocker(code="BLUE_NO_SWEEP", cause="broker-1 never looks.", cure="set it")
+
+
+async def test_dry_run_gives_the_plan(stage: Harness) -> None:
+    """A dry run ends after the precheck, with what would move and what green lacks."""
+    run = await stage.start(Script(), dry_run=True)
+    report = await run.report()
+    assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
+    assert report.summary == (
+        "ready: 3 namespaces with 12 topics and 20 subscriptions; green lacks 30 of what they have"
+    )
+
+
+async def test_blockers_fail_the_migration(stage: Harness) -> None:
+    """Blockers end a migration before anything is written; the failure lists each with its cure."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": (BLOCKER,)})))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert "BLUE_NO_SWEEP" in failure.message
+    assert run.script.steps == ["precheck"]
+
+
+async def test_questions_wait_for_the_operator(stage: Harness) -> None:
+    """What only an operator can weigh is asked before anything is written."""
+    asked = READY.model_copy(update={"questions": ("2 readers keep message ids outside of Pulsar",)})
+    run = await stage.start(Script(precheck=asked))
+    status = await run.until(lambda status: status.waiting is not None)
+    assert status.waiting is not None
+    assert status.waiting.kind is WaitKind.DECISION
+    assert run.script.steps == ["precheck"]
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_whole_path(stage: Harness) -> None:
+    """Each namespace is loaded, held, flipped, drained and verified; then blue gets its flag and its window."""
+    run = await stage.start(Script())
+    report = await run.report()
+    assert run.script.steps == ["precheck", "register", "provision", "hold_load", *3 * BATCH, "complete", "finish"]
+    assert [entry.phase for entry in report.history] == ["PRECHECK", "PROVISION", "FLIP", "COMPLETE", "GRACE"]
+    assert report.outcome is Outcome.DONE
+    assert report.summary.startswith("3 namespaces of cluster-")
+    assert report.figures["namespaces_moved"] == 3
+    assert report.figures["topics_moved"] == 12
+    assert report.figures["longest_quiesce_seconds"] == 1.5
+    assert report.certificate["topics_compared"] == 12
+    assert report.certificate["cluster_flag"] is True
+    window = report.history[-1]
+    assert 86_400 <= window.seconds(window.started) < 86_460
+
+
+async def test_backlogs_are_copied(stage: Harness) -> None:
+    """With `copy` each batch copies beside traffic, and the rest with the cursors while writes are quiet."""
+    run = await stage.start(Script(), idle_subscriptions="copy")
+    report = await run.report()
+    steps = ["precheck", "register", "provision", "hold_load", *3 * COPYING_BATCH, "complete", "finish"]
+    assert run.script.steps == steps
+    assert (report.figures["copied_messages"], report.figures["copied_bytes"]) == (330, 16_500)
+    assert report.figures["longest_carry_seconds"] == 0.5
+    assert (report.certificate["entries_compared"], report.certificate["subscriptions_carried"]) == (132, 9)
+
+
+async def test_what_came_behind_a_copy_counts_too(stage: Harness) -> None:
+    """What was copied right before the flag replaces what was proved before it, and its time is added."""
+    proof = CopyProof(topics=2, entries=45, messages=111, size=5_550, subscriptions=3)
+    flipped = Flipped(topics=4, seconds=2.0, carried=Carried(seconds=0.25, proof=proof))
+    run = await stage.start(Script(flip=flipped), idle_subscriptions="copy")
+    report = await run.report()
+    assert report.figures["copied_messages"] == 333
+    assert report.figures["longest_carry_seconds"] == 0.75
+    assert report.certificate["entries_compared"] == 135
+
+
+async def test_a_copy_that_takes_too_long_is_undone(stage: Harness) -> None:
+    """Writes are not held back for longer than the input says: the batch goes back, and nothing is flipped."""
+    late = Carried(seconds=15.0, in_time=False)
+    run = await stage.start(Script(carry=late), idle_subscriptions="copy")
+    failed = await run.until(lambda status: bool(status.failed_items) and status.waiting is not None)
+    assert "took longer than quiesce_timeout, 15 s" in str(failed.failed_items)
+    assert "undo" in run.script.steps
+    assert "flip" not in run.script.steps
+    await run.signal(Verb.ROLLBACK)
+    await run.report()
+
+
+async def test_batches_hold_several_namespaces(stage: Harness) -> None:
+    """A batch moves as many namespaces as the input says."""
+    waves = {"canary": 0, "wave_size": 3, "batch_size": 2, "gate": "none"}
+    run = await stage.start(Script(), waves=waves)
+    await run.report()
+    assert run.script.steps.count("flip") == 2
+
+
+async def test_what_is_left_on_blue_is_told(stage: Harness) -> None:
+    """Without the flag of the whole cluster the report says what has not moved, and what uses blue."""
+    busy = FailedItem(path="persistent://acme/audit/a", reason="1 producers")
+    left = Completion(flagged=False, left=2, busy=(busy,), busy_count=1)
+    run = await stage.start(Script(complete=left))
+    report = await run.report()
+    assert report.certificate["cluster_flag"] is False
+    assert any("2 namespaces have not moved, 1 topics are in use" in note for note in report.notes)
+    assert report.failed_items[0].items == (busy,)
+
+
+async def test_cleanup_deletes_in_bounded_steps(stage: Harness) -> None:
+    """The cleanup repeats its step until nothing remains."""
+    parts = [CleanupStep(deleted=10, remaining=5), CleanupStep(deleted=5, remaining=0)]
+    run = await stage.start(Script(clean_up=parts), cleanup="remove", cleanup_at_window_end=True, grace_window="PT20M")
+    report = await run.report()
+    assert run.script.steps[-3:] == ["clean_up", "clean_up", "finish"]
+    assert report.figures["deleted_topics"] == 15
+    assert report.outcome is Outcome.DONE
+
+
+async def test_cleanup_waits_while_clients_begin_at_blue(stage: Harness) -> None:
+    """As long as clients open connections to blue, its topics stay; they are deleted when none does so any more."""
+    looks = [Census(opened=50), Census(opened=53), Census(opened=53)]
+    run = await stage.start(
+        Script(take_census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M"
+    )
+    report = await run.report()
+    assert any("3 connections were opened" in note for note in report.notes)
+    assert run.script.steps[-2:] == ["clean_up", "finish"]
+
+
+async def test_drift_is_an_alarm(stage: Harness) -> None:
+    """What is not any more as the migration left it is shown in red."""
+    run = await stage.start(Script(take_census=Census(drift=("the flag of acme/audit was taken off",))))
+    status = await run.until(lambda status: bool(status.alarms))
+    assert "the flag of acme/audit was taken off" in status.alarms[0]
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
+async def test_cleanup_that_cannot_go_on_ends(stage: Harness) -> None:
+    """A cleanup that deletes nothing any more ends, and says what stays."""
+    stays = CleanupStep(deleted=0, remaining=4, refused=(FailedItem(path="persistent://acme/a/b", reason="in use"),))
+    run = await stage.start(Script(clean_up=stays), cleanup="remove", cleanup_at_window_end=True, grace_window="PT1M")
+    report = await run.report()
+    assert any("4 topics" in note and "cannot be deleted" in note for note in report.notes)
+    assert run.script.steps.count("clean_up") == 1

@@ -1,0 +1,115 @@
+"""The way back of the blue-green migration: of a batch, and of the whole."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.blue_green.results import Drained, Quiet, Released, Undone
+from models.lifecycle.failures import FailedItem, FailureKind
+from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.verbs import Verb
+from tests.workflows.blue_green.activities import BATCH, Script
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness
+
+BEFORE = ["precheck", "register", "provision", "hold_load"]
+UNDOABLE = Undone(undone=False, terminated=3, why="3 topics are terminated on blue")
+
+
+@pytest.mark.parametrize("step", ["load", "quiesce", "flip"])
+async def test_rollback_before_topics_are_terminated(stage: Harness, step: str) -> None:
+    """A rollback cancels the batch that runs, leaves its clients with blue, and puts the settings back."""
+    hang = Hang()
+    script = Script()
+    script.say(step, hang)
+    run = await stage.start(script)
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert run.script.steps == [*BEFORE, *BATCH[: BATCH.index(step) + 1], "undo", "release"]
+    assert run.script.cancelled == [step]
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> None:
+    """A batch whose topics are terminated goes on to its end, and no other begins."""
+    hang = Hang()
+    run = await stage.start(Script(flip=hang, undo=UNDOABLE, release=Released(moved=1)))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert run.script.steps == [*BEFORE, "load", "quiesce", "flip", "undo", "drain", "verify", "release"]
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert any("1 namespaces have moved, and stay with green" in note for note in report.notes)
+
+
+async def test_rollback_in_the_drain_waits_for_the_batch(stage: Harness) -> None:
+    """A drain that runs is not broken off: what is begun comes to its end."""
+    hang = Hang(deaf=True)
+    run = await stage.start(Script(drain=hang))
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert "undo" not in run.script.steps
+    assert run.script.steps[-1] == "release"
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+async def test_busy_topics_undo_their_batch(stage: Harness) -> None:
+    """Where writes do not become quiet nothing is flipped; the batch is undone, and the operator is asked."""
+    busy = Quiet(seconds=15, busy=("persistent://acme/audit/a",))
+    run = await stage.start(Script(quiesce=[busy, Quiet(seconds=1)]))
+    await run.until(_asks_about_failures)
+    assert run.script.steps == [*BEFORE, "load", "quiesce", "undo"]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["namespaces_moved"], report.figures["namespaces_failed"]) == (2, 1)
+
+
+async def test_what_is_left_on_blue_fails_its_namespace(stage: Harness) -> None:
+    """A batch that is not drained in time counts as failed, with the topic and the reason."""
+    left = FailedItem(path="persistent://acme/audit/a", reason="subscription s has 5 messages left, and no consumer")
+    run = await stage.start(Script(drain=[Drained(seconds=9, left=(left,), left_count=1), Drained(seconds=1)]))
+    status = await run.until(_asks_about_failures)
+    assert status.failed_items[0].items[0].path == "acme/audit"
+    assert "subscription s has 5 messages left" in status.failed_items[0].items[0].reason
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+
+
+async def test_failure_of_a_step_undoes_its_batch(stage: Harness) -> None:
+    """A step that fails for good takes its batch back."""
+    failure = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
+    run = await stage.start(Script(flip=failure))
+    status = await run.until(_asks_about_failures)
+    assert "no right" in status.failed_items[0].items[0].reason
+    assert run.script.steps[-1] == "undo"
+    await run.signal(Verb.ROLLBACK)
+    await run.report()
+
+
+async def test_nothing_moved_is_a_failure(stage: Harness) -> None:
+    """A migration none of whose namespaces could be moved puts everything back, and fails with the reason."""
+    busy = Quiet(seconds=15, busy=("persistent://acme/audit/a",))
+    run = await stage.start(Script(quiesce=busy, names=("acme/audit",)))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.VERIFICATION_FAILED
+    assert "persistent://acme/audit/a" in failure.message
+    assert run.script.steps[-2:] == ["undo", "release"]
+
+
+async def test_rollback_is_refused_in_the_window(stage: Harness) -> None:
+    """Once all have moved, a rollback is refused, with the way that there is."""
+    run = await stage.start(Script())
+    await run.until(lambda status: status.phase == "GRACE" and status.waiting is not None)
+    await run.signal(Verb.ROLLBACK)
+    status = await run.status()
+    assert any("rollback refused" in note and "blue and green swapped" in note for note in status.notes)
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+def _asks_about_failures(status: Status) -> bool:
+    return status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET
