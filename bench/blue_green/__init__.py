@@ -1,0 +1,1 @@
+"""The blue-green cluster migration (PIP-188)."""

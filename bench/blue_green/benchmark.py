@@ -1,0 +1,55 @@
+"""The blue-green migration beside the brokers' own mechanism: `make bench-blue-green` (see `bench/README.md`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.blue_green.measure import measure
+from bench.blue_green.results import Results, order
+from bench.blue_green.servers import Servers
+from bench.lifecycle.machine import machine, positive
+from deploy.devstack.provision import provision
+
+_OUT = Path(__file__).parents[1] / "out" / "blue_green.json"
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark, print its table, and write its figures to `bench/out/blue_green.json`."""
+    options = _parse(arguments)
+    tools = provision()
+    results = Results(machine=machine(tools))
+    of_peer = options.flips if options.peer_flips is None else options.peer_flips
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
+        folder = Path(scratch)
+        with Servers(folder, tools) as servers:
+            for side, number in order(options.flips, of_peer):
+                logs = folder / f"{side.value}-{number}"
+                logs.mkdir()
+                flip = measure(side, number, servers, logs, tools)
+                results.flips.append(flip)
+                gap = flip.figures["longest_gap_seconds"]
+                _tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
+                _write(results)
+    print(results.table())
+    _tell(f"figures are in {_OUT}")
+
+
+def _write(results: Results) -> None:
+    """After each flip: a benchmark that is ended leaves what it has found."""
+    _OUT.parent.mkdir(exist_ok=True)
+    _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench blue-green", description=__doc__)
+    parser.add_argument("--flips", type=positive, default=20, help="our flips (20)")
+    parser.add_argument("--peer-flips", type=int, help="flips of the peer, spread over ours (as many)")
+    return parser.parse_args(arguments)
+
+
+def _tell(line: str) -> None:
+    print(f"[bench] {line}", file=sys.stderr, flush=True)

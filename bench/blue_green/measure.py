@@ -1,0 +1,75 @@
+"""One flip: ten topics with traffic are sent from blue to green, and the account of their messages."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from bench.blue_green.results import Flip, Side
+from bench.blue_green.servers import Servers
+from clients.pulsar.admin.errors import AdminError
+from deploy.devstack.moving.account import Account
+from deploy.devstack.moving.flips import flip_bare
+from deploy.devstack.moving.plan import mixed_topics
+from deploy.devstack.moving.traffic import MovingTraffic
+from deploy.devstack.toolchain import Toolchain
+
+# Two seconds of what a producer sends.
+_MESSAGES = 100
+_MOVE_SECONDS = 60.0
+_SETTLE_SECONDS = 30.0
+
+
+def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Flip:
+    """The figures of one flip.
+
+    Args:
+        side: who flips.
+        number: of the flip.
+        servers: both clusters.
+        folder: an empty folder for the clients' logs.
+        tools: Java and the jars.
+    """
+    namespace = f"bench/{side.value}-{number}"
+    topics = mixed_topics(namespace)
+    clusters = servers.clusters
+    # Our migration provisions green itself.
+    clusters.prepare(namespace, topics, on_green=side is Side.PEER)
+    with MovingTraffic(clusters.blue_url, topics, folder, tools) as traffic:
+        traffic.wait_for_more(_MESSAGES)
+        at = time.time()
+        own = _flip(side, servers, namespace)
+        flipped = time.time()
+        # Twice: who followed sends on green then, and who received there has got some of it.
+        moved = traffic.flows(_MESSAGES, _MOVE_SECONDS) and traffic.flows(_MESSAGES, _MOVE_SECONDS)
+        account = traffic.stop(_SETTLE_SECONDS)
+    figures = {"seconds": flipped - at, "moved": float(moved), **_figures(account), **own}
+    with suppress(AdminError):
+        clusters.leave(namespace)
+    figures["stuck_brokers"] = float(servers.recovered())
+    return Flip(side, figures, tuple(account.faults()))
+
+
+def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
+    if side is Side.OURS:
+        return servers.migrations.run(namespace)
+    flip_bare(servers.clusters, namespace)
+    return {}
+
+
+def _figures(account: Account) -> dict[str, float]:
+    duplicates = account.duplicates
+    return {
+        "acknowledged": account.acknowledged,
+        "lost": account.lost,
+        "order_violations": account.disorder,
+        "duplicates": duplicates.other,
+        "duplicates_send_under_way": duplicates.send_under_way,
+        "duplicates_acknowledgement_under_way": duplicates.acknowledgement_under_way,
+        "corrupt": account.corrupt,
+        "dead_producers": len(account.dead_producers),
+        "dead_consumers": len(account.dead_consumers),
+        "longest_send_seconds": account.longest_send,
+        "longest_gap_seconds": account.longest_gap,
+    }
