@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from deploy.devstack.supervise import spawn_with_pipes
+
 _END_SECONDS = 30.0
 
 
@@ -23,6 +25,8 @@ class ChildFailed(Exception):
 class Child:
     """One program with standard error in a log; leaving the `with` block ends it, gently first.
 
+    When this process ends without leaving the block, the kernel kills the program.
+
     Args:
         command: program and arguments.
         log: file for its standard error.
@@ -31,15 +35,7 @@ class Child:
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self._log = log
-        with log.open("w") as errors:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env={**os.environ, **(environment or {})},
-            )
+        self._process = spawn_with_pipes(command, log=log, environment={**os.environ, **(environment or {})})
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, name=log.stem, daemon=True).start()
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -97,16 +98,32 @@ def spawn(command: list[str], *, cwd: Path, log: Path, detach: bool) -> subproce
 
     Without `detach` the kernel kills it when this process ends, however that happens.
     """
-    parent = 0 if detach else os.getpid()
-    shim = [sys.executable, "-I", "-S", str(_CHILD), str(parent), *command]
+    shim = _shim(command, 0 if detach else os.getpid())
 
-    def fork() -> subprocess.Popen[bytes]:
+    def start() -> subprocess.Popen[bytes]:
         with log.open("ab") as output:
             return subprocess.Popen(
                 shim, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
 
-    return _forker.submit(fork).result()
+    return _forker.submit(start).result()
+
+
+def spawn_with_pipes(command: Sequence[str], *, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a program with pipes to its standard input and output, which is killed when this process ends."""
+    shim = _shim(command, os.getpid())
+
+    def start() -> subprocess.Popen[str]:
+        with log.open("w") as errors:
+            return subprocess.Popen(
+                shim, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=dict(environment)
+            )
+
+    return _forker.submit(start).result()
+
+
+def _shim(command: Sequence[str], parent: int) -> list[str]:
+    return [sys.executable, "-I", "-S", str(_CHILD), str(parent), *command]
 
 
 def wait_gone(process: ProcessId, child: subprocess.Popen[bytes] | None, limit: float) -> bool:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ _RECEIVE_LIMIT_MS = 500
 _RETRY_PAUSE = 0.2
 _JOIN_LIMIT = 60.0
 _PARALLEL = 8
+# Each may wait for the limit of an operation.
+_CLOSED_AT_ONCE = 32
 _TYPES = {
     Subscribed.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
     Subscribed.FAILOVER: pulsar.ConsumerType.Failover,
@@ -231,7 +234,7 @@ class PythonClients:
         self._silence.set()
         self._end.set()
         _join([*self._sending, *self._receiving])
-        with ThreadPoolExecutor(_PARALLEL) as pool:
+        with ThreadPoolExecutor(_CLOSED_AT_ONCE) as pool:
             list(pool.map(_close, self._clients))
 
     def _consumer(self, plan: ConsumerPlan) -> _Consumer:
@@ -256,7 +259,9 @@ def _reason(result: Any) -> str:
 
 
 def _close(client: Any) -> None:
-    client.shutdown()
+    """Not `shutdown`: it has the interpreter's lock while it waits for a thread that wants to report a failed send."""
+    with suppress(pulsar.PulsarException):
+        client.close()
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

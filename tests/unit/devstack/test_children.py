@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 from deploy.devstack.children import Child, ChildFailed
+from tests.support.waiting import wait_for
 
 _ECHO = """
 import json, os, sys
@@ -49,3 +52,21 @@ def test_silence_ends_after_its_limit(tmp_path: Path) -> None:
             child.await_line("READY", 0.2)
         pid = child.pid
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+    """A process that is killed inside the block takes its child along."""
+    code = f"""
+import sys, time
+from pathlib import Path
+from deploy.devstack.children import Child
+command = [sys.executable, "-c", "print('READY', flush=True); input()"]
+with Child(command, Path({str(tmp_path / "inner.log")!r})) as child:
+    child.await_line("READY", 10)
+    print(f"PID {{child.pid}}", flush=True)
+    time.sleep(60)
+"""
+    with _child(tmp_path, code) as parent:
+        pid = parent.await_line("PID", 20).split()[1]
+        os.kill(parent.pid, signal.SIGKILL)
+        wait_for("the end of the child", lambda: not Path(f"/proc/{pid}").exists(), 10)
