@@ -8,47 +8,60 @@ import sys
 import tempfile
 from pathlib import Path
 
+from bench.blue_green import scale
 from bench.blue_green.measure import measure
 from bench.blue_green.results import Results, order
 from bench.blue_green.servers import Servers
 from bench.lifecycle.machine import machine, positive
 from deploy.devstack.provision import provision
+from deploy.devstack.toolchain import Toolchain
 
-_OUT = Path(__file__).parents[1] / "out" / "blue_green.json"
+_OUT = Path(__file__).parents[1] / "out"
 
 
 def main(arguments: list[str]) -> None:
-    """Run the benchmark, print its table, and write its figures to `bench/out/blue_green.json`."""
+    """Run the benchmark, print its table, and write its figures to `bench/out/`."""
     options = _parse(arguments)
     tools = provision()
-    results = Results(machine=machine(tools))
-    of_peer = options.flips if options.peer_flips is None else options.peer_flips
+    _OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
         folder = Path(scratch)
         with Servers(folder, tools) as servers:
-            for side, number in order(options.flips, of_peer):
-                logs = folder / f"{side.value}-{number}"
-                logs.mkdir()
-                flip = measure(side, number, servers, logs, tools)
-                results.flips.append(flip)
-                gap = flip.figures["longest_gap_seconds"]
-                _tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
-                _write(results)
-    print(results.table())
-    _tell(f"figures are in {_OUT}")
+            if options.scale:
+                out = _OUT / "blue_green_scale.json"
+                table = scale.run(options.scale, servers, out, machine(tools))
+            else:
+                out = _OUT / "blue_green.json"
+                table = _flips(options, servers, folder, tools, out)
+    print(table)
+    _tell(f"figures are in {out}")
 
 
-def _write(results: Results) -> None:
-    """After each flip: a benchmark that is ended leaves what it has found."""
-    _OUT.parent.mkdir(exist_ok=True)
-    _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
+def _flips(options: argparse.Namespace, servers: Servers, folder: Path, tools: Toolchain, out: Path) -> str:
+    results = Results(machine=machine(tools))
+    of_peer = options.flips if options.peer_flips is None else options.peer_flips
+    for side, number in order(options.flips, of_peer):
+        logs = folder / f"{side.value}-{number}"
+        logs.mkdir()
+        flip = measure(side, number, servers, logs, tools)
+        results.flips.append(flip)
+        gap = flip.figures["longest_gap_seconds"]
+        _tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
+        # After each flip: a benchmark that is ended leaves what it has found.
+        out.write_text(json.dumps(results.summary(), indent=1) + "\n")
+    return results.table()
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench blue-green", description=__doc__)
     parser.add_argument("--flips", type=positive, default=20, help="our flips (20)")
     parser.add_argument("--peer-flips", type=int, help="flips of the peer, spread over ours (as many)")
+    parser.add_argument("--scale", type=_sizes, help="instead: migrations of so many namespaces, for example 5,10,20")
     return parser.parse_args(arguments)
+
+
+def _sizes(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
 
 
 def _tell(line: str) -> None:

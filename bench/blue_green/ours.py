@@ -42,28 +42,29 @@ class Migrations:
             worker.await_line("worker ready", _START_SECONDS)
             yield cls(blue, green, temporal)
 
-    def input(self, namespace: str) -> BlueGreenInput:
-        """The migration of one namespace."""
+    def input(self, namespaces: str, **more: object) -> BlueGreenInput:
+        """The migration of the namespaces of a pattern, with further fields of the input."""
         return BlueGreenInput.model_validate(
             {
                 "cluster": BLUE,
                 "blue": _reached(self.blue),
                 "green_cluster": GREEN,
                 "green": _reached(self.green),
-                "namespaces": [namespace],
+                "namespaces": [namespaces],
                 "waves": {"gate": "none"},
                 "grace_window": "PT0S",
                 "complete_cluster": False,
+                **more,
             }
         )
 
-    def run(self, namespace: str) -> dict[str, float]:
-        """Move one namespace, to the end of its migration; returns the workflow's own figures.
+    def run(self, namespaces: str, **more: object) -> dict[str, float]:
+        """Move the namespaces of a pattern, to the end of the migration; returns the workflow's own figures.
 
         Raises:
             MigrationFailed: it failed.
         """
-        input = self.input(namespace)
+        input = self.input(namespaces, **more)
         report = asyncio.run(execute(self.temporal, "BlueGreenMigration", input, input.workflow_id))
         return {f"reported_{key}": value for key, value in report.figures.items() if isinstance(value, (int, float))}
 

@@ -62,6 +62,15 @@ class Servers:
     ) -> None:
         self._open.__exit__(kind, error, trace)
 
+    @property
+    def broker_logs(self) -> list[Path]:
+        """The log of each broker of both clusters."""
+        return [
+            stack[f"broker-{number}"].log
+            for stack in (self._blue, self._green)
+            for number in range(1, stack.state.spec.brokers + 1)
+        ]
+
     def recovered(self) -> bool:
         """Restart all brokers of blue if they cannot load new topics any more; returns whether that was so."""
         self._checks += 1

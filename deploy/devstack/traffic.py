@@ -18,12 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from clients.pulsar.admin.errors import AdminConflict, AdminError
 from deploy.devstack.admin import StackAdmin, topic_url
 from deploy.devstack.background import BackgroundThread
 from deploy.devstack.moving.account import late
+
+ArgumentT = TypeVar("ArgumentT")
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -301,9 +303,9 @@ class Churn(BackgroundThread):
                 self.created.append(topic_url(name))
 
 
-def started(work: Callable[[threading.Event], None], event: threading.Event) -> threading.Thread:
-    """A thread that works until the event."""
-    thread = threading.Thread(target=work, args=(event,), daemon=True)
+def started(work: Callable[[ArgumentT], None], argument: ArgumentT) -> threading.Thread:
+    """A thread at work, which nobody has to wait for."""
+    thread = threading.Thread(target=work, args=(argument,), daemon=True)
     thread.start()
     return thread
 

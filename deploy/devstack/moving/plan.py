@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+SEND_LIMIT_MS = 120_000
+"""Longer than writes are held back: that time is measured, and no fault."""
+QUEUE = 20_000
+"""Messages that a producer holds while it waits."""
 _KEYS = 10
 _PARTITIONS = 2
 

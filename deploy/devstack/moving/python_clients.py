@@ -8,26 +8,20 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from deploy.devstack.moving.account import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.moving.client_log import ClientLog
-from deploy.devstack.moving.plan import ConsumerPlan, Encoding, ProducerPlan, Subscribed
+from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Encoding, ProducerPlan, Subscribed
 from deploy.devstack.traffic import await_that, pulsar, started
 
 NUMBER = "number"
 """The property of a message that holds its number."""
 _OPERATION_LIMIT = 30
-# Longer than writes are held back: that time is measured, and no fault.
-SEND_LIMIT_MS = 120_000
-QUEUE = 20_000
-"""Messages that a producer holds while it waits."""
 _RECEIVE_LIMIT_MS = 500
 _RETRY_PAUSE = 0.2
 _JOIN_LIMIT = 60.0
 _PARALLEL = 8
-# Each may wait for the limit of an operation.
-_CLOSED_AT_ONCE = 32
 _TYPES = {
     Subscribed.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
     Subscribed.FAILOVER: pulsar.ConsumerType.Failover,
@@ -35,6 +29,26 @@ _TYPES = {
     Subscribed.KEY_SHARED: pulsar.ConsumerType.KeyShared,
 }
 _CLOSED = {"AlreadyClosed", "TopicTerminated"}
+
+
+class Noted(NamedTuple):
+    """What a producer did.
+
+    Attributes:
+        plan: the producer.
+        sent: messages that were acknowledged or refused, in the order of that.
+        open: messages that are under way.
+        errors: failed sends, when and why.
+    """
+
+    plan: ProducerPlan
+    sent: list[Sent]
+    open: list[Sent]
+    errors: list[tuple[float, str]]
+
+    def record(self) -> ProducerRecord:
+        """With all messages in the order of sending."""
+        return ProducerRecord(self.plan, sorted([*self.sent, *self.open], key=lambda one: one.at), self.errors)
 
 
 class _Producer:
@@ -60,11 +74,11 @@ class _Producer:
         """Whether every message was acknowledged or refused."""
         return not self._open
 
-    def collect(self) -> ProducerRecord:
+    def noted(self) -> Noted:
         """What it did so far."""
         with self._lock:
-            sent = [*self.record.sent, *self._open.values()]
-            return ProducerRecord(self.record.plan, sorted(sent, key=lambda one: one.at), list(self.record.errors))
+            one = self.record
+            return Noted(one.plan, list(one.sent), list(self._open.values()), list(one.errors))
 
     def produce(self, stop: threading.Event) -> None:
         """Send until asked to stop, or until nothing can be sent any more."""
@@ -225,17 +239,22 @@ class PythonClients:
         _join(self._sending)
         await_that(lambda: all(one.settled for one in self._producers), limit)
 
+    def noted(self) -> tuple[list[Noted], list[ConsumerRecord]]:
+        """What all of them did so far; lists only grow, but for messages that are under way."""
+        return [one.noted() for one in self._producers], [one.collect(self._log) for one in self._consumers]
+
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        """What all of them did so far."""
-        return [one.collect() for one in self._producers], [one.collect(self._log) for one in self._consumers]
+        """The same, with messages in the order of sending."""
+        producers, consumers = self.noted()
+        return [one.record() for one in producers], consumers
 
     def close(self) -> None:
         """End everything."""
         self._silence.set()
         self._end.set()
         _join([*self._sending, *self._receiving])
-        with ThreadPoolExecutor(_CLOSED_AT_ONCE) as pool:
-            list(pool.map(_close, self._clients))
+        # One that waits for itself for good is left behind.
+        _join([started(_close, client) for client in self._clients])
 
     def _consumer(self, plan: ConsumerPlan) -> _Consumer:
         return _Consumer(self._client(), plan)
@@ -265,5 +284,6 @@ def _close(client: Any) -> None:
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:
+    deadline = time.monotonic() + _JOIN_LIMIT
     for thread in threads:
-        thread.join(_JOIN_LIMIT)
+        thread.join(max(0.0, deadline - time.monotonic()))

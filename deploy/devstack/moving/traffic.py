@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Self
 
 from deploy.devstack.moving.account import Account, ConsumerRecord, ProducerRecord, settle, under_way
-from deploy.devstack.moving.java_clients import JavaClients
+from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import Language, TopicPlan
-from deploy.devstack.moving.python_clients import PythonClients
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import TrafficFault
 
@@ -41,8 +40,8 @@ class MovingTraffic:
         self, service_url: str, topics: Sequence[TopicPlan], folder: Path, tools: Toolchain, *, shared: bool = False
     ) -> None:
         self._topics = topics
-        self._java = JavaClients(service_url, folder, tools, shared=shared)
-        self._python = PythonClients(service_url, folder, shared=shared)
+        self._java = ClientProgram.java(service_url, folder, tools, shared=shared)
+        self._python = ClientProgram.python(service_url, folder, shared=shared)
         self._began = self._ended = 0.0
 
     def __enter__(self) -> Self:

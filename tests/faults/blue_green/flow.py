@@ -24,7 +24,8 @@ from tests.support.blue_green.environment import Clusters
 from tests.support.waiting import wait_for
 
 _INTERVAL = 0.04
-_SETTLE_LIMIT = 60.0
+# Time for several restarts by people, one after the other, each after `GONE_FOR` and half a minute at most.
+_SETTLE_LIMIT = 150.0
 _LOOK_EVERY = 1.0
 _SILENT_MS = 3_000
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
 from activities.blue_green import backlogs, drain, flip, undo
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.traffic import Lane, Traffic, pulsar, quiet_client, send_to
+from deploy.devstack.traffic import Traffic, pulsar, quiet_client, send_to
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.store_url import parse_store_url
 from spark.blue_green.copy_record import recorded_copies
+from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps
 from tests.support.lifecycle.environment import Environment
@@ -42,9 +40,9 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
     assert report.certificate["subscriptions_carried"] == 4
     assert report.certificate["entries_compared"] == report.figures["copied_messages"] > 3 * 30
     for lane in traffic.lanes:
-        assert _received(clusters.green.broker_url, lane.topic, "idle") == _sent(lane)
-    assert _received(clusters.green.broker_url, str(plain), "holes") == [
-        one for number, one in enumerate(_sent(traffic.lanes[0])) if number not in acknowledged
+        assert received(clusters.green.broker_url, lane.topic, "idle") == sent(lane)
+    assert received(clusters.green.broker_url, str(plain), "holes") == [
+        one for number, one in enumerate(sent(traffic.lanes[0])) if number not in acknowledged
     ]
     assert _copies(clusters, f"{tenant}/one") == []
 
@@ -68,7 +66,7 @@ def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Env
         traffic.wait_for_more(10)
         traffic.verify()
     assert report.outcome is Outcome.DONE, report.summary
-    assert _received(clusters.green.broker_url, str(plain), "idle") == _sent(traffic.lanes[0])
+    assert received(clusters.green.broker_url, str(plain), "idle") == sent(traffic.lanes[0])
 
 
 def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
@@ -91,7 +89,7 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     drained = second.batch(drain.drain)
     assert [one.reason for one in drained.left] == ["subscription idle has 3 messages left, and no consumer"]
     second.end()
-    assert len(_received(clusters.blue.broker_url, str(plain), "idle")) == 3
+    assert len(received(clusters.blue.broker_url, str(plain), "idle")) == 3
 
 
 def test_what_comes_behind_a_copy_is_copied_before_the_flag(clusters: Clusters) -> None:
@@ -112,7 +110,7 @@ def test_what_comes_behind_a_copy_is_copied_before_the_flag(clusters: Clusters) 
     # Not before: nobody reads its connection while writes are held back.
     client.close()
     steps.end()
-    assert len(_received(clusters.green.broker_url, str(plain), "idle")) == 4
+    assert len(received(clusters.green.broker_url, str(plain), "idle")) == 4
 
 
 def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:
@@ -149,27 +147,6 @@ def _acknowledge(url: str, topic: TopicName, subscription: str, *, every: int, o
             consumer.acknowledge(message)
     client.close()
     return chosen
-
-
-def _received(url: str, topic: str, subscription: str) -> Sequence[tuple[str, Any]]:
-    """Keys and bodies of all that a subscription gets."""
-    client = quiet_client(url)
-    consumer = client.subscribe(topic, subscription)
-    found: list[tuple[str, Any]] = []
-    while True:
-        try:
-            message = consumer.receive(3_000)
-        except pulsar.Timeout:
-            break
-        found.append((message.partition_key(), message.data()))
-    client.close()
-    return found
-
-
-def _sent(lane: Lane) -> Sequence[tuple[str, Any]]:
-    """Keys and bodies of all that was sent, in order; nothing had to be sent twice."""
-    assert lane.send_errors == []
-    return [lane.message(number) for number in range(lane.sent)]
 
 
 def _copies(clusters: Clusters, namespace: str) -> list[TopicName]:

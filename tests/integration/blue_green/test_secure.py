@@ -15,6 +15,7 @@ from deploy.devstack.traffic import Traffic
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
+from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
@@ -84,12 +85,21 @@ def test_wrong_credentials_are_told_before_anything_moves(
 
 
 def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: Environment) -> None:
-    """Clients with a token for both are sent from blue's TLS address to green's; nothing is lost, permissions hold."""
+    """Clients with a token for both are sent from TLS to TLS, a backlog is copied; all arrives, permissions hold."""
+    *_, backlog = TOPICS
+    with clusters.blue.admin() as admin:
+        admin.subscriptions.create(TopicName.parse(backlog), "idle")
     with Traffic(clusters.blue.broker_url, TOPICS, client=clusters.client_options()) as traffic:
         traffic.wait_for_more(20)
         waves: dict[str, object] = {"gate": "none", "canary": 0, "batch_size": 2, "wave_size": 2}
         run = environment.operator.start(
-            clusters.input(namespaces=["shop/*"], waves=waves, client_credentials=["clients"])
+            clusters.input(
+                namespaces=["shop/*"],
+                waves=waves,
+                client_credentials=["clients"],
+                idle_subscriptions="copy",
+                quiesce_timeout="PT2M",
+            )
         )
         run.wait_until("the grace window", lambda status: status.phase == "GRACE")
         traffic.wait_for_more(20)
@@ -102,3 +112,6 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
     assert report.outcome is Outcome.DONE, report.summary
     assert (report.figures["namespaces_moved"], report.certificate["faults"]) == (2, 0)
     assert report.certificate["missing_clients"] == 0
+    assert report.certificate["subscriptions_carried"] == 1
+    lane = traffic.lanes[-1]
+    assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(lane)

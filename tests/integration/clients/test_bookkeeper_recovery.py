@@ -20,7 +20,7 @@ from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
 from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger
-from tests.support.clients.java_ledgers import JavaClientError, JavaLedgers, Ledger, payloads_digest
+from tests.support.clients.java_ledgers import JavaLedgers, Ledger, Refused, payloads_digest
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
 READ_TIMEOUT = 2.0
@@ -65,7 +65,7 @@ def test_a_java_writer_is_fenced(stack: Stack, cluster: Cluster, java: JavaLedge
     metadata = record.metadata
     assert (metadata.state, metadata.last_entry) == (LedgerState.CLOSED, 49)
     assert metadata.length == sum(map(len, ledger.payloads()))
-    with pytest.raises(JavaClientError) as caught:
+    with pytest.raises(Refused) as caught:
         held.add(b"too late")
     assert caught.value.kind == "BKLedgerFencedException"
     (found,) = java.read(stack.bookkeeper_uri, [held.ledger_id], digest=ledger.digest, password=ledger.password)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from deploy.devstack.java_tool import JavaClientError, JavaTool
+from deploy.devstack.answering import Refused
+from deploy.devstack.java_tool import JavaTool
 from deploy.devstack.toolchain import Toolchain
 
-__all__ = ["Digest", "HeldLedger", "JavaClientError", "JavaLedgers", "Ledger", "LedgerRead", "payloads_digest"]
+__all__ = ["Digest", "HeldLedger", "JavaLedgers", "Ledger", "LedgerRead", "Refused", "payloads_digest"]
 
 Digest = Literal["CRC32", "HMAC", "CRC32C", "DUMMY"]
 
@@ -100,7 +101,7 @@ class JavaLedgers(JavaTool):
     """One Java machine with BookKeeper's client; when it ends, held ledgers stay open.
 
     Metadata service URIs may be `zk+hierarchical://...` and `metadata-store:zk:...`. Every call may raise
-    `JavaClientError`.
+    `Refused`.
 
     Args:
         tools: Java and the jars.
@@ -187,7 +188,7 @@ class HeldLedger:
         """Add entries, each after the one before is acknowledged; returns the number of the last.
 
         Raises:
-            JavaClientError: of kind `BKLedgerFencedException` when somebody else has fenced the ledger.
+            Refused: of kind `BKLedgerFencedException` when somebody else has fenced the ledger.
         """
         return self._java.ask("add", uri=self._uri, handle=self._handle, payloads=[_text(one) for one in payloads])
 

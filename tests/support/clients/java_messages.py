@@ -26,7 +26,7 @@ class Record(NamedTuple):
 
 
 class JavaMessages(JavaTool):
-    """One Java machine with Pulsar's client. Every call may raise `JavaClientError`.
+    """One Java machine with Pulsar's client. Every call may raise `Refused`.
 
     Args:
         tools: Java and the jars.

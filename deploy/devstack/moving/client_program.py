@@ -1,34 +1,40 @@
-"""Producers and consumers with Pulsar's Java client (`data/java/MovingClients.java`), in one Java machine."""
+"""Producers and consumers in programs of their own: Pulsar's Java client, and the Python client on the C++ library.
+
+The second could do in this process what it does, if it could always be closed: after a flip by the broker's mechanism
+alone its threads may wait for each other for good (3.13, seen).
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from deploy.devstack.answering import AnsweringProgram
 from deploy.devstack.java_tool import JAVA_SOURCES, JavaTool
 from deploy.devstack.moving.account import ConsumerRecord, ProducerRecord, Received, Sent
-from deploy.devstack.moving.plan import ConsumerPlan, ProducerPlan
-from deploy.devstack.moving.python_clients import QUEUE, SEND_LIMIT_MS
+from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, ProducerPlan
 from deploy.devstack.toolchain import Toolchain
 
 # The libraries' log says how they follow, as that of Python's does.
 _OPTIONS = ("-Xmx768m", "-Dlog.level=info")
+_ROOT = Path(__file__).resolve().parents[3]
 
 
-class JavaClients:
-    """Producers and consumers of one Java machine.
+class ClientProgram:
+    """Producers and consumers of one program, which answers as `data/java/MovingClients.java` says.
 
     Args:
+        program: that answers.
         service_url: of the cluster that they begin with.
-        folder: where its log goes, `java-movingclients.log`.
-        tools: Java and the jars.
         shared: one client for all, instead of one for each.
     """
 
-    def __init__(self, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> None:
-        self._tool = JavaTool(JAVA_SOURCES / "MovingClients.java", tools, folder, options=_OPTIONS)
+    def __init__(self, program: AnsweringProgram, service_url: str, *, shared: bool) -> None:
+        self._program = program
         self._common: dict[str, Any] = {
             "service": service_url,
             "shared": shared,
@@ -38,27 +44,41 @@ class JavaClients:
         self._producers: dict[str, ProducerRecord] = {}
         self._consumers: dict[str, ConsumerRecord] = {}
 
+    @classmethod
+    def java(cls, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
+        """With Pulsar's Java client; its log is `java-movingclients.log`."""
+        program = JavaTool(JAVA_SOURCES / "MovingClients.java", tools, folder, options=_OPTIONS)
+        return cls(program, service_url, shared=shared)
+
+    @classmethod
+    def python(cls, service_url: str, folder: Path, *, shared: bool) -> Self:
+        """With the Python client; the library's log is `python-clients.log`, beside that of the program."""
+        command = [sys.executable, "-m", "deploy.devstack.moving.python_program", str(folder)]
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        program = AnsweringProgram(command, folder / "python-program.log", {"PYTHONPATH": path})
+        return cls(program, service_url, shared=shared)
+
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
         """Open consumers, and begin to receive."""
         self._consumers = {plan.name: ConsumerRecord(plan) for plan in plans}
-        self._tool.ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
+        self._program.ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
         """Open producers, which do not send yet."""
         self._producers = {plan.name: ProducerRecord(plan) for plan in plans}
-        self._tool.ask("open_producers", plans=[asdict(plan) for plan in plans], **self._common)
+        self._program.ask("open_producers", plans=[asdict(plan) for plan in plans], **self._common)
 
     def start(self) -> None:
         """Begin to send."""
-        self._tool.ask("start")
+        self._program.ask("start")
 
     def stop_sending(self, limit: float) -> None:
         """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
-        self._tool.ask("stop_sending", limit=limit)
+        self._program.ask("stop_sending", limit=limit)
 
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
         """What all of them did so far."""
-        noted = self._tool.ask("collect")
+        noted = self._program.ask("collect")
         for name, found in noted["consumers"].items():
             record = self._consumers[name]
             record.received += [Received(*one) for one in found["received"]]
@@ -70,7 +90,7 @@ class JavaClients:
 
     def close(self) -> None:
         """End everything."""
-        self._tool.__exit__(None, None, None)
+        self._program.__exit__(None, None, None)
 
     @staticmethod
     def _sent(record: ProducerRecord, found: Any) -> ProducerRecord:

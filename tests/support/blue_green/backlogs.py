@@ -1,0 +1,38 @@
+"""What a subscription gets, and what it should get: keys and bodies in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deploy.devstack.traffic import Lane, pulsar, quiet_client
+
+_SILENT_MS = 3_000
+
+
+def received(url: str, topic: str, subscription: str, **more: Any) -> Sequence[tuple[str, Any]]:
+    """Keys and bodies of all that a subscription gets, which are not acknowledged.
+
+    Args:
+        url: of brokers.
+        topic: full name.
+        subscription: whose.
+        more: further arguments of the library's client.
+    """
+    client = quiet_client(url, **more)
+    consumer = client.subscribe(topic, subscription)
+    found: list[tuple[str, Any]] = []
+    while True:
+        try:
+            message = consumer.receive(_SILENT_MS)
+        except pulsar.Timeout:
+            break
+        found.append((message.partition_key(), message.data()))
+    client.close()
+    return found
+
+
+def sent(lane: Lane) -> Sequence[tuple[str, Any]]:
+    """Keys and bodies of all that was sent, in order; nothing had to be sent twice."""
+    assert lane.send_errors == []
+    return [lane.message(number) for number in range(lane.sent)]
