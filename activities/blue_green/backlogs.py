@@ -104,11 +104,19 @@ def carry(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
     )
 
 
-def carry_again(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Carried | None:
+def carry_again(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, anew: bool
+) -> Carried | None:
     """Right before the flag: also copy what came behind the copies since `carry`; None if nothing did.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
     limit, which comes if `carry` took long or a worker died in it.
+
+    Args:
+        task: of the attempt.
+        guards: of the batch.
+        store: blue's metadata store.
+        anew: subscriptions have come, whose places on green are to be found.
 
     Raises:
         StoreConflict: it took too long; or see `carry`.
@@ -116,7 +124,7 @@ def carry_again(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Ca
     late = [
         guard.namespace
         for guard, idle in _idle(task, guards, store).items()
-        if comes_behind(_copy_of(task, guard), idle)
+        if anew or comes_behind(_copy_of(task, guard), idle)
     ]
     if not late:
         return None

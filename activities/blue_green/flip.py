@@ -9,6 +9,7 @@ from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import LOOK_EVERY, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
+from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
 from activities.blue_green.throttle import put_back
 from activities.blue_green.topics import look_at, stored, topics_of
@@ -39,19 +40,22 @@ def urls_of(cluster: PulsarCluster) -> ClusterUrls:
 
 def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
     """Send the clients of a batch to green, and wait until each topic is terminated; then writes are let go."""
-    begun = time.monotonic()
+    started = time.monotonic()
     _require_url(task)
-    _require_green(task, [guard for guard in guards if guard.require().stage is not Stage.FLIPPED])
-    carried = carry_again(task, guards, store)
+    begun = [guard for guard in guards if guard.require().stage is not Stage.FLIPPED]
+    late = provision_late(task, begun, store)
+    _require_green(task, begun)
+    carried = carry_again(task, guards, store, anew=late)
     for guard in guards:
         guard.note(stage=Stage.FLIPPED)
         set_flag(store, guard.namespace, guard.require, migrated=True)
     for guard in guards:
         wait_until_seen(task, guard.namespace, migrated=True)
-    left, count = _wait_until_terminated(task, guards, store, begun)
-    seconds = round(time.monotonic() - begun, 3)
+    left, count = _wait_until_terminated(task, guards, store, started)
+    seconds = round(time.monotonic() - started, 3)
     for guard in guards:
         put_back(task, guard)
+    create_late(task, guards, store)
     some = tuple(map(str, left[:_NAMED]))
     return Flipped(topics=count - len(left), seconds=seconds, left=some, carried=carried)
 

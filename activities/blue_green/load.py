@@ -70,14 +70,14 @@ def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
         raise StoreUnreachable(f"{task.input.green_cluster} does not take the clients of {', '.join(names)}: {trouble}")
 
 
-def provision_batch(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Create on green what came to blue since PROVISION.
+def provision_batch(task: BlueGreenTask, guards: Sequence[NamespaceGuard], *, topics_alone: bool = False) -> None:
+    """Create on green what came to blue since PROVISION; while writes are held back, topics alone are compared.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
     for guard in guards:
-        found = provision_all(task, [guard.namespace], guard.require)
+        found = provision_all(task, [guard.namespace], guard.require, topics_alone=topics_alone)
         if found.left:
             raise StoreConflict(
                 f"{guard.namespace} differs on {task.input.green_cluster} in {found.left_count} things: "

@@ -20,6 +20,7 @@ from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.way_back import after_return
 from activities.lifecycle.precheck import Findings
+from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access
 from models.blue_green.claims import Stage
@@ -32,6 +33,7 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 _FUNCTIONS = "public/functions"
 # Subscriptions of other types refuse such acknowledgements.
 _CUMULATIVE = ("Exclusive", "Failover")
+_RATE = "publishRate"
 _EXTERNAL = ("flink", "spark", "beam")
 
 
@@ -49,6 +51,7 @@ class _Found:
     old_clients: dict[str, str] = field(default_factory=dict[str, str])
     unknown_clients: set[str] = field(default_factory=set[str])
     deduplicated: list[str] = field(default_factory=list[str])
+    own_rates: list[str] = field(default_factory=list[str])
     may_be_cumulative: list[str] = field(default_factory=list[str])
 
 
@@ -70,7 +73,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         begun = {name for name, stage in stages(store).items() if stage in {Stage.FLIPPED, Stage.MOVED}}
     found, lines, missing = _Found(), list[str](), 0
     for done, name in enumerate(names):
-        task.context.progress(ProgressTask.COMPARE, ProgressUnit.ITEMS, done, len(names), detail=name)
+        task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
             findings.warn(f"{name} was flipped by an earlier run of this migration, and is brought to its end")
             continue
@@ -115,6 +118,8 @@ def _add(found: _Found, namespace: NamespaceInventory) -> None:
             found.passing.append(str(topic.name))
             continue
         found.survey["topics"] += max(len(topic.parts), 1)
+        if any(name.removeprefix(GLOBAL) == _RATE for name in topic.policies or ()):
+            found.own_rates.append(str(topic.name))
         found.unloadable += [f"{part.name} ({part.trouble})" for part in topic.unloadable]
         _add_subscriptions(found, topic)
         for client in topic.producers:
@@ -165,6 +170,10 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
         (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
         (found.deduplicated, "namespaces deduplicate; sequence ids begin anew on green"),
+        (
+            found.own_rates,
+            "topics have a publish rate of their own; their writes are not held back for the flip",
+        ),
     )
     for items, what in listed:
         if items:

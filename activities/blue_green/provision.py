@@ -53,13 +53,15 @@ def judged(task: BlueGreenTask, namespace: str, differing: Sequence[Difference])
     ]
 
 
-def provision_all(task: BlueGreenTask, namespaces: list[str], fence: Callable[[], object]) -> Provision:
-    """The same for some namespaces."""
+def provision_all(
+    task: BlueGreenTask, namespaces: list[str], fence: Callable[[], object], *, topics_alone: bool = False
+) -> Provision:
+    """The same for some namespaces; while they are held back, for their topics alone."""
     created = Counter[str]()
     left: list[str] = []
     harmless = 0
     for done, namespace in enumerate(namespaces):
-        task.context.progress(ProgressTask.PROVISION, ProgressUnit.ITEMS, done, len(namespaces), detail=namespace)
+        task.context.progress(ProgressTask.PROVISION, ProgressUnit.NAMESPACES, done, len(namespaces), detail=namespace)
         found = provision_namespace(
             task.blue,
             task.green,
@@ -68,6 +70,7 @@ def provision_all(task: BlueGreenTask, namespaces: list[str], fence: Callable[[]
             fence=lambda: (fence(), None)[1],
             align=task.input.align_differences,
             check=task.context.check,
+            topics_alone=topics_alone,
         )
         created.update(found.created)
         differing = judged(task, namespace, found.differences)

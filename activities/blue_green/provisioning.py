@@ -66,6 +66,7 @@ def provision_namespace(
     fence: Callable[[], None],
     align: bool,
     check: Callable[[], None],
+    topics_alone: bool = False,
 ) -> Provisioned:
     """Create a namespace on green with its tenant and all that is in it, and read both sides again.
 
@@ -79,6 +80,7 @@ def provision_namespace(
         fence: called right before each change on green, from eight threads; raises if this attempt is late.
         align: change also what exists on green and differs.
         check: raises where the work shall stop.
+        topics_alone: leave tenant and namespace as they are.
 
     Returns:
         What was created, and what still differs.
@@ -86,8 +88,13 @@ def provision_namespace(
     Raises:
         AdminError: a broker of either side does not answer.
     """
+
+    def read() -> list[Delta]:
+        deltas = _deltas(blue, green, namespace, names, check)
+        return [delta for delta in deltas if delta.topic is not None] if topics_alone else deltas
+
     work = _Work(green, fence, check)
-    deltas, tried = _deltas(blue, green, namespace, names, check), None
+    deltas, tried = read(), None
     for pause in _PAUSES:
         wanted = [delta for delta in deltas if delta.change and (delta.wanted_always or align)]
         paths = [delta.difference.path for delta in wanted]
@@ -95,7 +102,7 @@ def provision_namespace(
             break
         tried = paths
         _wait(pause, check)
-        deltas = _deltas(blue, green, namespace, names, check)
+        deltas = read()
     return Provisioned(
         created=dict(sorted(work.done.items())), differences=tuple(map(work.explained, reported(deltas)))
     )

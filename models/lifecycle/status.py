@@ -61,7 +61,7 @@ class ProgressUnit(StrEnum):
     CURSORS = "cursors"
     BYTES = "bytes"
     TOPICS = "topics"
-    ITEMS = "items"
+    NAMESPACES = "namespaces"
 
 
 class ProgressTask(StrEnum):

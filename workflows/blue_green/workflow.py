@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailedItems, FailureKind
     from models.lifecycle.policy import VerbState
     from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
+    from models.lifecycle.status import Outcome, ProgressUnit
     from models.lifecycle.waves import WavesOutcome, WaveState
     from workflows.blue_green.grace import GraceWindow
     from workflows.blue_green.policy import POLICIES
@@ -51,7 +51,9 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             first=Phase.PRECHECK,
             policies=POLICIES,
         )
-        self.waves = Waves(NamespaceSource(self), MigrationSteering(self), self.continuation, self.state.waves)
+        self.waves = Waves(
+            NamespaceSource(self), MigrationSteering(self, ProgressUnit.NAMESPACES), self.continuation, self.state.waves
+        )
         self.window = GraceWindow(self)
 
     @workflow.run

@@ -21,10 +21,12 @@ class MigrationSteering:
 
     Args:
         migration: that holds the waves.
+        unit: what the items are.
     """
 
-    def __init__(self, migration: Migration[Any, Any]) -> None:
+    def __init__(self, migration: Migration[Any, Any], unit: ProgressUnit) -> None:
         self._migration = migration
+        self._unit = unit
 
     @property
     def paused(self) -> bool:
@@ -45,13 +47,15 @@ class MigrationSteering:
         board, state = self._migration.board, self._migration.state
         state.progress = Progress(
             task=ProgressTask.MIGRATE,
-            unit=ProgressUnit.ITEMS,
+            unit=self._unit,
             done=status.counts.ended,
             total=status.total,
             detail=_detail(status),
             as_of=workflow.now(),
         )
-        gauge = workflow.metric_meter().create_gauge(f"{PROGRESS_GAUGES}{ProgressUnit.ITEMS}", "Items that have ended")
+        gauge = workflow.metric_meter().create_gauge(
+            f"{PROGRESS_GAUGES}{self._unit}", f"{self._unit.capitalize()} that have ended"
+        )
         labels = board.labels(task=ProgressTask.MIGRATE.value)
         gauge.with_additional_attributes(labels).set(status.counts.ended)
         if hold := status.hold:

@@ -19,6 +19,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
+from tests.support.blue_green.namespaces import set_topic_policies
 from tests.support.lifecycle.environment import Environment
 
 RATE = PublishRate(publish_throttling_rate_in_msg=500)
@@ -26,11 +27,13 @@ RATE = PublishRate(publish_throttling_rate_in_msg=500)
 
 def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environment) -> None:
     """A dry run tells what would move and what green lacks, and writes nothing on either side."""
-    _namespaces(clusters, "dry", "one", "two")
+    (topic, *_) = _namespaces(clusters, "dry", "one", "two")
+    set_topic_policies(clusters.blue_admin, TopicName.parse(topic), {"publishRate": RATE.body()})
     report = environment.operator.run(_input(clusters, "dry", dry_run=True))
     assert report.outcome is Outcome.PLANNED, report.summary
     assert "2 namespaces with 8 topics" in report.summary
     assert report.figures["missing"] > 2
+    assert any("1 topics have a publish rate of their own" in note and topic in note for note in report.notes)
     assert "dry" not in clusters.green_admin.tenants.names()
     assert not _claimed(clusters)
 

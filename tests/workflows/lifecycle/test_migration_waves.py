@@ -37,7 +37,7 @@ async def test_a_migration_in_waves(operator: Operator) -> None:
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.GATE)
     assert Verb.PROCEED in status.legal_verbs
     assert status.progress is not None
-    assert (status.progress.done, status.progress.total, status.progress.unit) == (2, 200, ProgressUnit.ITEMS)
+    assert (status.progress.done, status.progress.total, status.progress.unit) == (2, 200, ProgressUnit.TOPICS)
     await run.steer(Verb.PAUSE)
     await run.steer(Verb.PROCEED)
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)

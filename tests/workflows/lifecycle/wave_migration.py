@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.start import Start
     from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import Outcome, Undo
+    from models.lifecycle.status import Outcome, ProgressUnit, Undo
     from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
     from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
     from tests.workflows.lifecycle.wave_workflows import BatchInput
@@ -102,7 +102,9 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
             first=Phase.MIGRATE,
             policies=_POLICIES,
         )
-        self._waves = Waves(TopicSource(self), ShownSteering(self), self.continuation, self.state.waves)
+        self._waves = Waves(
+            TopicSource(self), ShownSteering(self, ProgressUnit.TOPICS), self.continuation, self.state.waves
+        )
 
     @workflow.run
     async def run(self, start: ManyTopicsStart) -> Report[Any, Any]:

@@ -1,0 +1,73 @@
+"""Topics and subscriptions that come to blue between LOAD and the end of its topics, on two real clusters."""
+
+from __future__ import annotations
+
+from activities.blue_green import backlogs, drain, flip, verify
+from activities.blue_green.late import create_late
+from clients.pulsar.names import TopicName
+from deploy.devstack.traffic import send_to
+from tests.support.blue_green.backlogs import received
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace
+
+
+def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -> None:
+    """A new topic, and a new subscription of an old one: both are created on green, and looked for there."""
+    namespace = "late/came"
+    (old,) = make_namespace(clusters, namespace, "old")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    new = TopicName("late", "came", "new")
+    clusters.blue_admin.topics.create(new)
+    for topic in (old, new):
+        clusters.blue_admin.subscriptions.create(topic, "late")
+    assert not steps.quiesce().busy
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(verify.verify).faults == ()
+    for topic in (old, new):
+        assert clusters.green_admin.subscriptions.names(topic) == ["late"]
+    # As if it had come between the flag and the end of the topic.
+    clusters.green_admin.subscriptions.delete(old, "late")
+    (fault,) = steps.batch(verify.verify).faults
+    assert "green lacks the subscriptions late" in fault.reason
+    steps.end()
+
+
+def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) -> None:
+    """A subscription that blue has when its topic is terminated, and green has not, is created on green."""
+    namespace = "late/after"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    send_to(clusters.blue.broker_url, [str(topic)])
+    clusters.blue_admin.subscriptions.create(topic, "late")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    assert not steps.quiesce().busy
+    steps.batch(flip.flip)
+    clusters.green_admin.subscriptions.delete(topic, "late")
+    steps.batch(create_late)
+    assert clusters.green_admin.subscriptions.names(topic) == ["late"]
+    clusters.blue_admin.subscriptions.delete(topic, "late", force=True)
+    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(verify.verify).faults == ()
+    steps.end()
+
+
+def test_a_late_subscription_finds_its_place_in_the_copy(clusters: Clusters) -> None:
+    """It has the same backlog as the one whose messages were copied, and gets it on green once."""
+    namespace = "late/copied"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "idle")
+    send_to(clusters.blue.broker_url, 3 * [str(topic)])
+    steps = Steps(clusters, namespace, idle_subscriptions="copy", quiesce_timeout="PT1M")
+    steps.begin()
+    assert not steps.quiesce().busy
+    assert steps.batch(backlogs.carry).proof.subscriptions == 1
+    clusters.blue_admin.subscriptions.create(topic, "late")
+    flipped = steps.batch(flip.flip)
+    assert flipped.carried
+    assert flipped.carried.proof.subscriptions == 2
+    assert steps.batch(drain.drain).left == ()
+    steps.end()
+    for name in ("idle", "late"):
+        assert len(received(clusters.green.broker_url, str(topic), name)) == 3
