@@ -13,11 +13,11 @@ from tests.support.blue_green.steps import Steps, make_namespace
 
 def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -> None:
     """A new topic, and a new subscription of an old one: both are created on green, and looked for there."""
-    namespace = "late/came"
+    namespace = "newcomer/came"
     (old,) = make_namespace(clusters, namespace, "old")
     steps = Steps(clusters, namespace)
     steps.begin()
-    new = TopicName("late", "came", "new")
+    new = TopicName("newcomer", "came", "new")
     clusters.blue_admin.topics.create(new)
     for topic in (old, new):
         clusters.blue_admin.subscriptions.create(topic, "late")
@@ -36,7 +36,7 @@ def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -
 
 def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) -> None:
     """A subscription that blue has when its topic is terminated, and green has not, is created on green."""
-    namespace = "late/after"
+    namespace = "newcomer/after"
     (topic,) = make_namespace(clusters, namespace, "topic")
     send_to(clusters.blue.broker_url, [str(topic)])
     clusters.blue_admin.subscriptions.create(topic, "late")
@@ -55,7 +55,7 @@ def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) 
 
 def test_a_late_subscription_finds_its_place_in_the_copy(clusters: Clusters) -> None:
     """It has the same backlog as the one whose messages were copied, and gets it on green once."""
-    namespace = "late/copied"
+    namespace = "newcomer/copied"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "idle")
     send_to(clusters.blue.broker_url, 3 * [str(topic)])
