@@ -35,6 +35,8 @@ _FLOW_LIMIT = 90.0
 
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
 _ROLLBACK_AT = Gate("quiesce", Edge.AFTER)
+# One batch at a time: a gate holds one attempt, and the other batch would go on.
+_WAVES = {"canary": 0, "gate": "none", "parallelism": 1}
 _OWN_RATE = PublishRate(publish_throttling_rate_in_msg=5_000)
 
 
@@ -118,7 +120,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             self._come_back_late(fault, frozen)
 
     def _changes(self, fault: BlueGreenRound) -> dict[str, object]:
-        waves = {"canary": 0, "batch_size": fault.batch_size, "parallelism": 1, "gate": "none", "when_held": "stop"}
+        waves = {**_WAVES, "batch_size": fault.batch_size, "when_held": "stop"}
         changes: dict[str, object] = {"waves": waves}
         self._whole_cluster = fault.step == "bg_complete"
         if fault.step == "bg_clean_up":
@@ -194,7 +196,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         self._nothing_changes(fault, frozen)
         gates.release(gate)
         self._wait_end(run)
-        assert self.moved, self.end
+        assert end_state(self.end) == Outcome.DONE, self.end
 
     def _nothing_changes(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
         before = self._standing()
@@ -265,7 +267,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         """Only servers that are away may keep a migration from its end, and only the operator may send it back."""
         servers = set(fault.victims_at_once) - {Victim.WORKER, Victim.ZOMBIE, Victim.LOST_ATTEMPT}
         wanted = {Outcome.DONE}
-        if fault.rolls_back and not fault.late_in_next_run:
+        if fault.rolls_back:
             wanted.add(Outcome.ROLLED_BACK)
         if fault.step == "bg_record_failures":
             wanted = {Outcome.DONE_WITH_FAILURES}
@@ -278,7 +280,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     def _input(self, **more: object) -> BlueGreenInput:
         fields: dict[str, object] = {
-            "waves": {"canary": 0, "gate": "none"},
+            "waves": _WAVES,
             "complete_cluster": self._whole_cluster,
             "idle_subscriptions": "copy",
         }
