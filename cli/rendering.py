@@ -61,6 +61,7 @@ def headline(view: View) -> str:
         f"{step.name}: attempt {step.attempt}, last: {step.last_failure}" for step in view.steps if step.attempt > 1
     ]
     parts += [view.silence] if view.silence else []
+    parts += map(headline, view.children)
     return " | ".join(part for part in parts if part)
 
 
@@ -108,7 +109,7 @@ def _now(view: View) -> list[Line]:
         found += _waits(status.waiting, now) if status.waiting else []
         if status.progress:
             found.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
-    return found + [_step(step, now) for step in view.steps]
+    return [*found, *(_step(step, now) for step in view.steps), *_children(view)]
 
 
 def _waits(wait: Waiting, now: datetime) -> list[Line]:
@@ -125,6 +126,13 @@ def _step(step: Step, now: datetime) -> Line:
         again = f", next attempt in {_TIME.format(max(0, round((step.next_attempt - now).total_seconds())))}"
     failure = f", last failure: {step.last_failure}" if step.last_failure else ""
     return "step", f"{step.name}: attempt {step.attempt}{again}{failure}"
+
+
+def _children(view: View) -> list[Line]:
+    """Child workflows that run, a line for each; `status` shows more of one of them by its id."""
+    found: list[Line] = [("batch", headline(child)) for child in view.children]
+    more = view.children_count - len(view.children)
+    return [*found, ("batch", f"and {more:,} more")] if more else found
 
 
 def _rows(view: View) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -25,6 +26,9 @@ from worker.connection import ANSWER_LIMIT
 from worker.exit_codes import CommandFailed, ExitCode, code_of_failure
 
 Handle = WorkflowHandle[Any, Report]
+
+SHOWN_CHILDREN = 5
+"""Child workflows that are asked how they stand; more would make a look slow, and a screen long."""
 
 
 class Step(BaseModel):
@@ -63,6 +67,8 @@ class View(BaseModel):
         status: the migration's own answer, with the progress of the steps' heartbeats; None where no worker gave it,
             and `silence` says why.
         steps: pending steps.
+        children: child workflows that run, such as batches of a wave; those that began first, and at most five.
+        children_count: how many there are.
         report: of a migration that ended with one; otherwise `failure` says why not.
     """
 
@@ -75,6 +81,8 @@ class View(BaseModel):
     status: Status | None
     silence: str
     steps: list[Step]
+    children: list[View] = []
+    children_count: int = 0
     report: Report | None
     failure: Failure | None
 
@@ -129,6 +137,13 @@ async def look(
         raise
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
+    running = described.raw_description.pending_children
+    children = await asyncio.gather(
+        *(
+            look(client, child.workflow_id, with_status=with_status, limit=limit)
+            for child in running[:SHOWN_CHILDREN]
+        )
+    )
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])
     return View(
@@ -141,6 +156,8 @@ async def look(
         status=with_latest_progress(status, steps) if status else None,
         silence=silence,
         steps=steps,
+        children=children,
+        children_count=len(running),
         report=report,
         failure=failure,
     )

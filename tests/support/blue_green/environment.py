@@ -91,19 +91,20 @@ def blue_tools(toolchain: Toolchain) -> Toolchain:
 @pytest.fixture(scope="session")
 def clusters(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
     """Both clusters; nothing in them but what tests leave."""
-    with _opened(shared_stack(BLUE_SPEC, blue_tools), shared_stack(GREEN_SPEC)) as both:
+    with open_clusters(shared_stack(BLUE_SPEC, blue_tools), shared_stack(GREEN_SPEC)) as both:
         yield both
 
 
 @pytest.fixture(scope="session")
 def clusters_to_oxia(shared_stack: SharedStack, blue_tools: Toolchain) -> Generator[Clusters]:
     """The same blue, and a green whose metadata stand in Oxia."""
-    with _opened(shared_stack(BLUE_SPEC, blue_tools), shared_stack(OXIA_SPEC)) as both:
+    with open_clusters(shared_stack(BLUE_SPEC, blue_tools), shared_stack(OXIA_SPEC)) as both:
         yield both
 
 
 @contextmanager
-def _opened(blue: Stack, green: Stack) -> Generator[Clusters]:
+def open_clusters(blue: Stack, green: Stack) -> Generator[Clusters]:
+    """Two stacks as blue and green."""
     access = AdminAccess(timeout=30)
     with (
         PulsarAdmin.open(access, blue.admin_urls) as blue_admin,

@@ -125,6 +125,18 @@ def view(**changes: Any) -> View:
     return View(**{**given, **changes})
 
 
+def test_each_batch_has_a_line() -> None:
+    """Batches that run stand below the steps, with their phases and what they wait for; the rest of many is counted."""
+    batch = view(workflow_id="bookie-cluster-switch/prod/a", status=status(phase="DRAIN"))
+    whole = view(children=[batch], children_count=3)
+    assert [line for line in lines(whole) if line.startswith("batch")] == [
+        "batch      bookie-cluster-switch/prod/a | running | DRAIN | do now: stop all brokers | "
+        "waits for broker b-1 to stop",
+        "batch      and 2 more",
+    ]
+    assert headline(whole).endswith(headline(batch))
+
+
 def test_what_to_do_comes_first() -> None:
     """Below the headline stand dangers, then what the operator is asked to do, then what is waited for, and why."""
     shown = lines(view(status=status(alarms=["ids may collide"])))

@@ -1,0 +1,69 @@
+"""A whole cluster: to green, back to blue, and to green again, with clients that all began at blue's address."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.namespace_flag import read_flag
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.moving.plan import mixed_topics
+from deploy.devstack.moving.traffic import MovingTraffic
+from deploy.devstack.stack import Stack
+from deploy.devstack.toolchain import Toolchain
+from models.lifecycle.status import Outcome
+from models.store_url import parse_store_url
+from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN, GREEN_SPEC, Clusters, open_clusters
+from tests.support.lifecycle.environment import Environment
+from tests.support.stacks import MakeStack
+
+_NAMESPACES = ("whole/one", "whole/two")
+_LIMIT = 300.0
+_FIELDS: dict[str, object] = {"waves": {"gate": "none", "canary": 0, "batch_size": 2}, "grace_window": "PT0S"}
+
+
+@pytest.fixture(scope="module")
+def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clusters]:
+    """Blue and green for this module alone: whole clusters are moved."""
+    with open_clusters(make_stack(BLUE_SPEC, tools=blue_tools), make_stack(GREEN_SPEC)) as both:
+        yield both
+
+
+@pytest.mark.timeout(900)
+def test_there_and_back_and_there_again(
+    own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Nothing is lost, doubled or out of order on any of the ways, and the flags stand where clients have left."""
+    clusters = own_clusters
+    plans = {name: mixed_topics(name, count=3, rate=10) for name in _NAMESPACES}
+    for name, topics in plans.items():
+        clusters.two.prepare(name, topics, on_green=False)
+    sides = [(clusters.blue, clusters.blue_admin, BLUE), (clusters.green, clusters.green_admin, GREEN)]
+    ways = [clusters.input(**_FIELDS), clusters.way_back(**_FIELDS), clusters.input(**_FIELDS)]
+    everything = [plan for topics in plans.values() for plan in topics]
+    with MovingTraffic(clusters.blue.broker_url, everything, tmp_path, toolchain) as traffic:
+        for way in ways:
+            traffic.wait_for_more(10)
+            report = environment.operator.run(way, _LIMIT)
+            assert report.outcome is Outcome.DONE, report
+            assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0), report
+            left, taken = sides if way.cluster == BLUE else sides[::-1]
+            assert (_flags(*left), _flags(*taken)) == ([True] * 3, [False] * 3)
+            # Its brokers would refuse the producers that they sent away when these come back.
+            for server in left[0]:
+                if server.kind == "broker":
+                    server.restart()
+        traffic.wait_for_more(10)
+        account = traffic.stop()
+    assert account.faults() == []
+
+
+def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:
+    """The flag of the whole cluster, and those of its namespaces."""
+    with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
+        namespaces = [read_flag(store, name) for name in _NAMESPACES]
+    whole = admin.clusters.migration(cluster)
+    return [bool(whole and whole.migrated), *namespaces]
