@@ -11,7 +11,7 @@ from activities.blue_green import backlogs, throttle, undo, verify
 from activities.blue_green import drain as draining
 from activities.blue_green import flip as flipping
 from activities.blue_green import load as loading
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import attempt_number, run_activity
 from activities.lifecycle.runtime import Runtime
@@ -71,14 +71,20 @@ class BlueGreenBatchActivities:
     @activity.defn(name="blue_green_undo")
     async def undo(self, execution: Execution[BatchInput]) -> Undone:
         """ROLLBACK: leave the batch's clients with blue, where that is possible without a loss."""
-        return await self._run(execution, undo.undo)
+        # The batch of a run that is gone must end, since that of the next one has its id.
+        nothing = Undone(undone=True, kept=("a later run has taken these namespaces over, and goes on with them",))
+        return await self._run(execution, undo.undo, where_taken_over=nothing)
 
-    async def _run(self, execution: Execution[BatchInput], step: Step[ResultT]) -> ResultT:
+    async def _run(
+        self, execution: Execution[BatchInput], step: Step[ResultT], *, where_taken_over: ResultT | None = None
+    ) -> ResultT:
         attempt = attempt_of(execution, attempt_number())
 
         def work(context: ActivityContext) -> ResultT:
             input = execution.input
             with BlueGreenTask(self._runtime, input, attempt, context) as task, task.blue_store() as store:
+                if where_taken_over is not None and not is_held(task, store):
+                    return where_taken_over
                 guards = [NamespaceGuard(store, attempt, namespace) for namespace in input.batch]
                 for guard in guards:
                     guard.take()

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
-from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN
-from activities.blue_green.flip import urls_of
+from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN, urls_of
+from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.listing import forget_failures, namespaces_of
 from activities.blue_green.load import forget_clients
+from activities.blue_green.records import recorded, records
 from activities.blue_green.subscription_copy import forget_copies
-from activities.blue_green.throttle import put_back
+from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import cursors_of, look_at, stored, subscriptions_of, topics_of
-from activities.blue_green.way_back import send_away_again, take_rest_back, widen_cluster_flag
-from clients.cas.claims import ClaimKeeper
-from clients.cas.store import CasReader, CasStore
+from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
+from clients.cas.store import CasStore
 from clients.errors import StoreContention
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
-from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage, namespace_record
+from models.blue_green.claims import FLIPPED, ChangedSetting, NamespaceClaim, Stage
 from models.blue_green.results import Completion, Released
-from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED, FailedItem
 
 #: What would unload topics, or split their bundles, while they have to stay loaded.
 HELD_OFF = {"loadBalancerSheddingEnabled": "false", "loadBalancerAutoBundleSplitEnabled": "false"}
-
-_FLIPPED = {Stage.FLIPPED, Stage.MOVED}
-_RECORDS = f"{CLAIM}-namespaces"
 
 
 def register(task: BlueGreenTask) -> None:
@@ -92,18 +89,18 @@ def release(task: BlueGreenTask) -> Released:
             # It was never taken, or an earlier attempt has given it up; then there is nothing else to give back.
             return Released()
         guard.renew()
-        kept, restored = restore_settings(task, guard)
+        kept, restored = restore_settings(task, guard, forget=False)
         moved = sum(1 for namespace in recorded(blue) if read_flag(blue, namespace))
-        _forget_records(task, blue, guard.require)
         # No request of an earlier attempt can arrive after this.
         task.context.pause(REQUEST_LIMIT + 1)
-        again, more = restore_settings(task, guard)
+        again, _ = restore_settings(task, guard)
+        _forget_records(task, blue, guard.require)
         there = MigrationGuard(task.keeper(green))
         if there.held:
             there.renew()
             widen_cluster_flag(task, there, green)
         _give_up(task, guard, green)
-    return Released(moved=moved, restored=restored + more, kept=tuple(dict.fromkeys([*kept, *again])))
+    return Released(moved=moved, restored=restored, kept=tuple(dict.fromkeys([*kept, *again])))
 
 
 def finish(task: BlueGreenTask) -> None:
@@ -116,8 +113,14 @@ def finish(task: BlueGreenTask) -> None:
             _give_up(task, guard, green)
 
 
-def restore_settings(task: BlueGreenTask, guard: MigrationGuard) -> tuple[list[str], int]:
-    """Put dynamic settings back; returns those that somebody else has changed since, and how many were put back."""
+def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool = True) -> tuple[list[str], int]:
+    """Put dynamic settings back; returns those that somebody else has changed since, and how many were put back.
+
+    Args:
+        task: of the attempt.
+        guard: of blue's claim.
+        forget: also forget their values of before; not while a late request of an earlier attempt may still arrive.
+    """
     settings = guard.require().settings
     if not settings:
         return [], 0
@@ -126,7 +129,8 @@ def restore_settings(task: BlueGreenTask, guard: MigrationGuard) -> tuple[list[s
     mine = {name: one for name, one in settings.items() if name in now and now[name] in (one.ours, one.before)}
     for name, one in mine.items():
         _restore(task, guard, name, one)
-    guard.note(settings={})
+    if forget:
+        guard.note(settings={})
     return [name for name in settings if name in now and name not in mine], len(mine)
 
 
@@ -169,11 +173,14 @@ def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:
 
 def _let_writes_go(task: BlueGreenTask, store: CasStore) -> None:
     """Put limits back that an earlier run left when it was ended amid a batch."""
-    for namespace in recorded(store):
+    for namespace, record in records(store).items():
+        if record.stage is Stage.KEPT:
+            continue
         guard = NamespaceGuard(store, task.attempt, namespace)
-        stage = guard.take().stage
-        put_back(task, guard)
-        if stage not in _FLIPPED:
+        guard.take()
+        let_go(task, guard)
+        if record.stage not in FLIPPED:
+            put_back(task.blue.namespaces, guard, INACTIVE)
             send_away_again(task, guard, store)
 
 
@@ -221,31 +228,28 @@ def _use_of(task: BlueGreenTask, topic: TopicName) -> str:
     return f"subscriptions {', '.join(cursors_of(info))}" if info and cursors_of(info) else ""
 
 
-def recorded(store: CasReader) -> list[str]:
-    """Namespaces that the migration has a record of."""
-    return [
-        f"{tenant}/{name}" for tenant in store.children(_RECORDS) for name in store.children(f"{_RECORDS}/{tenant}")
-    ]
-
-
 def _forget_records(task: BlueGreenTask, store: CasStore, fence: Callable[[], object]) -> None:
-    for namespace, stage in stages(store).items():
+    for namespace, record in records(store).items():
         forget_clients(store, namespace)
         # The copies of a namespace that stays with blue are still on green, and the next migration goes on with them.
-        if stage is Stage.MOVED:
+        if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
-        ClaimKeeper(store, NamespaceClaim, task.attempt, path=namespace_record(namespace)).release()
+            with task.green_store() as green:
+                forget_kept(green, namespace, fence)
+        _forget_record(task, NamespaceGuard(store, task.attempt, namespace), record, moved=read_flag(store, namespace))
 
 
-def stages(store: CasReader) -> dict[str, Stage]:
-    """Namespaces that the migration has a record of, with how far each is."""
-    found: Mapping[str, NamespaceClaim | None] = {namespace: _record(store, namespace) for namespace in recorded(store)}
-    return {namespace: claim.stage for namespace, claim in found.items() if claim}
-
-
-def _record(store: CasReader, namespace: str) -> NamespaceClaim | None:
-    node = store.get(namespace_record(namespace))
-    return NamespaceClaim.model_validate_json(node.value) if node else None
+def _forget_record(task: BlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool) -> None:
+    """Remove the record of a namespace; where it has moved, brokers of blue keep its topics, and the record stays."""
+    if record.stage is Stage.KEPT and moved:
+        return
+    guard.take()
+    if record.inactive_topics and moved:
+        guard.note(stage=Stage.KEPT)
+        return
+    with suppress(AdminNotFound):
+        put_back(task.blue.namespaces, guard, INACTIVE)
+    guard.release()
 
 
 def cleanup_refusal(task: BlueGreenTask, topic: TopicName) -> str:

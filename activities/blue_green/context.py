@@ -191,6 +191,12 @@ class NamespaceGuard:
             raise Superseded(f"{self._me} does not hold {self._store.url} any more; a late attempt stops")
 
 
+def is_held(task: BlueGreenTask, store: CasStore) -> bool:
+    """Whether the task's run holds blue; if not, it has ended, or a later run has taken over."""
+    held = read_claim(store, BlueGreenClaim)
+    return held is not None and held.claim.is_of(task.attempt)
+
+
 class MigrationGuard:
     """The right of one attempt to change what belongs to the whole cluster.
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
+from activities.blue_green.topics import COMPACTION
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import CursorStats
+from clients.pulsar.admin.topics import CursorStats, Position
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import Place
@@ -23,8 +24,6 @@ from spark.blue_green.tasks import Recorded
 
 _RANGE = re.compile(r"([(\[])(-?\d+:-?\d+)(?:\.\.|‥)(-?\d+:-?\d+)([)\]])")
 _MOST_DIFFERENCES = 100
-# The cursor of compaction; it is no subscription of anybody.
-_COMPACTION = "__compaction"
 
 
 def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
@@ -178,7 +177,7 @@ def _wanted(
         if name in idle
         else joined([(0, len(positions))])
         for name in durable
-        if name != _COMPACTION and name in stats.cursors
+        if name != COMPACTION and name in stats.cursors
     }
 
 
@@ -192,6 +191,12 @@ def _acknowledge(
             f"{topic} lacks the subscription {missing[0]} on the new cluster; provision it there first, at the "
             "earliest message"
         )
+    stats, _ = what_is_there(copy.green, topic)
+    for name, spans in wanted.items():
+        before = acknowledged(stats.cursors[name], positions.up_to_on_green)
+        if joined([*before, *spans]) != joined(spans):
+            # An earlier run had placed it behind the copy, when it had consumers.
+            _begin_anew(copy, topic, name, positions)
     with connect(ends.green_url, topic, ends.green_access) as connection:
         for name, spans in wanted.items():
             copy.fence()
@@ -202,6 +207,15 @@ def _acknowledge(
                 subscription.acknowledge_up_to(positions.green_at(spans[0][1] - 1))
             subscription.acknowledge(_places(positions, spans[begun:]))
             subscription.close()
+
+
+def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
+    """Move a subscription on green, which nobody uses, back to the first copied entry."""
+    if copy.green.topics.stats(topic).subscriptions[name].consumers:
+        raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
+    first = positions.green_at(0)
+    copy.fence()
+    copy.green.subscriptions.reset_to(topic, name, Position(ledger_id=first.ledger_id, entry_id=first.entry_id))
 
 
 def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[Place]:

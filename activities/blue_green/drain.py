@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flip import is_terminated, reload
+from activities.blue_green.flip import end_topics, is_terminated, reload
 from activities.blue_green.load import clients_of, saved_clients
 from activities.blue_green.subscription_copy import what_is_there
-from activities.blue_green.throttle import put_back, throttle
-from activities.blue_green.topics import TopicLook, cursors_of, look_at, show_blue, stored, subscriptions_of, topics_of
+from activities.blue_green.throttle import let_go, throttle
+from activities.blue_green.topics import (
+    TopicLook,
+    cursors_of,
+    look_at,
+    named,
+    show_blue,
+    stored,
+    subscriptions_of,
+    topics_of,
+)
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Position, SubscriptionStats
 from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
 from clients.pulsar.wire.place import Place
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.input import IdleSubscriptions
@@ -40,7 +51,22 @@ _IDLE_FOR = 10.0
 
 def drain(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Drained:
     """Watch a batch until nothing is left on blue, or the time is up."""
-    return DrainWatch(task, guards, store).run()
+    moving = those_that_move(guards)
+    # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
+    if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or guard.require().publish_rate]:
+        end_topics(task, halfway, store)
+    found = DrainWatch(task, moving, store).run()
+    stayed = tuple(
+        FailedItem(path=f"persistent://{guard.namespace}/", reason="it was rolled back, and stays on blue")
+        for guard in guards
+        if guard not in moving
+    )
+    return found.model_copy(update={"left": (*stayed, *found.left), "left_count": found.left_count + len(stayed)})
+
+
+def those_that_move(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
+    """The namespaces of a batch without those that a rollback has left on blue."""
+    return [guard for guard in guards if guard.require().stage is not Stage.RETURNED]
 
 
 class Left(NamedTuple):
@@ -70,6 +96,7 @@ class DrainWatch:
         self._done: set[TopicName] = set()
         self._terminated: set[TopicName] = set()
         self._arrived: set[str] = set()
+        self._absent: dict[str, int] = {}
         self._publishers: dict[str, int] = {}
         self._idle_since: dict[tuple[TopicName, str], float] = {}
         self._repaired = self._skipped = 0
@@ -97,10 +124,11 @@ class DrainWatch:
         items = [FailedItem(path=str(one.look.topic), reason=one.why) for one in left]
         return Drained(
             seconds=round(time.monotonic() - self._begun, 3),
-            left=tuple(items[:NAMED]),
+            left=named(items),
             left_count=len(items),
             missing=tuple(missing[:NAMED]),
             missing_count=len(missing),
+            abandoned=self._abandoned(),
             repaired=self._repaired,
             skipped=self._skipped,
         )
@@ -202,7 +230,7 @@ class DrainWatch:
             end = time.monotonic() + self._task.input.flip_timeout.total_seconds()
             while time.monotonic() < end and not all(is_terminated(self._task.blue, topic) for topic in topics):
                 self._task.context.pause(_ROUND)
-            put_back(self._task, guard)
+            let_go(self._task, guard)
 
     # Green -----------------------------------------------------------------------------------------------------------
 
@@ -210,12 +238,28 @@ class DrainWatch:
         """Clients that blue had, and that are not seen on green yet."""
         waiting = {topic: clients for topic, clients in self._before.items() if topic not in self._arrived}
         found: list[str] = []
+        self._absent.clear()
         for topic, there in zip(waiting, self._task.each(waiting, self._on_green), strict=True):
             if absent := list(_absent(waiting[topic], there)):
-                found += [f"{topic}: {one}" for one in absent]
+                found += [f"{topic}: {one}" for one, _ in absent]
+                self._absent[topic] = sum(count for _, count in absent)
             else:
                 self._arrived.add(topic)
         return found
+
+    def _abandoned(self) -> tuple[FailedItem, ...]:
+        """Namespaces none of whose clients came to green: these may not be able to use it."""
+        noted, absent = Counter[str](), Counter[str]()
+        for topic, clients in self._before.items():
+            namespace = TopicName.parse(topic).namespace_path
+            noted[namespace] += len(clients.producers) + sum(clients.consumers.values())
+            absent[namespace] += self._absent.get(topic, 0)
+        why = f"none of its clients came to {self._task.input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
+        return tuple(
+            FailedItem(path=f"persistent://{namespace}/", reason=f"{why}, of {count}")
+            for namespace, count in noted.items()
+            if count and absent[namespace] == count
+        )
 
     def _on_green(self, topic: str) -> TopicClients:
         look = look_at(self._task.green, TopicName.parse(topic))
@@ -247,10 +291,11 @@ class DrainWatch:
             context.waits_no_more()
 
 
-def _absent(before: TopicClients, there: TopicClients) -> Iterable[str]:
+def _absent(before: TopicClients, there: TopicClients) -> Iterable[tuple[str, int]]:
+    """Clients that are not there: what they are, and how many."""
     for producer in sorted(set(before.producers) - set(there.producers)):
-        yield f"producer {producer}"
+        yield f"producer {producer}", 1
     consumers: Mapping[str, int] = there.consumers
     for name, count in sorted(before.consumers.items()):
         if (fewer := count - consumers.get(name, 0)) > 0:
-            yield f"{fewer} of {count} consumers of {name}"
+            yield f"{fewer} of {count} consumers of {name}", fewer

@@ -1,4 +1,4 @@
-"""The flags of namespaces, as brokers see them once they were set in the metadata store."""
+"""Where brokers send clients, and whose: addresses, and flags once they were set in the metadata store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,29 @@ from collections.abc import Sequence
 from activities.blue_green.context import BlueGreenTask
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.clusters import ClusterUrls
+from models.blue_green.input import PulsarCluster
 
 LOOK_EVERY = 0.2
 """Seconds between two looks at brokers that have been told something."""
 SEEN_WITHIN = 30.0
 """Seconds within which they have to know it."""
+
+
+def urls_of(cluster: PulsarCluster) -> ClusterUrls:
+    """Where clients are sent that shall go to a cluster."""
+    return ClusterUrls(
+        service_url=cluster.service_url,
+        service_url_tls=cluster.service_url_tls,
+        broker_service_url=cluster.broker_service_url,
+        broker_service_url_tls=cluster.broker_service_url_tls,
+    )
+
+
+def sends_to_green(task: BlueGreenTask) -> bool:
+    """Whether blue's brokers would send clients to green's address."""
+    known = task.blue.clusters.migration(task.input.cluster)
+    return known is not None and known.migrated_cluster_url == urls_of(task.input.green)
 
 
 def wait_until_seen(

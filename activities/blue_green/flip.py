@@ -7,20 +7,18 @@ from collections.abc import Sequence
 
 from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flags import LOOK_EVERY, wait_until_seen
+from activities.blue_green.flags import LOOK_EVERY, sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
-from activities.blue_green.throttle import put_back
+from activities.blue_green.throttle import let_go, require_quiet
 from activities.blue_green.topics import look_at, stored, topics_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import set_flag
-from models.blue_green.claims import Stage
-from models.blue_green.input import PulsarCluster
+from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Flipped
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 
@@ -28,36 +26,33 @@ _BLOCKED_EVERY = 2.0
 _NAMED = 10
 
 
-def urls_of(cluster: PulsarCluster) -> ClusterUrls:
-    """Where clients are sent that shall go to a cluster."""
-    return ClusterUrls(
-        service_url=cluster.service_url,
-        service_url_tls=cluster.service_url_tls,
-        broker_service_url=cluster.broker_service_url,
-        broker_service_url_tls=cluster.broker_service_url_tls,
-    )
-
-
 def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
     """Send the clients of a batch to green, and wait until each topic is terminated; then writes are let go."""
     started = time.monotonic()
     _require_url(task)
-    begun = [guard for guard in guards if guard.require().stage is not Stage.FLIPPED]
-    late = provision_late(task, begun, store)
+    begun = [guard for guard in guards if guard.require().stage not in FLIPPED]
     _require_green(task, begun)
+    late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
+    require_quiet(task, begun)
+    return end_topics(task, guards, store, started).model_copy(update={"carried": carried})
+
+
+def end_topics(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, started: float | None = None
+) -> Flipped:
+    """From the flags on: clients of these namespaces are sent to green, and nothing takes that back any more."""
+    begun = time.monotonic() if started is None else started
     for guard in guards:
         guard.note(stage=Stage.FLIPPED)
         set_flag(store, guard.namespace, guard.require, migrated=True)
     for guard in guards:
         wait_until_seen(task, guard.namespace, migrated=True)
-    left, count = _wait_until_terminated(task, guards, store, started)
-    seconds = round(time.monotonic() - started, 3)
-    for guard in guards:
-        put_back(task, guard)
+    left, count = _wait_until_terminated(task, guards, store, begun)
+    seconds = round(time.monotonic() - begun, 3)
+    kept = tuple(why for guard in guards if (why := let_go(task, guard)))
     create_late(task, guards, store)
-    some = tuple(map(str, left[:_NAMED]))
-    return Flipped(topics=count - len(left), seconds=seconds, left=some, carried=carried)
+    return Flipped(topics=count - len(left), seconds=seconds, left=tuple(map(str, left[:_NAMED])), kept=kept)
 
 
 def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
@@ -83,12 +78,11 @@ def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
 
 
 def _require_url(task: BlueGreenTask) -> None:
-    known = task.blue.clusters.migration(task.input.cluster)
-    wanted = urls_of(task.input.green)
-    if known is None or known.migrated_cluster_url != wanted:
+    if not sends_to_green(task):
+        known = task.blue.clusters.migration(task.input.cluster)
         raise StoreConflict(
             f"brokers of {task.input.cluster} would send clients to {known and known.migrated_cluster_url}, and not to "
-            f"{wanted}; somebody has changed the address, so nothing is flipped"
+            f"{urls_of(task.input.green)}; somebody has changed the address, so nothing is flipped"
         )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from activities.blue_green.cluster import cleanup_refusal, stages
+from activities.blue_green.cluster import cleanup_refusal
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flip import urls_of
+from activities.blue_green.flags import urls_of
+from activities.blue_green.held_policies import INACTIVE, put_back
+from activities.blue_green.records import records
 from activities.blue_green.topics import topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
@@ -51,12 +53,13 @@ def clean_up(task: BlueGreenTask) -> CleanupStep:
             remaining += len(topics) - len(now)
             if not kept and len(now) == len(topics):
                 _delete_partitioned(task, guard)
+                put_back(task.blue.namespaces, guard, INACTIVE)
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
     return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]))
 
 
 def _moved(store: CasStore) -> list[str]:
-    return [namespace for namespace, stage in stages(store).items() if stage is Stage.MOVED]
+    return [namespace for namespace, record in records(store).items() if record.stage is Stage.MOVED]
 
 
 def _delete(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:

@@ -6,7 +6,7 @@ for each policy that a topic can have, where the topic has any.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -48,7 +48,11 @@ def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
 
 
 def read_namespace(
-    admin: PulsarAdminReader, namespace: str, check: Callable[[], None] = lambda: None
+    admin: PulsarAdminReader,
+    namespace: str,
+    check: Callable[[], None] = lambda: None,
+    *,
+    only: Collection[TopicName] | None = None,
 ) -> NamespaceInventory | None:
     """Everything that a namespace holds; loads its topics.
 
@@ -58,6 +62,7 @@ def read_namespace(
         admin: of the cluster; needs eight connections.
         namespace: `tenant/namespace`.
         check: raises where the work shall stop.
+        only: whole topics that are read; None for all.
 
     Returns:
         None if there is no such namespace.
@@ -73,6 +78,10 @@ def read_namespace(
         passing_names = set(map(TopicName.parse, admin.topics.names(namespace, domain=NON_PERSISTENT)))
     except AdminNotFound:
         return None
+    if only is not None:
+        names, whole = [name for name in names if name.whole in only], whole.intersection(only)
+        passing.clear()
+        passing_names.clear()
     reader = TopicReader(admin, check)
     plain = {name for name in names if not is_system_topic(name) and _whole(name) not in whole}
     calls: list[Callable[[], TopicInventory | None]] = [

@@ -1,77 +1,94 @@
-"""Subscriptions that come to blue after LOAD: green gets them as well, so that they miss nothing that is sent there.
+"""What comes to blue after LOAD: green gets it as well.
 
-Who connects anew would create its subscription on green by itself, but at the end of the topic.
+Who connects anew would create its subscription on green by itself, but at the end of the topic. A topic may not be
+created by its clients there, and a partition is not where green has fewer of them: their producers would be dead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.load import provision_batch, save_clients, saved_clients
+from activities.blue_green.load import clients_of, provision_batch, save_clients, saved_clients
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import TopicClients
 
-Lacking = Mapping[TopicName, Mapping[str, int]]
-"""Durable subscriptions that green lacks, with the number of their consumers, by topic or partition."""
+
+class Late(NamedTuple):
+    """What green lacks of a topic of blue.
+
+    Attributes:
+        topic: without partitions, or one partition.
+        stats: how it is on blue.
+        subscriptions: durable ones that green lacks.
+        exists: green has the topic itself.
+    """
+
+    topic: TopicName
+    stats: TopicStats
+    subscriptions: list[str]
+    exists: bool
 
 
 def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
-    """Right before the flag: create on green what came to blue since LOAD; returns whether there was anything.
+    """Right before the flag: create on green what came to blue since LOAD; returns whether a subscription did.
+
+    Topics that nobody subscribed to are made anew where brokers of green deleted them meanwhile.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
-    late = [(guard, lacking) for guard in guards if (lacking := _lacking(task, guard.namespace))]
-    for guard, lacking in late:
-        provision_batch(task, [guard], topics_alone=True)
-        _remember(store, guard, lacking)
-    return bool(late)
+    late = {guard: found for guard in guards if (found := _late(task, guard.namespace))}
+    for guard, found in late.items():
+        provision_batch(task, [guard], {one.topic.whole for one in found})
+        _remember(store, guard, found)
+    return any(one.subscriptions for found in late.values() for one in found)
 
 
 def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Once topics are terminated: the same for subscriptions that came between the flag and that."""
     for guard in guards:
-        lacking = _lacking(task, guard.namespace)
-        for topic, names in lacking.items():
-            for name in names:
-                guard.require()
-                # Its consumer was faster; or there is no such topic on green, which VERIFY tells.
-                with suppress(AdminConflict, AdminNotFound):
-                    task.green.subscriptions.create(topic, name)
-        if lacking:
-            _remember(store, guard, lacking)
+        found = _late(task, guard.namespace)
+        for topic, name in ((one.topic, name) for one in found for name in one.subscriptions):
+            guard.require()
+            # Its consumer was faster; or there is no such topic on green, which VERIFY tells.
+            with suppress(AdminConflict, AdminNotFound):
+                task.green.subscriptions.create(topic, name)
+        if found:
+            _remember(store, guard, found)
 
 
-def _lacking(task: BlueGreenTask, namespace: str) -> Lacking:
-    topics = topics_of(task.blue, namespace)
-    found = zip(topics, task.each(topics, lambda topic: _lacking_of(task, topic)), strict=True)
-    return {topic: names for topic, names in found if names}
+def _late(task: BlueGreenTask, namespace: str) -> list[Late]:
+    there = set(topics_of(task.green, namespace))
+    found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
+    return [one for one in found if one and (one.subscriptions or not one.exists)]
 
 
-def _lacking_of(task: BlueGreenTask, topic: TopicName) -> dict[str, int]:
+def _late_of(task: BlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:
     stats = look_at(task.blue, topic).stats
     if stats is None:
-        return {}
-    here = {name: len(sub.consumers) for name, sub in subscriptions_of(stats).items() if sub.is_durable}
-    if not here:
-        # Brokers of green create it for its first client, and may have deleted it as nobody used it.
-        return {}
+        return None
+    here = sorted(name for name, sub in subscriptions_of(stats).items() if sub.is_durable)
     try:
-        there = task.green.subscriptions.names(topic)
+        there = task.green.subscriptions.names(topic) if exists and here else []
     except AdminNotFound:
-        return here
-    return {name: count for name, count in here.items() if name not in there}
+        there, exists = [], False
+    return Late(topic, stats, [name for name in here if name not in there], exists)
 
 
-def _remember(store: CasStore, guard: NamespaceGuard, lacking: Lacking) -> None:
-    """Add them to those who are looked for on green."""
+def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[Late]) -> None:
+    """Add those who use them to those who are looked for on green."""
     known = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-    for topic, names in lacking.items():
-        before = known.get(topic, TopicClients())
-        known[topic] = before.model_copy(update={"consumers": {**before.consumers, **names}})
+    for one in late:
+        now, before = clients_of(one.stats), known.get(one.topic)
+        if before:
+            # Those who use it since before LOAD may be on green by now.
+            new = {name: now.consumers[name] for name in one.subscriptions if name in now.consumers}
+            now = before.model_copy(update={"consumers": {**before.consumers, **new}})
+        known[one.topic] = now
     save_clients(store, guard, known)

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import TypeAdapter
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.provision import provision_all
-from activities.blue_green.throttle import put_back
+from activities.blue_green.provisioning import Scope
+from activities.blue_green.records import sent_away
+from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
 from activities.blue_green.way_back import take_back
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import Stage, TopicClients, clients_record
+from models.blue_green.claims import FLIPPED, Stage, TopicClients, clients_record
 from models.blue_green.results import Loaded
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _CLIENTS = TypeAdapter(dict[str, TopicClients])
 
-_FLIPPED = {Stage.FLIPPED, Stage.MOVED}
 _NAMED = 3
 
 # ZooKeeper takes less than a megabyte in one node.
@@ -35,9 +36,13 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     """Load every topic of the batch, and keep in blue's metadata store who produces and consumes."""
     found: list[TopicLook] = []
     for guard in guards:
-        put_back(task, guard)
-    # What an earlier run flipped stands on green, and its clients are noted.
-    begun = [guard for guard in guards if guard.require().stage not in _FLIPPED]
+        let_go(task, guard)
+    there = sent_away(task, store, [guard.namespace for guard in guards])
+    # What an earlier run flipped stands on green.
+    begun = [guard for guard in guards if guard.namespace not in there]
+    for guard in guards:
+        if guard.namespace in there and guard.require().stage not in FLIPPED:
+            guard.note(stage=Stage.FLIPPED)
     for guard in begun:
         # Whoever copies does so anew; what an earlier run copied may be gone from green.
         guard.note(copied_in="")
@@ -70,14 +75,21 @@ def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
         raise StoreUnreachable(f"{task.input.green_cluster} does not take the clients of {', '.join(names)}: {trouble}")
 
 
-def provision_batch(task: BlueGreenTask, guards: Sequence[NamespaceGuard], *, topics_alone: bool = False) -> None:
-    """Create on green what came to blue since PROVISION; while writes are held back, topics alone are compared.
+def provision_batch(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], topics: Collection[TopicName] | None = None
+) -> None:
+    """Create on green what came to blue since PROVISION, partitions among it.
+
+    Args:
+        task: the step.
+        guards: the namespaces.
+        topics: whole topics, alone; None for everything.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
     for guard in guards:
-        found = provision_all(task, [guard.namespace], guard.require, topics_alone=topics_alone)
+        found = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True))
         if found.left:
             raise StoreConflict(
                 f"{guard.namespace} differs on {task.input.green_cluster} in {found.left_count} things: "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
 from activities.blue_green.client_versions import cannot_follow, is_of_cpp
-from activities.blue_green.cluster import stages
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
+from activities.blue_green.held_policies import as_before
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
@@ -18,12 +18,12 @@ from activities.blue_green.precheck_clusters import check_clusters, check_flags
 from activities.blue_green.precheck_green import check_fit, check_green, judge, some
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
+from activities.blue_green.records import records, sent_away
 from activities.blue_green.way_back import after_return
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access
-from models.blue_green.claims import Stage
 from models.blue_green.differences import DifferenceKind
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
@@ -51,6 +51,7 @@ class _Found:
     old_clients: dict[str, str] = field(default_factory=dict[str, str])
     unknown_clients: set[str] = field(default_factory=set[str])
     deduplicated: list[str] = field(default_factory=list[str])
+    compacted: list[str] = field(default_factory=list[str])
     own_rates: list[str] = field(default_factory=list[str])
     may_be_cumulative: list[str] = field(default_factory=list[str])
 
@@ -70,19 +71,23 @@ def precheck(task: BlueGreenTask) -> Precheck:
     check_clients(task, findings, names)
     made_anew = check_way_back(task, findings, names)
     with task.blue_store() as store:
-        begun = {name for name, stage in stages(store).items() if stage in {Stage.FLIPPED, Stage.MOVED}}
+        begun, here = sent_away(task, store, names), records(store)
+    with task.green_store() as store:
+        there = records(store)
     found, lines, missing = _Found(), list[str](), 0
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
-            findings.warn(f"{name} was flipped by an earlier run of this migration, and is brought to its end")
+            findings.warn(f"clients of {name} are sent to {task.input.green_cluster} already; it is brought to its end")
             continue
         blue = read_namespace(task.blue, name, task.context.check)
         if blue is None:
             continue
+        # What an earlier run has changed, and was ended before it put that back.
+        blue = replace(blue, policies=as_before(blue.policies, here.get(name), task.input.cluster))
         green = read_namespace(task.green, name, task.context.check)
         if green is not None:
-            green = after_return(green, made_anew)
+            green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
         check_flags(task, findings, blue)
         check_fit(task, findings, blue)
         differing = judged(task, name, differences(blue, green, names=task.names))
@@ -118,6 +123,8 @@ def _add(found: _Found, namespace: NamespaceInventory) -> None:
             found.passing.append(str(topic.name))
             continue
         found.survey["topics"] += max(len(topic.parts), 1)
+        if topic.compacted:
+            found.compacted.append(str(topic.name))
         if any(name.removeprefix(GLOBAL) == _RATE for name in topic.policies or ()):
             found.own_rates.append(str(topic.name))
         found.unloadable += [f"{part.name} ({part.trouble})" for part in topic.unloadable]
@@ -196,6 +203,11 @@ def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
         yield (
             f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
             f"{task.input.green_cluster}: {some(found.readers)}"
+        )
+    if found.compacted:
+        yield (
+            f"{len(found.compacted)} topics are compacted: the state that readers build of them stays on "
+            f"{task.input.cluster}, and begins empty on {task.input.green_cluster}: {some(found.compacted)}"
         )
     if found.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
         yield (

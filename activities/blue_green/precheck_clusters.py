@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
@@ -18,9 +18,12 @@ from activities.lifecycle.exclusion import (
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
 from clients.cas.store import CasReader
-from clients.pulsar.admin.brokers import registered_urls
+from clients.errors import StoreError
+from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import PulsarCluster
@@ -29,6 +32,8 @@ from models.store_url import parse_store_url
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 _AUTO = "clusterMigrationAutoResourceCreation"
 _SLOW_SWEEP = 10
+# In a namespace that each cluster has; to look it up creates nothing.
+_ANY_TOPIC = TopicName.parse("persistent://pulsar/system/pulsar-migrate")
 
 
 class Side(NamedTuple):
@@ -93,11 +98,25 @@ def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Calla
         with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
             services = brokers(reader)
         with HttpSession(access) as session:
+            _check_admin_urls(findings, side, session)
             for service in services:
                 admin = PulsarAdminReader(session, registered_urls(service.data, access))
                 _check_broker(findings, side, service.name, admin.brokers.runtime_configuration())
 
     return check
+
+
+def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:
+    """Each address is asked where the one before it does not answer."""
+    for url in side.cluster.admin_urls:
+        try:
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+        except StoreError as error:
+            findings.warn(f"{url} does not answer; of which cluster it is, is not known: {error}")
+            continue
+        if told != side.name:
+            cause = f"{url} is the cluster {told!r}, and not {side.name!r}"
+            findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
 
 
 def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:
@@ -147,10 +166,27 @@ def _check_address(task: BlueGreenTask, findings: Findings) -> None:
             if told != input.green_cluster:
                 cause = f"{url} is the cluster {told!r}; clients would be sent there"
                 findings.block("GREEN_URL", cause, f"give an address of {input.green_cluster}")
+    with open_reader(green.store, task.stores(green)) as reader:
+        registered = {address for service in brokers(reader) for address in broker_addresses(service.data)}
     for url in filter(None, (green.broker_service_url, green.broker_service_url_tls)):
-        for address in url.partition("://")[2].split(","):
-            if why := obstacle(address):
-                findings.block("GREEN_URL", f"nobody can connect to {url}: {why}", "correct the address of the brokers")
+        _check_broker_address(task, findings, url, registered)
+
+
+def _check_broker_address(task: BlueGreenTask, findings: Findings, url: str, registered: Collection[str]) -> None:
+    """Whoever answers there names brokers of green as the owners of topics."""
+    cure = f"give the address of the brokers of {task.input.green_cluster}, or of their proxy"
+    for address in url.partition("://")[2].split(","):
+        if why := obstacle(address):
+            findings.block("GREEN_URL", f"nobody can connect to {url}: {why}", cure)
+            return
+    try:
+        owner = named_owner(url, _ANY_TOPIC, task.runtime.wire_of(task.input.green.credentials))
+    except StoreError as error:
+        findings.block("GREEN_URL", f"{url} does not answer as a broker does: {error}", cure)
+        return
+    if owner.rstrip("/") not in registered:
+        cause = f"{url} sends clients to {owner}, which is no broker of {task.input.green_cluster}"
+        findings.block("GREEN_URL", cause, cure)
 
 
 def check_flags(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:

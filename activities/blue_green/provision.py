@@ -9,7 +9,8 @@ from activities.blue_green.client_access import require_clients
 from activities.blue_green.context import BlueGreenTask, MigrationGuard
 from activities.blue_green.ledger_ids import raise_ids, renew_ledgers
 from activities.blue_green.listing import selected
-from activities.blue_green.provisioning import provision_namespace
+from activities.blue_green.provisioning import EVERYTHING, Scope, provision_namespace
+from activities.blue_green.records import sent_away
 from activities.blue_green.way_back import flagged, narrow_cluster_flag
 from models.blue_green.differences import Difference, DifferenceKind
 from models.blue_green.input import IdleSubscriptions
@@ -28,7 +29,9 @@ def provision(task: BlueGreenTask) -> Provision:
         # Nothing can be created in what green still sends away; that is left to its batch.
         namespaces = selected(task.blue, task.input)
         coming_back = flagged(store, namespaces)
-        namespaces = [name for name in namespaces if name not in coming_back]
+        with task.blue_store() as blue:
+            gone = sent_away(task, blue, namespaces)
+        namespaces = [name for name in namespaces if name not in coming_back and name not in gone]
         ids = raise_ids(task.input, task.stores(task.input.blue), task.stores(task.input.green), guard.require)
         found = provision_all(task, namespaces, guard.require)
         if ids:
@@ -54,9 +57,9 @@ def judged(task: BlueGreenTask, namespace: str, differing: Sequence[Difference])
 
 
 def provision_all(
-    task: BlueGreenTask, namespaces: list[str], fence: Callable[[], object], *, topics_alone: bool = False
+    task: BlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
 ) -> Provision:
-    """The same for some namespaces; while they are held back, for their topics alone."""
+    """The same for some namespaces, or for a part of them."""
     created = Counter[str]()
     left: list[str] = []
     harmless = 0
@@ -70,7 +73,7 @@ def provision_all(
             fence=lambda: (fence(), None)[1],
             align=task.input.align_differences,
             check=task.context.check,
-            topics_alone=topics_alone,
+            scope=scope,
         )
         created.update(found.created)
         differing = judged(task, namespace, found.differences)

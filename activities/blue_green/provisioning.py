@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import groupby
 from threading import Lock
+from typing import NamedTuple
 
 from activities.blue_green.deltas import Delta
 from activities.blue_green.differences import namespace_deltas, reported, tenant_deltas
 from activities.blue_green.inventory import read_namespace, read_tenant, side_by_side
+from activities.blue_green.topic_differences import PARTITION
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import (
     AdminConflict,
@@ -23,12 +25,28 @@ from clients.pulsar.admin.errors import (
     AdminServerError,
     AdminUnreachable,
 )
+from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, Provisioned, short
 
 # Before both sides are read again: brokers need a moment until they know what was set for a topic.
 _PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0)
 # A topic that was created a moment ago answers 500 at times.
 _RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
+
+
+class Scope(NamedTuple):
+    """What of a namespace is created.
+
+    Attributes:
+        topics: whole topics, alone; None for all of them, with tenant and namespace.
+        grow: also add partitions to topics that have more of them on blue by now.
+    """
+
+    topics: Collection[TopicName] | None = None
+    grow: bool = False
+
+
+EVERYTHING = Scope()
 
 # Without them nothing else can be created.
 _CONTAINERS = frozenset(("tenant", "namespace"))
@@ -54,7 +72,7 @@ def compare_namespace(
     Raises:
         AdminError: a broker of either side does not answer.
     """
-    return reported(_deltas(blue, green, namespace, names, check))
+    return reported(_deltas(blue, green, namespace, names, check=check))
 
 
 def provision_namespace(
@@ -66,7 +84,7 @@ def provision_namespace(
     fence: Callable[[], None],
     align: bool,
     check: Callable[[], None],
-    topics_alone: bool = False,
+    scope: Scope = EVERYTHING,
 ) -> Provisioned:
     """Create a namespace on green with its tenant and all that is in it, and read both sides again.
 
@@ -80,7 +98,7 @@ def provision_namespace(
         fence: called right before each change on green, from eight threads; raises if this attempt is late.
         align: change also what exists on green and differs.
         check: raises where the work shall stop.
-        topics_alone: leave tenant and namespace as they are.
+        scope: what of the namespace; the rest is neither changed nor compared.
 
     Returns:
         What was created, and what still differs.
@@ -90,13 +108,16 @@ def provision_namespace(
     """
 
     def read() -> list[Delta]:
-        deltas = _deltas(blue, green, namespace, names, check)
-        return [delta for delta in deltas if delta.topic is not None] if topics_alone else deltas
+        deltas = _deltas(blue, green, namespace, names, check=check, topics=scope.topics)
+        return deltas if scope.topics is None else [delta for delta in deltas if delta.topic in scope.topics]
+
+    def is_wanted(delta: Delta) -> bool:
+        return delta.wanted_always or align or (scope.grow and delta.what == PARTITION)
 
     work = _Work(green, fence, check)
     deltas, tried = read(), None
     for pause in _PAUSES:
-        wanted = [delta for delta in deltas if delta.change and (delta.wanted_always or align)]
+        wanted = [delta for delta in deltas if delta.change and is_wanted(delta)]
         paths = [delta.difference.path for delta in wanted]
         if not wanted or (not work.end(wanted) and paths == tried):
             break
@@ -113,14 +134,16 @@ def _deltas(
     green: PulsarAdminReader,
     namespace: str,
     names: Mapping[str, str],
+    *,
     check: Callable[[], None],
+    topics: Collection[TopicName] | None = None,
 ) -> list[Delta]:
-    there = read_namespace(blue, namespace, check)
+    there = read_namespace(blue, namespace, check, only=topics)
     if there is None:
         return []
     tenant = namespace.partition("/")[0]
     of_tenant = tenant_deltas(tenant, blue.tenants.get(tenant), read_tenant(green, tenant), names)
-    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check), names)]
+    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check, only=topics), names)]
 
 
 class _Work:

@@ -12,10 +12,12 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.held_policies import RATE, hold, is_held, keep_topics, put_back
 from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
+from clients.errors import StoreConflict
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import Changed, Stage
+from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet
 from models.lifecycle.status import WaitKind
 
@@ -26,52 +28,55 @@ _NAMED = 10
 
 def throttle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
-    limit = PublishRate(publish_throttling_rate_in_byte=task.input.throttle_bytes)
-    namespaces = task.blue.namespaces
-    before = namespaces.publish_rate(guard.namespace)
-    if guard.require().publish_rate is None:
-        noted = Changed(before=before.body() if before else None, ours=limit.body())
-        guard.note(publish_rate=noted, stage=Stage.THROTTLED)
-    if before != limit:
-        guard.require()
-        namespaces.set_publish_rate(guard.namespace, limit)
+    hold(task.blue.namespaces, guard, RATE, PublishRate(publish_throttling_rate_in_byte=task.input.throttle_bytes))
 
 
-def put_back(task: BlueGreenTask, guard: NamespaceGuard) -> str:
-    """Put the namespace's own limit back; what somebody else has set meanwhile stays, and is returned."""
-    changed = guard.require().publish_rate
-    if changed is None:
-        return ""
-    namespaces, kept = task.blue.namespaces, ""
-    now = namespaces.publish_rate(guard.namespace)
-    if (now.body() if now else None) == changed.ours:
-        guard.require()
-        if changed.before is None:
-            namespaces.remove_publish_rate(guard.namespace)
-        else:
-            namespaces.set_publish_rate(guard.namespace, PublishRate.model_validate(changed.before))
-    elif (now.body() if now else None) != changed.before:
-        kept = f"publish rate of {guard.namespace}: {now.body() if now else 'none'} was set by somebody else, and stays"
-    guard.note(publish_rate=None)
-    return kept
+def let_go(task: BlueGreenTask, guard: NamespaceGuard, *, forget: bool = True) -> str:
+    """Put the namespace's own limit back; see `put_back`."""
+    return put_back(task.blue.namespaces, guard, RATE, forget=forget)
 
 
 def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> Quiet:
     """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
     begun = time.monotonic()
-    for guard in guards:
+    # Who was flipped by an earlier run has no writes to hold back.
+    held = [guard for guard in guards if guard.require().stage not in FLIPPED]
+    for guard in held:
+        keep_topics(task.blue.namespaces, guard)
+        guard.note(stage=Stage.THROTTLED)
         throttle(task, guard)
-    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
+    topics = [topic for guard in held for topic in topics_of(task.blue, guard.namespace)]
     return wait_until_quiet(task, topics, begun)
 
 
-def wait_until_quiet(task: BlueGreenTask, topics: Sequence[TopicName], begun: float) -> Quiet:
+def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    """Right before the flag: the limit still holds, and nothing is sent.
+
+    Raises:
+        StoreConflict: somebody has changed the limit, or writes are under way in spite of it.
+    """
+    for guard in guards:
+        if not is_held(task.blue.namespaces, guard, RATE):
+            now = task.blue.namespaces.publish_rate(guard.namespace)
+            raise StoreConflict(
+                f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
+                "set to hold writes back: somebody has changed it, so nothing is flipped"
+            )
+    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
+    quiet = wait_until_quiet(task, topics, time.monotonic(), same_looks=1)
+    if quiet.busy:
+        raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {_some(quiet.busy)}")
+
+
+def wait_until_quiet(
+    task: BlueGreenTask, topics: Sequence[TopicName], begun: float, *, same_looks: int = _SAME_LOOKS
+) -> Quiet:
     """Wait until nothing is sent to any of these topics of blue; gives up after `quiesce_timeout`."""
     end = begun + task.input.quiesce_timeout.total_seconds()
     before: dict[TopicName, Traffic] = {}
     same = 0
     busy: list[TopicName] = []
-    while same < _SAME_LOOKS:
+    while same < same_looks:
         stats = [look.stats for look in task.each(topics, lambda topic: look_at(task.blue, topic))]
         show_blue(task.context, filter(None, stats))
         now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(topics, stats, strict=True)}
@@ -81,7 +86,7 @@ def wait_until_quiet(task: BlueGreenTask, topics: Sequence[TopicName], begun: fl
         draining = any(0 < now[topic].backlog < before[topic].backlog for topic in topics if topic in before)
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1
-        if same < _SAME_LOOKS and time.monotonic() > end:
+        if same < same_looks and time.monotonic() > end:
             break
         before = now
         if busy:
@@ -89,9 +94,9 @@ def wait_until_quiet(task: BlueGreenTask, topics: Sequence[TopicName], begun: fl
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
     return Quiet(
-        seconds=round(time.monotonic() - begun, 3), busy=tuple(map(str, busy[:_NAMED])) if same < _SAME_LOOKS else ()
+        seconds=round(time.monotonic() - begun, 3), busy=tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
     )
 
 
-def _some(topics: Sequence[TopicName]) -> str:
+def _some(topics: Sequence[object]) -> str:
     return f"{', '.join(map(str, topics[:3]))}{f' and {len(topics) - 3} more' if len(topics) > 3 else ''}"

@@ -13,6 +13,9 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, DifferenceKind
 
+PARTITION = "partition"
+"""What is created where green has fewer partitions than blue."""
+
 
 def topic_deltas(blue: TopicInventory, green: TopicInventory | None, names: Mapping[str, str]) -> list[Delta]:
     """How a whole topic differs, and what ends it, in the order in which things have to be created."""
@@ -37,7 +40,7 @@ def _shape(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
     if green.partitions != count:
         grow: Change = lambda admin: admin.topics.grow(name, count)  # noqa: E731
         grows = 0 < green.partitions < count
-        yield differs(f"{path}: partitions", (str(count), str(green.partitions)), "partition", grow if grows else None)
+        yield differs(f"{path}: partitions", (str(count), str(green.partitions)), PARTITION, grow if grows else None)
     for part in green.unloadable:
         yield differs(f"{path}: {part.name.topic}", ("is there", f"cannot be loaded: {part.trouble}"))
     absent = green.partitions - len(green.parts)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from activities.blue_green.topics import COMPACTION
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
@@ -22,8 +23,6 @@ _SENT_AWAY = "migrated"
 _SYSTEM = re.compile(
     r"(__change_events|__transaction_buffer_snapshot(_indexes|_segments)?|.*__transaction_pending_ack)(-partition-\d+)?"
 )
-# Of the broker itself, and not of a client.
-_SYSTEM_SUBSCRIPTIONS = frozenset(("__compaction",))
 
 
 class Part(NamedTuple):
@@ -122,6 +121,11 @@ class TopicInventory:
         return any(stats.storage_size > 0 for stats in self._stats)
 
     @property
+    def compacted(self) -> bool:
+        """Whether it was compacted: readers may use it as a table, of which plain messages are not all."""
+        return any(COMPACTION in stats.subscriptions for stats in self._stats)
+
+    @property
     def producers(self) -> tuple[Client, ...]:
         """That are connected, to any partition."""
         return tuple(client for stats in self._stats for client in stats.publishers)
@@ -130,7 +134,7 @@ class TopicInventory:
     def subscriptions(self) -> Mapping[str, SubscriptionInventory]:
         """Clients' subscriptions of the parts that are loaded, by name."""
         names = {name: None for stats in self._stats for name in stats.subscriptions}
-        return {name: self._subscription(name) for name in names if name not in _SYSTEM_SUBSCRIPTIONS}
+        return {name: self._subscription(name) for name in names if name != COMPACTION}
 
     @property
     def _stats(self) -> list[TopicStats]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
@@ -11,6 +11,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
+from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
 
 COMPACTION = "__compaction"
@@ -109,6 +110,14 @@ def show_blue(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
     context.reading(BACKLOG_GAUGE, "blue", backlog)
     context.reading(PUBLISHERS_GAUGE, "blue", sum(one.publishers for one in found))
     return backlog
+
+
+def named(items: Sequence[FailedItem]) -> tuple[FailedItem, ...]:
+    """The first items of a long list, among them one of each namespace, which its batch counts by."""
+    firsts = {item.path.rpartition("/")[0]: item for item in reversed(items)}
+    heads = list(firsts.values())
+    rest = [item for item in items if item not in heads]
+    return (*heads, *rest[: max(NAMED - len(heads), 0)])
 
 
 def subscriptions_of(stats: TopicStats) -> dict[str, SubscriptionStats]:

@@ -7,9 +7,11 @@ from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import wait_until_seen
+from activities.blue_green.flip import end_topics
 from activities.blue_green.green_use import used_on_green
+from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.load import saved_clients
-from activities.blue_green.throttle import put_back
+from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import look_at, stored, topics_of
 from activities.blue_green.way_back import send_away_again
 from clients.cas.store import CasReader, CasStore, retry
@@ -19,38 +21,77 @@ from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
-from models.blue_green.claims import NamespaceClaim, Stage, TopicClients
+from models.blue_green.claims import FLIPPED, NamespaceClaim, Stage, TopicClients
 from models.blue_green.results import Undone
 from models.lifecycle.status import WaitKind
 
+# Before flags are taken off, when sweeps that were under way are over, and twice more if these have ended topics.
+_LOOKS = 4
 _LATE_REQUEST = REQUEST_LIMIT + 1.0
 _LOAD_EVERY = 0.3
 _LOADED_WITHIN = 30.0
 
 
 def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
-    """Leave the batch's clients with blue, where that is possible without a loss."""
+    """Leave the batch's clients with blue, where that is possible without a loss; what cannot stay is flipped whole."""
     # Taken first: whatever an earlier attempt still has on its way finds the record moved.
     claims = {guard: guard.take() for guard in guards}
     flipped = [guard for guard, claim in claims.items() if _is_flipped(claim, store, guard.namespace)]
-    terminated = {topic: ended for guard in flipped for topic, ended in _terminated(task, guard)}
-    why = _obstacle(task, store, list(terminated)) if terminated else ""
-    if why:
-        for guard in guards:
-            put_back(task, guard)
-        return Undone(undone=False, terminated=len(terminated), why=why)
     for guard in guards:
-        _clear(task, guard, store)
-    for topic, ended in terminated.items():
-        _unterminate(task, guards, store, topic)
-        _restore_subscriptions(task, guards, store, topic, ended)
-    _watch_late_requests(task, guards, store)
-    kept = tuple(why for guard in guards if (why := send_away_again(task, guard, store)))
-    return Undone(undone=True, restored=len(terminated), kept=kept)
+        if guard not in flipped:
+            _clear(task, guard, store)
+            _settle(task, guard)
+    whys, restored = _take_flags_back(task, flipped, store)
+    if lost := [guard for guard in flipped if guard.namespace in whys]:
+        # As in the flip: their writes are held back until all of their topics are terminated.
+        end_topics(task, lost, store)
+    stay = [guard for guard in guards if guard not in lost]
+    _watch_late_requests(task, stay, store)
+    kept = [why for guard in stay if (why := send_away_again(task, guard, store))]
+    terminated = sum(len(_terminated(task, guard)) for guard in lost)
+    why = next(iter(whys.values()), "")
+    return Undone(undone=not whys, terminated=terminated, restored=restored, why=why, kept=tuple(kept))
+
+
+def _take_flags_back(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
+) -> tuple[dict[str, str], int]:
+    """Take flags off, and look twice whether a topic was terminated meanwhile.
+
+    A broker that is at its sweep when the flag is taken off goes on with it. Until that is over writes are held back: a
+    producer that sends to a topic which is terminated without a flag is told that it has ended for good.
+
+    Returns:
+        Namespaces that have to be flipped all the same, with the reason; how many topics take messages again.
+    """
+    whys: dict[str, str] = {}
+    restored: set[TopicName] = set()
+    waiting = list(guards)
+    for look in range(_LOOKS):
+        changed: list[NamespaceGuard] = []
+        for guard in waiting:
+            ended = dict(_terminated(task, guard))
+            if ended and (why := _obstacle(task, store, list(ended))):
+                whys[guard.namespace] = why
+            elif ended or look == 0:
+                _clear(task, guard, store)
+                for topic, position in ended.items():
+                    _unterminate(task, guard, store, topic)
+                    _restore_subscriptions(task, guard, store, topic, position)
+                restored |= set(ended)
+                changed.append(guard)
+            else:
+                _settle(task, guard)
+        waiting = changed
+        if waiting:
+            task.context.pause(_LATE_REQUEST)
+    if waiting:
+        raise StoreContention(f"topics of {waiting[0].namespace} are terminated again and again without a flag")
+    return whys, len(restored)
 
 
 def _is_flipped(claim: NamespaceClaim, store: CasStore, namespace: str) -> bool:
-    return claim.stage in {Stage.FLIPPED, Stage.MOVED} or read_flag(store, namespace)
+    return claim.stage in FLIPPED or read_flag(store, namespace)
 
 
 def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
@@ -86,16 +127,19 @@ def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
     with suppress(StoreNotFound):
         set_flag(store, guard.namespace, guard.require, migrated=False)
     wait_until_seen(task, guard.namespace, migrated=False)
-    put_back(task, guard)
+
+
+def _settle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+    """Let writes go to a namespace that stays."""
+    let_go(task, guard, forget=False)
     guard.note(stage=Stage.RETURNED, copied_in="")
 
 
-def _unterminate(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, topic: TopicName) -> None:
+def _unterminate(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName) -> None:
     """Take the termination of a topic out of the metadata store while no broker has it loaded.
 
     A broker that loads the topic in between has the old state in memory; it is unloaded again then.
     """
-    guard = next(one for one in guards if one.namespace == topic.namespace_path)
     path = topic.managed_ledger_path
 
     def change() -> None:
@@ -122,10 +166,9 @@ def _unterminate(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: C
 
 
 def _restore_subscriptions(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, topic: TopicName, ended: Position
+    task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
 ) -> None:
     """Create those subscriptions again that brokers deleted because nothing was left for them to read."""
-    guard = next(one for one in guards if one.namespace == topic.namespace_path)
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
     for name in sorted(set(before.consumers) - set(task.blue.subscriptions.names(topic))):
         guard.require()
@@ -138,11 +181,13 @@ def _restore_subscriptions(
 
 def _watch_late_requests(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Look again once no request of an earlier attempt can arrive any more."""
-    task.context.pause(_LATE_REQUEST)
+    if guards:
+        task.context.pause(_LATE_REQUEST)
     for guard in guards:
         if read_flag(store, guard.namespace):
             raise StoreContention(f"the flag of {guard.namespace} was set again by somebody else")
         try:
-            put_back(task, guard)
+            let_go(task, guard)
+            put_back(task.blue.namespaces, guard, INACTIVE)
         except AdminError as error:
             raise StoreContention(f"{guard.namespace}: {error}") from error

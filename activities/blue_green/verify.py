@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.drain import those_that_move
 from activities.blue_green.load import saved_clients
-from activities.blue_green.topics import cursors_of, look_at, stored, subscriptions_of, topics_of
+from activities.blue_green.topics import cursors_of, look_at, named, stored, subscriptions_of, topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients
 from models.blue_green.results import BatchCheck
-from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.failures import FailedItem
 
 
 def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> BatchCheck:
     """Compare each namespace: nothing is left on blue, and green has every topic with its subscriptions."""
     faults: list[FailedItem] = []
     topics = subscriptions = 0
-    for guard in guards:
+    for guard in those_that_move(guards):
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
         checked = task.each(names, lambda name, known=known: _check(task, TopicName.parse(name), known))
         faults += [FailedItem(path=name, reason=why) for name, (why, _) in zip(names, checked, strict=True) if why]
         topics += len(names)
         subscriptions += sum(count for _, count in checked)
-    return BatchCheck(topics=topics, subscriptions=subscriptions, faults=tuple(faults[:NAMED]))
+    return BatchCheck(topics=topics, subscriptions=subscriptions, faults=named(faults))
 
 
 def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients]) -> tuple[str, int]:

@@ -6,20 +6,23 @@ the others are. Then its topics that were ended are deleted, and the flag is tak
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.green_use import used_on_green
+from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import namespaces_of
+from activities.blue_green.records import read_record
 from activities.blue_green.topics import cursors_of, stored, topics_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
+from models.blue_green.claims import Changed, NamespaceClaim, Stage, namespace_record
 
 
 def flagged(store: CasReader, namespaces: Iterable[str]) -> list[str]:
@@ -78,6 +81,11 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
         if read_flag(store, guard.namespace):
             guard.note(green_flag=True)
             set_flag(store, guard.namespace, guard.require, migrated=False)
+        if changed := _kept(store, guard.namespace):
+            now = task.green.namespaces.inactive_topics(guard.namespace)
+            if now == INACTIVE.parsed(changed.ours):
+                guard.require()
+                INACTIVE.set(task.green.namespaces, guard.namespace, INACTIVE.parsed(changed.before))
     wait_until_seen_off(task, guard.namespace)
 
 
@@ -97,6 +105,8 @@ def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader
     if not used:
         with task.green_store() as there:
             set_flag(there, guard.namespace, guard.require, migrated=True)
+            if changed := _kept(there, guard.namespace):
+                INACTIVE.set(task.green.namespaces, guard.namespace, INACTIVE.parsed(changed.ours))
     guard.note(green_flag=False)
     if not used:
         return ""
@@ -145,11 +155,34 @@ def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     task.each(ended, delete)
 
 
-def after_return(namespace: NamespaceInventory, ended: Container[TopicName]) -> NamespaceInventory:
-    """A namespace of green as it will be when it has come back: what was ended is made anew then."""
+def after_return(
+    namespace: NamespaceInventory, ended: Container[TopicName], record: NamespaceClaim | None, cluster: str
+) -> NamespaceInventory:
+    """A namespace of green as it will be when it has come back: what was ended is made anew then.
+
+    Args:
+        namespace: as it is.
+        ended: topics that were ended.
+        record: that the migration which left green has of it.
+        cluster: green's name.
+    """
     topics = {name: topic.after_return(ended) for name, topic in namespace.topics.items()}
     kept = {name: topic for name, topic in topics.items() if topic.partitions or topic.parts}
-    return NamespaceInventory(namespace.name, namespace.policies, kept)
+    return NamespaceInventory(namespace.name, as_before(namespace.policies, record, cluster), kept)
+
+
+def forget_kept(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:
+    """Remove the record that green has of a namespace since it left, and which nobody needs any more."""
+    node = store.get(path := namespace_record(namespace))
+    if node and NamespaceClaim.model_validate_json(node.value).stage is Stage.KEPT:
+        fence()
+        store.delete(path, node.version)
+
+
+def _kept(store: CasReader, namespace: str) -> Changed | None:
+    """What was changed of a namespace of green when it was left, and stays so until its clients return."""
+    record = read_record(store, namespace)
+    return record.inactive_topics if record and record.stage is Stage.KEPT else None
 
 
 def _own_namespaces(task: BlueGreenTask) -> list[str]:

@@ -53,6 +53,12 @@ class Stage(StrEnum):
     FLIPPED = "flipped"
     MOVED = "moved"
     RETURNED = "returned"
+    KEPT = "kept"
+    """Its run has ended; it has moved, and has a policy that is put back when its topics go, or its clients return."""
+
+
+FLIPPED = frozenset({Stage.FLIPPED, Stage.MOVED})
+"""Stages in which the clients of a namespace are sent to green, by this run or by one that was ended amid it."""
 
 
 class NamespaceClaim(PacedClaim):
@@ -61,12 +67,14 @@ class NamespaceClaim(PacedClaim):
     Attributes:
         stage: how far it is.
         publish_rate: the namespace's limit on what may be sent, while it is changed.
+        inactive_topics: what became of topics that nobody uses, while brokers have to keep them.
         copied_in: the run with whose copies idle subscriptions go on; empty where they do not.
         green_flag: green sent the namespace's clients away, and does so no more.
     """
 
     stage: Stage = Stage.CLAIMED
     publish_rate: Changed | None = None
+    inactive_topics: Changed | None = None
     copied_in: str = ""
     green_flag: bool = False
 

@@ -103,12 +103,14 @@ class Flipped(Result):
         left: topics that are not terminated yet.
         carried: what came behind the copies since they were finished, and was copied right before the flag; None for
             nothing.
+        kept: limits that somebody else has set meanwhile.
     """
 
     topics: int
     seconds: float
     left: tuple[str, ...] = ()
     carried: Carried | None = None
+    kept: tuple[str, ...] = ()
 
 
 class Drained(Result):
@@ -118,6 +120,7 @@ class Drained(Result):
         seconds: from the begin of the watch until nothing was left on blue.
         left: what is left on blue, with the reason.
         missing: producers and consumers that were on blue and did not come to green.
+        abandoned: namespaces that had clients, none of whom came.
         repaired: topics that had lost their place in memory, and were loaded again to be drained.
         skipped: messages of idle subscriptions that were given up as the input says.
     """
@@ -127,6 +130,7 @@ class Drained(Result):
     left_count: int = 0
     missing: tuple[str, ...] = ()
     missing_count: int = 0
+    abandoned: tuple[FailedItem, ...] = ()
     repaired: int = 0
     skipped: int = 0
 
@@ -149,10 +153,10 @@ class Undone(Result):
     """Result of a batch's way back.
 
     Attributes:
-        undone: clients stay with blue; nothing of the flip is left.
-        terminated: topics that were terminated already, and stay so.
+        undone: all clients stay with blue; nothing of the flip is left.
+        terminated: topics that were terminated already, and stay so, with all of their namespaces.
         restored: topics whose termination was taken back.
-        why: why it cannot be undone; empty where it was.
+        why: why it cannot be undone for some namespaces, which go on to their end; empty where it was.
         kept: namespaces that green serves besides blue from now on, with the reason.
     """
 

@@ -132,6 +132,8 @@ class _TopicCopier:
         with RawProducer(
             ends.green_url, topic, ends.green_access, name=PRODUCER, notes=ends.notes, on_stored=self._on_stored
         ) as producer:
+            # Who froze before this may have taken the topic from its producers, long after it was flipped.
+            self._fence.look()
             # Only now: from here on nobody else changes the copy, so that what is read stays true.
             recorded = self._begin()
             self._positions = recorded.record.positions
@@ -167,6 +169,7 @@ class _TopicCopier:
         messages = size = 0
         with RawReader(ends.green_url, topic, ends.green_access, after=known, notes=ends.notes) as green:
             for place, theirs in green.entries(places[-1]):
+                self._check()
                 mine = next(originals, None)
                 if mine is None or mine[1].data != theirs.data:
                     raise StoreConflict(

@@ -117,6 +117,8 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             self._tell_carried(flipped.carried)
         if flipped.left:
             self.note(f"not terminated in time, and watched on: {', '.join(flipped.left)}")
+        for kept in flipped.kept:
+            self.note(kept)
 
     async def _drain(self) -> None:
         call = Call(f"Watch {self._names} until nothing is left on {self.input.cluster}")
@@ -125,7 +127,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             drain_seconds=drained.seconds, repaired=drained.repaired, skipped_messages=drained.skipped
         )
         self.state.certificate.missing_clients = drained.missing_count
-        self._name_failed(drained.left)
+        self._name_failed((*drained.left, *drained.abandoned))
         self.board.report_failures(
             FailedItems(what="topic(s) left on blue", items=drained.left, count=drained.left_count),
             FailedItems.of("client(s) not seen on green", (FailedItem(path=one) for one in drained.missing)),

@@ -118,6 +118,21 @@ class Brokers(BrokersReader):
         self._calls.delete(f"/brokers/configuration/{encoded(name)}")
 
 
+def broker_addresses(data: bytes | str) -> set[str]:
+    """All addresses of a broker's binary protocol in its registration, those of its listeners among them."""
+    found: set[str] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, str) and value.startswith(("pulsar://", "pulsar+ssl://")):
+            found.add(value.rstrip("/"))
+        elif isinstance(value, dict):
+            for one in cast("dict[str, Any]", value).values():
+                collect(one)
+
+    collect(json.loads(data))
+    return found
+
+
 def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
     """Addresses of the admin interface of a broker, from its registration or from the answer of a lookup.
 

@@ -52,6 +52,20 @@ class PublishRate(Answer):
     publish_throttling_rate_in_byte: int = -1
 
 
+class InactiveTopics(Answer):
+    """What becomes of topics that nobody uses.
+
+    Attributes:
+        inactive_topic_delete_mode: `delete_when_no_subscriptions`, or `delete_when_subscriptions_caught_up`.
+        max_inactive_duration_seconds: for how long nobody has to use it.
+        delete_while_inactive: whether it is deleted at all.
+    """
+
+    inactive_topic_delete_mode: str
+    max_inactive_duration_seconds: int
+    delete_while_inactive: bool
+
+
 class Retention(Answer):
     """How long acknowledged messages are kept; -1 for ever, 0 not at all.
 
@@ -77,6 +91,7 @@ class NamespaceAction(StrEnum):
 
 _PERMISSIONS = TypeAdapter(dict[str, tuple[str, ...]])
 _RATE = TypeAdapter(PublishRate | None)
+_INACTIVE = TypeAdapter(InactiveTopics | None)
 _RETENTION = TypeAdapter(Retention | None)
 
 
@@ -109,6 +124,10 @@ class NamespacesReader:
     def publish_rate(self, name: str) -> PublishRate | None:
         """How much may be sent; None if the namespace does not say."""
         return self._optional(_RATE, f"{_path(name)}/publishRate")
+
+    def inactive_topics(self, name: str) -> InactiveTopics | None:
+        """What becomes of topics that nobody uses; None if the namespace does not say."""
+        return self._optional(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
 
     def retention(self, name: str) -> Retention | None:
         """How long acknowledged messages are kept; None if the namespace does not say."""
@@ -192,6 +211,14 @@ class Namespaces(NamespacesReader):
     def remove_publish_rate(self, name: str) -> None:
         """Take the namespace's own limit away; the broker's holds then."""
         self._calls.delete(f"{_path(name)}/publishRate")
+
+    def set_inactive_topics(self, name: str, policies: InactiveTopics) -> None:
+        """Say what becomes of topics that nobody uses."""
+        self._calls.post(f"{_path(name)}/inactiveTopicPolicies", policies.body())
+
+    def remove_inactive_topics(self, name: str) -> None:
+        """Take the namespace's own word on topics that nobody uses away; the broker's holds then."""
+        self._calls.delete(f"{_path(name)}/inactiveTopicPolicies")
 
     def set_retention(self, name: str, retention: Retention) -> None:
         """Say how long acknowledged messages are kept.

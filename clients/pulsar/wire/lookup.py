@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
+from typing import TypeVar
 
 from clients.errors import NoServer, StoreUnreachable
 from clients.pulsar.names import TopicName
@@ -11,6 +13,8 @@ from clients.pulsar.wire.connection import Connection
 from clients.pulsar.wire.errors import refused
 from clients.pulsar.wire.frames import command
 from clients.pulsar.wire.pulsar_api_pb2 import CommandLookupTopic, CommandLookupTopicResponse
+
+ResultT = TypeVar("ResultT")
 
 _HOPS = 20
 
@@ -37,7 +41,21 @@ def greet(url: str, access: WireAccess) -> None:
     _first(url, lambda address: Connection(address, access)).close()
 
 
-def _first(url: str, reach: Callable[[Address], Connection]) -> Connection:
+def named_owner(url: str, topic: TopicName, access: WireAccess) -> str:
+    """The address of the broker that whoever answers first sends the clients of a topic to.
+
+    Arguments and errors are those of `connect`.
+    """
+
+    def ask(address: Address) -> str:
+        with closing(Connection(address, access)) as connection:
+            answer = _look_up(connection, topic, authoritative=False)
+        return answer.brokerServiceUrlTls if address.secure else answer.brokerServiceUrl
+
+    return _first(url, ask)
+
+
+def _first(url: str, reach: Callable[[Address], ResultT]) -> ResultT:
     failure: StoreUnreachable | None = None
     for address in addresses(url):
         try:

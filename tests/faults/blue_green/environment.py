@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from activities.blue_green.cluster import HELD_OFF
+from activities.blue_green.records import records
 from activities.blue_green.topics import stored
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess
@@ -19,6 +20,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.stack import Stack
+from models.blue_green.claims import Stage, namespace_record
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM
 from models.store_url import parse_store_url
@@ -39,7 +41,7 @@ class Standing(NamedTuple):
         settings: dynamic settings of blue's brokers.
         running: what each of blue's brokers runs on, of what a migration changes.
         cluster: where all of blue's clients are sent, or would be.
-        notes: claims and records on blue and on green, by their path.
+        notes: claims and records on blue and on green, by their path; without those that stay of what has moved.
         green: topics of green, with their subscriptions.
     """
 
@@ -125,8 +127,9 @@ class BlueAndGreen:
         """What migrations have written for themselves into both metadata stores."""
         for name, stack in (("blue", self.blue), ("green", self.green)):
             with _reader(stack) as store:
+                kept = {namespace_record(one) for one, record in records(store).items() if record.stage is Stage.KEPT}
                 for path in _NOTES:
-                    yield from ((f"{name}:{found}", value) for found, value in _below(store, path))
+                    yield from ((f"{name}:{at}", value) for at, value in _below(store, path) if at not in kept)
 
     def copies(self) -> dict[str, bytes]:
         """Records of copies, which nobody needs once their namespaces have moved."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from temporalio.service import RPCError
@@ -102,22 +103,28 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
         if fault.step in BACK:
             gates.hold(_ROLLBACK_AT)
-        run = self.environment.operator.start(self._input(**self._changes(fault)))
-        try:
+        with self._started(**self._changes(fault)) as run:
             self._lead_up(fault, run)
             frozen = self.hit_at_gate(fault)
             if fault.rolls_back and fault.step not in BACK:
                 wait_for("the rollback", lambda: _told(run, Verb.ROLLBACK), _PHASE_LIMIT)
             self._wait_end(run)
+        self.hits.wait_all_back()
+        if fault.late:
+            self._come_back_late(fault, frozen)
+
+    @contextmanager
+    def _started(self, **changes: object) -> Generator[Run]:
+        """A migration; what it did is added to the message where an assertion fails meanwhile."""
+        run = self.environment.operator.start(self._input(**changes))
+        try:
+            yield run
         except AssertionError as error:
             story = run.story()
             # The next round starts a migration of the same name; this one may have ended too early.
             with suppress(RPCError):
                 run.terminate()
             raise AssertionError(f"{error}\n{story}") from error
-        self.hits.wait_all_back()
-        if fault.late:
-            self._come_back_late(fault, frozen)
 
     def _changes(self, fault: BlueGreenRound) -> dict[str, object]:
         waves = {**_WAVES, "batch_size": fault.batch_size, "when_held": "stop"}
@@ -191,11 +198,11 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         gate = Gate("quiesce" if fault.gate.step == "load" else "load", Edge.AFTER)
         gates.forget(gate)
         gates.hold(gate)
-        run = self.environment.operator.start(self._input())
-        gates.wait_reached(gate)
-        self._nothing_changes(fault, frozen)
-        gates.release(gate)
-        self._wait_end(run)
+        with self._started() as run:
+            gates.wait_reached(gate)
+            self._nothing_changes(fault, frozen)
+            gates.release(gate)
+            self._wait_end(run)
         assert end_state(self.end) == Outcome.DONE, self.end
 
     def _nothing_changes(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from activities.blue_green.records import records
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.traffic import Traffic
-from models.blue_green.claims import namespace_record
+from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
@@ -45,6 +46,9 @@ def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environme
     with Traffic(clusters.blue.broker_url, topics) as traffic:
         traffic.wait_for_more(20)
         run = environment.operator.start(_input(clusters, "live", grace_window="PT1H"))
+        environment.operator.wait_for_batch(_input(clusters, "live"), "live/one", "LOAD")
+        (batch,) = run.view().children
+        assert (batch.workflow_id, batch.execution) == ("blue-green/blue/live/one", "RUNNING")
         with pytest.raises(WorkflowAlreadyStartedError):
             environment.operator.start(_input(clusters, "live"))
         run.wait_until("the grace window", lambda status: status.phase == "GRACE")
@@ -154,9 +158,10 @@ def _flags(clusters: Clusters, *namespaces: str) -> list[bool]:
 
 
 def _claimed(clusters: Clusters) -> list[str]:
-    """What the migration left of its claims and records."""
+    """What the migration left of its claims and records; those of namespaces that have moved stay."""
     found: list[str] = []
     for stack in (clusters.blue, clusters.green):
         with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
-            found += [path for path in (CLAIM, namespace_record("x").rpartition("/")[0]) if store.get(path)]
+            found += [CLAIM] if store.get(CLAIM) else []
+            found += [namespace for namespace, record in records(store).items() if record.stage is not Stage.KEPT]
     return found

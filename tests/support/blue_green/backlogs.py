@@ -10,13 +10,16 @@ from deploy.devstack.traffic import Lane, pulsar, quiet_client
 _SILENT_MS = 3_000
 
 
-def received(url: str, topic: str, subscription: str, **more: Any) -> Sequence[tuple[str, Any]]:
-    """Keys and bodies of all that a subscription gets, which are not acknowledged.
+def received(
+    url: str, topic: str, subscription: str, *, acknowledge: bool = False, **more: Any
+) -> Sequence[tuple[str, Any]]:
+    """Keys and bodies of all that a subscription gets.
 
     Args:
         url: of brokers.
         topic: full name.
         subscription: whose.
+        acknowledge: each of them; otherwise they stay.
         more: further arguments of the library's client.
     """
     client = quiet_client(url, **more)
@@ -27,6 +30,8 @@ def received(url: str, topic: str, subscription: str, **more: Any) -> Sequence[t
             message = consumer.receive(_SILENT_MS)
         except pulsar.Timeout:
             break
+        if acknowledge:
+            consumer.acknowledge(message)
         found.append((message.partition_key(), message.data()))
     client.close()
     return found

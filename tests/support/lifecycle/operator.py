@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from cli.rendering import headline
 from cli.view import View, look
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
@@ -88,6 +89,23 @@ class Operator:
         except TimeoutError as error:
             raise AssertionError(f"it has not ended after {limit:.0f} s: {run.story()}") from error
 
+    def wait_for_batch(self, input: MigrationInput, first: str, phase: str, limit: float = LIMIT) -> None:
+        """Wait until the batch that begins with an item is in a phase.
+
+        Raises:
+            AssertionError: it did not come to it in time.
+        """
+        handle = self.client.get_workflow_handle(f"{input.workflow_id}/{first}")
+        batch = Run(self, handle)
+
+        def reached() -> bool:
+            try:
+                return batch.status().phase == phase
+            except (RPCError, TimeoutError):
+                return False
+
+        wait_for(f"{phase} of {first}", reached, limit)
+
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""
         return self.start(input).failure(limit)
@@ -109,10 +127,11 @@ class Run:
         """What has happened so far, for messages of failed tests."""
         try:
             status = self.status()
+            children = self.view().children
         except (RPCError, TimeoutError) as error:
             return f"no status: {error}"
         why = f"; waits for {status.waiting.why}" if status.waiting else ""
-        return f"{_story(status)}{why}"
+        return "\n".join([f"{_story(status)}{why}", *map(headline, children)])
 
     def wait_until(self, what: str, holds: Callable[[Status], bool], limit: float = LIMIT) -> Status:
         """Ask for the status until it is as wanted.

@@ -129,9 +129,9 @@ def test_each_batch_has_a_line() -> None:
     """Batches that run stand below the steps, with their phases and what they wait for; the rest of many is counted."""
     batch = view(workflow_id="bookie-cluster-switch/prod/a", status=status(phase="DRAIN"))
     whole = view(children=[batch], children_count=3)
+    told = "running | DRAIN | do now: stop all brokers | waits for broker b-1 to stop"
     assert [line for line in lines(whole) if line.startswith("batch")] == [
-        "batch      bookie-cluster-switch/prod/a | running | DRAIN | do now: stop all brokers | "
-        "waits for broker b-1 to stop",
+        f"batch      bookie-cluster-switch/prod/a | {told}",
         "batch      and 2 more",
     ]
     assert headline(whole).endswith(headline(batch))
