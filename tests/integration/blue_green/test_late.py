@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
+import pytest
+
 from activities.blue_green import backlogs, drain, flip, verify
 from activities.blue_green.late import create_late
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import send_to
+from deploy.devstack.traffic import quiet_client, send_to
 from tests.support.blue_green.backlogs import received
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
@@ -31,6 +35,39 @@ def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -
     clusters.green_admin.subscriptions.delete(old, "late")
     (fault,) = steps.batch(verify.verify).faults
     assert "green lacks the subscriptions late" in fault.reason
+    steps.end()
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_late_topics_and_partitions_take_messages(clusters: Clusters, *, subscribed: bool) -> None:
+    """Green has all partitions of a topic that grew, and a new topic, though it lets no client create any."""
+    namespace = f"newcomer/{'subscribed' if subscribed else 'bare'}"
+    make_namespace(clusters, namespace)
+    clusters.blue_admin.namespaces.set_policy(
+        namespace, ("autoTopicCreationOverride",), {"allowAutoTopicCreation": False}
+    )
+    parts, new = (TopicName.parse(f"{namespace}/{name}") for name in ("parts", "new"))
+    clusters.blue_admin.topics.create_partitioned(parts, 2)
+    if subscribed:
+        clusters.blue_admin.subscriptions.create(parts, "reads")
+        clusters.blue_admin.subscriptions.skip_all(parts.of_partition(0), "reads")
+    steps = Steps(clusters, namespace, drain_timeout="PT60S", idle_subscriptions="skip")
+    steps.begin()
+    clusters.blue_admin.topics.grow(parts, 4)
+    clusters.blue_admin.topics.create(new)
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        producers = [
+            client.create_producer(str(topic), send_timeout_millis=60_000)
+            for topic in (*map(parts.of_partition, range(4)), new)
+        ]
+        assert not steps.quiesce().busy
+        steps.batch(flip.flip)
+        for producer in producers:
+            producer.send(b"after the flip")
+        drained = steps.batch(drain.drain)
+    assert (drained.left, drained.missing) == ((), ())
+    assert steps.batch(verify.verify).faults == ()
+    assert clusters.green_admin.topics.partitions(parts) == 4
     steps.end()
 
 

@@ -16,12 +16,13 @@ from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 from tests.support.blue_green.namespaces import set_topic_policies
 from tests.support.lifecycle.environment import Environment
+from tests.support.waiting import wait_for
 
 RATE = PublishRate(publish_throttling_rate_in_msg=500)
 
@@ -101,10 +102,36 @@ def test_wrong_names_are_refused(
 
 
 def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environment: Environment) -> None:
-    """Clients are not sent to a cluster that is not green: here to blue itself."""
-    green = clusters.input().green.model_dump(mode="json") | {"service_url": clusters.blue.admin_urls[0]}
-    failure = environment.operator.refusal(clusters.input(green=green, namespaces=["live/*"]))
-    assert "GREEN_URL" in failure.message
+    """Nobody is sent to a cluster that is not green, here to blue itself; and each address of the input is asked."""
+    blue, green = clusters.blue, clusters.green
+    no_broker = green.admin_urls[0].replace("http", "pulsar")
+    for field, value, told in (
+        ("service_url", blue.admin_urls[0], "GREEN_URL"),
+        ("broker_service_url", blue.broker_url.partition(",")[0], "which is no broker of green"),
+        ("broker_service_url", no_broker, "does not answer as a broker does"),
+        ("admin_urls", [*green.admin_urls, blue.admin_urls[1]], f"{blue.admin_urls[1]} is the cluster 'blue'"),
+    ):
+        sides = {side: getattr(clusters.input(), side).model_dump(mode="json") for side in ("blue", "green")}
+        # The input itself refuses an address that both sides have.
+        sides["blue"]["admin_urls"] = blue.admin_urls[:1]
+        sides["green"][field] = value
+        failure = environment.operator.refusal(clusters.input(**sides, namespaces=["live/*"]))
+        assert told in failure.message
+
+
+def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Environment) -> None:
+    """What readers see of it is more than its messages, and stays on blue: an operator has to know that."""
+    topic, *_ = map(TopicName.parse, _namespaces(clusters, "table", "one"))
+    with Traffic(clusters.blue.broker_url, [str(topic)]) as traffic:
+        traffic.wait_for_more(5)
+    clusters.blue_admin.topics.compact(topic)
+    wait_for("the compaction", lambda: "__compaction" in clusters.blue_admin.topics.stats(topic).subscriptions, 30)
+    run = environment.operator.start(_input(clusters, "table"))
+    status = run.wait_until_it_waits_for(WaitKind.DECISION, phase="PRECHECK")
+    assert status.waiting
+    assert "1 topics are compacted: the state that readers build of them stays on blue" in status.waiting.why
+    run.signal(Verb.ROLLBACK)
+    assert run.result().outcome is Outcome.ROLLED_BACK
 
 
 def test_what_differs_on_green_is_refused(clusters: Clusters, environment: Environment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Generator
 from contextlib import closing
 from typing import Any
@@ -33,7 +34,7 @@ THROTTLE = PublishRate(publish_throttling_rate_in_byte=1)
 @pytest.fixture
 def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps]:
     """The steps of a migration of the namespace `traps/<test>`."""
-    name = request.node.name.removeprefix("test_").replace("_", "-")[:40].strip("-")
+    name = re.sub(r"\W|_", "-", request.node.name.removeprefix("test_"))[-40:].strip("-")
     ready = Steps(clusters, f"traps/{name}", drain_timeout="PT40S", idle_subscriptions="wait")
     yield ready
     ready.end()
@@ -104,6 +105,18 @@ def test_limit_of_an_operator_stays(clusters: Clusters, steps: Steps) -> None:
     assert clusters.blue_admin.namespaces.publish_rate(namespace) == theirs
 
 
+def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Steps) -> None:
+    """Writes that somebody has let go are not ended: nothing is flipped, and the operator is told why."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "limited")
+    steps.begin()
+    steps.quiesce()
+    clusters.blue_admin.namespaces.remove_publish_rate(namespace)
+    with pytest.raises(StoreConflict, match="somebody has changed it, so nothing is flipped"):
+        steps.batch(flip.flip)
+    assert not _is_flagged(clusters, namespace)
+
+
 def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
     """A run that was terminated while it held writes back is followed by one that lets them go before all else."""
     (namespace,) = steps.input.namespaces
@@ -172,6 +185,41 @@ def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
     send_to(clusters.blue.broker_url, [str(topic)])
     assert _consumed(clusters, topic) == BACKLOG + 1
     assert _consumed(clusters, topic, "drained") == 1
+
+
+@pytest.mark.parametrize("unterminate", [True, False])
+def test_undo_beside_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: bool) -> None:
+    """Brokers that are at their sweep go on when the flag is taken off: no topic is ended while its namespace stays."""
+    (namespace,) = steps.input.namespaces
+    topics = make_namespace(clusters, namespace, *(f"t{number:02}" for number in range(30)))
+    steps.input = steps.input.model_copy(update={"unterminate": unterminate})
+    steps.begin()
+    steps.quiesce()
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED)
+        set_flag(store, namespace, guard.require, migrated=True)
+    undone = steps.batch(undo.undo)
+    ended = [topic for topic in topics if (info := stored(clusters.blue_admin, topic)) and info.terminated_position]
+    assert len(ended) == (0 if undone.undone else len(topics)), undone
+    assert _is_flagged(clusters, namespace) is not undone.undone
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters, steps: Steps) -> None:
+    """A worker that died while it loaded topics again had taken the flag off; it stands when the batch has moved."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "topic")
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        throttle(task, guard)
+        set_flag(store, namespace, guard.require, migrated=False)
+    assert steps.batch(drain.drain).left == ()
+    assert _is_flagged(clusters, namespace)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
 def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps) -> None:
@@ -248,3 +296,7 @@ def _consumed(clusters: Clusters, topic: TopicName, subscription: str = "s") -> 
             except pulsar.Timeout:
                 return count
             count += 1
+
+
+def _is_flagged(clusters: Clusters, namespace: str) -> bool:
+    return clusters.blue_admin.namespaces.policies(namespace).migrated
