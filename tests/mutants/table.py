@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from tests.mutants import (
+    blue_green,
     bookie_order,
     bookie_registry,
     bookie_steps,
@@ -25,6 +26,7 @@ MUTANTS = (
     *bookie_tail.MUTANTS,
     *bookie_steps.MUTANTS,
     *bookie_order.MUTANTS,
+    *blue_green.MUTANTS,
 )
 
 

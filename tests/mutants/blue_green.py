@@ -1,0 +1,145 @@
+"""Mutants of the blue-green migration: fences, the order of a flip, what is put back, and what is compared."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_TRAPS = "tests/integration/blue_green/test_traps.py"
+_CLAIMS = "tests/integration/blue_green/test_claims.py"
+_LATE = "tests/integration/blue_green/test_late.py"
+_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
+_AGAIN = "tests/integration/blue_green/test_second_start.py"
+_MIGRATION = "tests/integration/blue_green/test_migration.py"
+_FLIP = "activities/blue_green/flip.py"
+_UNDO = "activities/blue_green/undo.py"
+_HELD = "activities/blue_green/held_policies.py"
+
+MUTANTS = (
+    Mutant(
+        "blue-green/flag-without-fence",
+        "clients/pulsar/namespace_flag.py",
+        "        fence()\n        store.set(",
+        "        store.set(",
+        (f"{_TRAPS}::test_late_attempt_does_not_flip",),
+    ),
+    Mutant(
+        "blue-green/flip-without-a-look-at-green",
+        _FLIP,
+        "    _require_green(task, begun)\n",
+        "",
+        (f"{_TRAPS}::test_nothing_is_flipped_while_green_is_away",),
+    ),
+    Mutant(
+        "blue-green/flip-without-a-look-at-the-limit",
+        _FLIP,
+        "    require_quiet(task, begun)\n",
+        "",
+        (f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag",),
+    ),
+    Mutant(
+        "blue-green/flip-without-what-came-late",
+        _FLIP,
+        "    late = provision_late(task, begun, store)\n",
+        "    late = False\n",
+        (_LATE,),
+    ),
+    Mutant(
+        "blue-green/flip-without-what-came-behind-the-copy",
+        _FLIP,
+        "carried = carry_again(task, guards, store, anew=late)\n",
+        "carried = carry_again(task, [], store, anew=late)\n",
+        (f"{_BACKLOGS}::test_what_comes_behind_a_copy_is_copied_before_the_flag",),
+    ),
+    Mutant(
+        "blue-green/limit-that-stays-after-the-flip",
+        _FLIP,
+        "    kept = tuple(why for guard in guards if (why := let_go(task, guard)))\n",
+        "    kept = ()\n",
+        (f"{_TRAPS}::test_writes_are_let_go_after_the_flip",),
+    ),
+    Mutant(
+        "blue-green/no-topic-is-loaded-again",
+        "activities/blue_green/drain.py",
+        "            self._repair(guard, blocked)\n",
+        "            pass\n",
+        (f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained",),
+    ),
+    Mutant(
+        "blue-green/flag-that-a-lost-attempt-took-off",
+        "activities/blue_green/drain.py",
+        "        end_topics(task, halfway, store)\n",
+        "        pass\n",
+        (f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off",),
+    ),
+    Mutant(
+        "blue-green/copy-of-any-run-is-relied-upon",
+        "activities/blue_green/drain.py",
+        " or known.record.carried_in != guard.require().copied_in:",
+        ":",
+        (f"{_BACKLOGS}::test_a_copy_that_is_gone_is_not_relied_upon",),
+    ),
+    Mutant(
+        "blue-green/termination-is-not-taken-back",
+        _UNDO,
+        "                    _unterminate(task, guard, store, topic)\n",
+        "                    pass\n",
+        (f"{_TRAPS}::test_termination_is_taken_back",),
+    ),
+    Mutant(
+        "blue-green/subscriptions-are-not-made-again",
+        _UNDO,
+        "                    _restore_subscriptions(task, guard, store, topic, position)\n",
+        "",
+        (f"{_TRAPS}::test_termination_is_taken_back",),
+    ),
+    Mutant(
+        "blue-green/topics-without-a-way-back-are-not-flipped",
+        _UNDO,
+        "        end_topics(task, lost, store)\n",
+        "        pass\n",
+        (f"{_TRAPS}::test_undo_beside_a_sweep",),
+        survives="where the flag still stands brokers go on by themselves; only the limit is lost",
+    ),
+    Mutant(
+        "blue-green/limit-of-an-operator-is-overwritten",
+        _HELD,
+        "    if now == policy.parsed(noted.ours):\n        guard.require()\n        policy.set(",
+        "    if True:\n        guard.require()\n        policy.set(",
+        (f"{_TRAPS}::test_limit_of_an_operator_stays",),
+    ),
+    Mutant(
+        "blue-green/limit-of-a-run-that-is-gone",
+        _HELD,
+        "    if record and record.publish_rate:\n",
+        "    if False and record and record.publish_rate:\n",
+        (f"{_AGAIN}::test_terminated_while_writes_are_held_back",),
+    ),
+    Mutant(
+        "blue-green/topics-that-brokers-delete",
+        "activities/blue_green/throttle.py",
+        "        keep_topics(task.blue.namespaces, guard)\n",
+        "",
+        (f"{_AGAIN}::test_topics_of_blue_stay_until_they_are_cleaned_up",),
+    ),
+    Mutant(
+        "blue-green/what-has-moved-is-created-anew",
+        "activities/blue_green/records.py",
+        "or (to_green and read_flag(store, name))",
+        "",
+        (f"{_AGAIN}::test_rolled_back_behind_the_canary",),
+    ),
+    Mutant(
+        "blue-green/late-step-takes-the-claim",
+        "activities/blue_green/cluster.py",
+        "        guard = MigrationGuard(task.keeper(store))\n        claim = guard.renew()\n",
+        "        guard = MigrationGuard(task.keeper(store))\n        claim = guard.take()\n",
+        (_CLAIMS,),
+    ),
+    Mutant(
+        "blue-green/address-of-any-broker",
+        "activities/blue_green/precheck_clusters.py",
+        '    if owner.rstrip("/") not in registered:\n',
+        "    if not owner:\n",
+        (f"{_MIGRATION}::test_an_address_of_another_cluster_is_refused",),
+    ),
+)
