@@ -45,7 +45,7 @@ def test_terminated_while_writes_are_held_back(clusters: Clusters, environment: 
     send_to(clusters.blue.broker_url, [str(topic)])
 
 
-@pytest.mark.parametrize("phase", ["SEED", "DRAIN"])
+@pytest.mark.parametrize("phase", ["SEED", "FLIP", "DRAIN"])
 def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, phase: str) -> None:
     """Whatever was flipped is brought to its end, whatever was not is flipped, and the idle backlog comes once."""
     tenant = f"terminated-{phase.lower()}"
