@@ -139,10 +139,7 @@ async def look(
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children
     children = await asyncio.gather(
-        *(
-            look(client, child.workflow_id, with_status=with_status, limit=limit)
-            for child in running[:SHOWN_CHILDREN]
-        )
+        *(look(client, child.workflow_id, with_status=with_status, limit=limit) for child in running[:SHOWN_CHILDREN])
     )
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.blue_green.records import records
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
@@ -36,7 +37,7 @@ def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clus
 def test_there_and_back_and_there_again(
     own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """Nothing is lost, doubled or out of order on any of the ways, and the flags stand where clients have left."""
+    """Nothing is lost, doubled or out of order on any way; flags, and topics that brokers keep, where clients left."""
     clusters = own_clusters
     plans = {name: mixed_topics(name, count=3, rate=10) for name in _NAMESPACES}
     for name, topics in plans.items():
@@ -52,6 +53,7 @@ def test_there_and_back_and_there_again(
             assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0), report
             left, taken = sides if way.cluster == BLUE else sides[::-1]
             assert (_flags(*left), _flags(*taken)) == ([True] * 3, [False] * 3)
+            assert (_kept(*left), _kept(*taken)) == ([True] * 2, [False] * 2)
             # Its brokers would refuse the producers that they sent away when these come back.
             for server in left[0]:
                 if server.kind == "broker":
@@ -67,3 +69,12 @@ def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:
         namespaces = [read_flag(store, name) for name in _NAMESPACES]
     whole = admin.clusters.migration(cluster)
     return [bool(whole and whole.migrated), *namespaces]
+
+
+def _kept(stack: Stack, admin: PulsarAdmin, _cluster: str) -> list[bool]:
+    """Whether brokers keep a namespace's topics because it has left, which a record says as well."""
+    with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
+        known = records(store)
+    kept = [admin.namespaces.inactive_topics(name) is not None for name in _NAMESPACES]
+    assert [name in known for name in _NAMESPACES] == kept
+    return kept
