@@ -1,7 +1,8 @@
 """What comes to blue after LOAD: green gets it as well.
 
 Who connects anew would create its subscription on green by itself, but at the end of the topic. A topic may not be
-created by its clients there, and a partition is not where green has fewer of them: their producers would be dead.
+created by its clients there, and a partition is not where green has fewer of them: their producers would be dead. So
+would be those whose schema green refuses to learn from clients.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.load import clients_of, provision_batch, save_clients, saved_clients
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
 from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
@@ -27,12 +29,14 @@ class Late(NamedTuple):
         stats: how it is on blue.
         subscriptions: durable ones that green lacks.
         exists: green has the topic itself.
+        behind: green lacks versions of its schema.
     """
 
     topic: TopicName
     stats: TopicStats
     subscriptions: list[str]
     exists: bool
+    behind: bool
 
 
 def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
@@ -66,7 +70,7 @@ def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Ca
 def _late(task: BlueGreenTask, namespace: str) -> list[Late]:
     there = set(topics_of(task.green, namespace))
     found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
-    return [one for one in found if one and (one.subscriptions or not one.exists)]
+    return [one for one in found if one and (one.subscriptions or one.behind or not one.exists)]
 
 
 def _late_of(task: BlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:
@@ -78,7 +82,13 @@ def _late_of(task: BlueGreenTask, topic: TopicName, *, exists: bool) -> Late | N
         there = task.green.subscriptions.names(topic) if exists and here else []
     except AdminNotFound:
         there, exists = [], False
-    return Late(topic, stats, [name for name in here if name not in there], exists)
+    behind = exists and _schema_version(task.blue, topic) > _schema_version(task.green, topic)
+    return Late(topic, stats, [name for name in here if name not in there], exists, behind)
+
+
+def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
+    newest = admin.schemas.latest(topic.whole)
+    return -1 if newest is None else newest.version
 
 
 def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[Late]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
@@ -15,23 +16,47 @@ from models.blue_green.claims import TopicClients
 from models.blue_green.results import BatchCheck
 from models.lifecycle.failures import FailedItem
 
+_NAMED = 10
+
+
+class _Checked(NamedTuple):
+    """A topic on both sides.
+
+    Attributes:
+        wrong: what is wrong with it; empty for nothing.
+        subscriptions: how many it has on green.
+        unused: those among them that blue did not have when its clients were counted, and nobody uses.
+    """
+
+    wrong: str
+    subscriptions: int = 0
+    unused: tuple[str, ...] = ()
+
 
 def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> BatchCheck:
     """Compare each namespace: nothing is left on blue, and green has every topic with its subscriptions."""
     faults: list[FailedItem] = []
     topics = subscriptions = 0
+    unused: list[str] = []
     for guard in those_that_move(guards):
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
         checked = task.each(names, lambda name, known=known: _check(task, TopicName.parse(name), known))
-        faults += [FailedItem(path=name, reason=why) for name, (why, _) in zip(names, checked, strict=True) if why]
+        for name, one in zip(names, checked, strict=True):
+            faults += [FailedItem(path=name, reason=one.wrong)] if one.wrong else []
+            unused += [f"{subscription} of {name}" for subscription in one.unused]
         topics += len(names)
-        subscriptions += sum(count for _, count in checked)
-    return BatchCheck(topics=topics, subscriptions=subscriptions, faults=named(faults))
+        subscriptions += sum(one.subscriptions for one in checked)
+    return BatchCheck(
+        topics=topics,
+        subscriptions=subscriptions,
+        faults=named(faults),
+        unused=tuple(unused[:_NAMED]),
+        unused_count=len(unused),
+    )
 
 
-def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients]) -> tuple[str, int]:
-    """What is wrong with a topic, and how many subscriptions it has on green."""
+def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients]) -> _Checked:
     wrong: list[str] = []
     blue = stored(task.blue, topic)
     look = look_at(task.blue, topic) if blue else None
@@ -46,7 +71,17 @@ def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClien
     try:
         there = set(task.green.subscriptions.names(topic))
     except AdminNotFound:
-        return "; ".join([*wrong, "green has no such topic"]), 0
-    lacking = sorted(set(known.get(str(topic), TopicClients()).consumers) - there)
+        return _Checked("; ".join([*wrong, "green has no such topic"]))
+    before = set(known[str(topic)].consumers if str(topic) in known else ())
+    lacking = sorted(before - there)
     wrong += [f"green lacks the subscriptions {', '.join(lacking)}"] if lacking else []
-    return "; ".join(wrong), len(there)
+    # Deleted on blue between PROVISION and LOAD, for example: green keeps messages for them.
+    unused = _unused(task, topic, there - before) if str(topic) in known and there - before else ()
+    return _Checked("; ".join(wrong), len(there), unused)
+
+
+def _unused(task: BlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
+    """Those of green's subscriptions that have no consumer."""
+    stats = look_at(task.green, topic).stats
+    there = subscriptions_of(stats) if stats else {}
+    return tuple(sorted(name for name, sub in there.items() if name in names and not sub.consumers))

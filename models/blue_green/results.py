@@ -142,11 +142,14 @@ class BatchCheck(Result):
         topics: that were compared.
         subscriptions: that stand on green.
         faults: what is wrong, by namespace.
+        unused: subscriptions of green that blue did not have at LOAD, and nobody uses; `unused_count` of them in all.
     """
 
     topics: int
     subscriptions: int
     faults: tuple[FailedItem, ...] = ()
+    unused: tuple[str, ...] = ()
+    unused_count: int = 0
 
 
 class Undone(Result):

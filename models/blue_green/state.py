@@ -78,6 +78,7 @@ class BlueGreenCertificate(Figures):
         blue: the cluster that was left, and `green`, the one that took over.
         topics_compared: on both sides, after the drain of their batch.
         subscriptions_on_green: of these topics.
+        unused_subscriptions: those among them that blue did not have at LOAD, and nobody uses.
         faults: what was wrong.
         entries_compared: that were copied and are equal in every byte; a batch of messages is one.
         subscriptions_carried: that go on with a copy, and have the same entries left on both sides.
@@ -90,6 +91,7 @@ class BlueGreenCertificate(Figures):
     green: str | None = None
     topics_compared: Topics | None = None
     subscriptions_on_green: Count | None = None
+    unused_subscriptions: Count | None = None
     faults: Count | None = None
     entries_compared: Count | None = None
     subscriptions_carried: Count | None = None

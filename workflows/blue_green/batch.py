@@ -137,6 +137,11 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         check = await self.activities.run(Activities.verify, Call(f"Compare {self._names} on both sides"))
         self.state.certificate.check = check
         self._name_failed(check.faults)
+        if check.unused:
+            self.note(
+                f"{self.input.green_cluster} keeps messages for {check.unused_count} subscriptions that nobody uses, "
+                f"and {self.input.cluster} did not have. Delete what is not needed: {', '.join(check.unused)}"
+            )
 
     async def _undo(self, cause: str) -> str:
         """Leave the clients with blue; where that is impossible, why the batch goes on to its end."""

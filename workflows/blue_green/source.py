@@ -81,6 +81,7 @@ class NamespaceSource:
         proof.update(
             topics_compared=_sum(proof.topics_compared, check and check.topics),
             subscriptions_on_green=_sum(proof.subscriptions_on_green, check and check.subscriptions),
+            unused_subscriptions=_sum(proof.unused_subscriptions, check and check.unused_count),
             faults=_sum(proof.faults, check and len(check.faults)),
             entries_compared=_sum(proof.entries_compared, copies and copies.entries),
             subscriptions_carried=_sum(proof.subscriptions_carried, copies and copies.subscriptions),

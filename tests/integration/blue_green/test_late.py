@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from activities.blue_green import backlogs, drain, flip, verify
+from activities.blue_green import backlogs, drain, flip, load, verify
 from activities.blue_green.late import create_late
 from clients.pulsar.names import TopicName
 from deploy.devstack.traffic import quiet_client, send_to
@@ -16,11 +16,15 @@ from tests.support.blue_green.steps import Steps, make_namespace
 
 
 def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -> None:
-    """A new topic, and a new subscription of an old one: both are created on green, and looked for there."""
+    """A new topic, a new subscription and schema of an old one: created on green, and looked for there."""
     namespace = "newcomer/came"
     (old,) = make_namespace(clusters, namespace, "old")
+    clusters.blue_admin.subscriptions.create(old, "gone")
     steps = Steps(clusters, namespace)
     steps.begin()
+    clusters.blue_admin.subscriptions.delete(old, "gone")
+    steps.batch(load.load)
+    clusters.blue_admin.schemas.add(old, "STRING", "")
     new = TopicName("newcomer", "came", "new")
     clusters.blue_admin.topics.create(new)
     for topic in (old, new):
@@ -28,9 +32,13 @@ def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -
     assert not steps.quiesce().busy
     steps.batch(flip.flip)
     assert steps.batch(drain.drain).left == ()
-    assert steps.batch(verify.verify).faults == ()
-    for topic in (old, new):
-        assert clusters.green_admin.subscriptions.names(topic) == ["late"]
+    check = steps.batch(verify.verify)
+    assert (check.faults, check.unused, check.unused_count) == ((), (f"gone of {old}",), 1)
+    assert clusters.green_admin.subscriptions.names(new) == ["late"]
+    assert sorted(clusters.green_admin.subscriptions.names(old)) == ["gone", "late"]
+    schema = clusters.green_admin.schemas.latest(old)
+    assert schema
+    assert schema.type == "STRING"
     # As if it had come between the flag and the end of the topic.
     clusters.green_admin.subscriptions.delete(old, "late")
     (fault,) = steps.batch(verify.verify).faults

@@ -64,7 +64,7 @@ ANSWERS: dict[str, Any] = {
     "carry": Carried(seconds=0.5, proof=CopyProof(topics=2, entries=44, messages=110, size=5_500, subscriptions=3)),
     "flip": Flipped(topics=4, seconds=2.0),
     "drain": Drained(seconds=3.0),
-    "verify": BatchCheck(topics=4, subscriptions=6),
+    "verify": BatchCheck(topics=4, subscriptions=6, unused=("gone of topic",), unused_count=1),
     "undo": Undone(undone=True),
     "complete": Completion(flagged=True),
     "take_census": Census(connections=2, opened=50),

@@ -56,6 +56,7 @@ async def test_whole_path(stage: Harness) -> None:
     assert report.figures["topics_moved"] == 12
     assert report.figures["longest_quiesce_seconds"] == 1.5
     assert report.certificate["topics_compared"] == 12
+    assert report.certificate["unused_subscriptions"] == 3
     assert report.certificate["cluster_flag"] is True
     window = report.history[-1]
     assert 86_400 <= window.seconds(window.started) < 86_460
