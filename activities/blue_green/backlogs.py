@@ -21,7 +21,7 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.zookeeper.coordination import CoordinationReader
-from models.blue_green.claims import Stage, namespace_record
+from models.blue_green.claims import FLIPPED, namespace_record
 from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
 from models.blue_green.input import IdleSubscriptions
 from models.lifecycle.base import Result
@@ -143,7 +143,7 @@ def _idle(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
         return {}
     found: dict[NamespaceGuard, Idle] = {}
     for guard in guards:
-        if guard.require().stage in {Stage.FLIPPED, Stage.MOVED}:
+        if guard.require().stage in FLIPPED:
             continue
         # What an earlier run has copied lies before everybody now, also where nobody is idle any more.
         there = {*topics_of(task.blue, guard.namespace)}

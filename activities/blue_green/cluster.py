@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN, urls_of
@@ -17,8 +16,8 @@ from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import cursors_of, look_at, stored, subscriptions_of, topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
 from clients.cas.store import CasStore
-from clients.errors import StoreContention
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.errors import StoreContention, StoreUnreachable
+from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, ChangedSetting, NamespaceClaim, Stage
@@ -69,8 +68,10 @@ def complete(task: BlueGreenTask) -> Completion:
     with task.blue_store() as store:
         guard = MigrationGuard(task.keeper(store))
         guard.renew()
-        moved, left = _split(task, store)
+        moved, _ = _split(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
+        # Topics may have come to a namespace while the others were looked at.
+        _, left = _split(task, store)
         flagged = False
         if task.input.complete_cluster and not left and not busy:
             take_rest_back(task, guard)
@@ -94,7 +95,7 @@ def release(task: BlueGreenTask) -> Released:
         # No request of an earlier attempt can arrive after this.
         task.context.pause(REQUEST_LIMIT + 1)
         again, _ = restore_settings(task, guard)
-        _forget_records(task, blue, guard.require)
+        _forget_records(task, blue, green, guard.require)
         there = MigrationGuard(task.keeper(green))
         if there.held:
             there.renew()
@@ -104,13 +105,23 @@ def release(task: BlueGreenTask) -> Released:
 
 
 def finish(task: BlueGreenTask) -> None:
-    """Remove the records of namespaces, and give up both claims; the flags stay."""
-    with task.blue_store() as blue, task.green_store() as green:
-        guard = MigrationGuard(task.keeper(blue))
-        if guard.held:
-            guard.renew()
-            _forget_records(task, blue, guard.require)
-            _give_up(task, guard, green)
+    """Remove the records of namespaces, and give up both claims; the flags stay.
+
+    Raises:
+        StoreUnreachable: one of the stores does not answer; green is free all the same where it is blue's.
+    """
+    with task.green_store() as green:
+        try:
+            with task.blue_store() as blue:
+                guard = MigrationGuard(task.keeper(blue))
+                if guard.held:
+                    guard.renew()
+                    _forget_records(task, blue, green, guard.require)
+                    _give_up(task, guard, green)
+        except StoreUnreachable:
+            # Blue may be turned off by now.
+            _leave(task, green)
+            raise
 
 
 def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool = True) -> tuple[list[str], int]:
@@ -139,11 +150,15 @@ def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool
 
 def _give_up(task: BlueGreenTask, guard: MigrationGuard, green: CasStore) -> None:
     """Give up both claims, that on blue last: whoever holds it may ask for this again."""
+    _leave(task, green)
+    guard.release()
+
+
+def _leave(task: BlueGreenTask, green: CasStore) -> None:
     there = MigrationGuard(task.keeper(green))
     # Another migration may hold green, which has ended this one at its begin.
     if there.held:
         there.release()
-    guard.release()
 
 
 def _restore(task: BlueGreenTask, guard: MigrationGuard, name: str, one: ChangedSetting) -> None:
@@ -200,13 +215,18 @@ def _read_back(task: BlueGreenTask, *, migrated: bool) -> bool:
 
 
 def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
-    """Namespaces of blue that have moved, and those that have not; Pulsar's own and empty ones count as neither."""
+    """Namespaces of blue that have moved, and those that have not.
+
+    Pulsar's own count as neither, nor do empty ones but for those that the operator has excluded by name.
+    """
     moved: list[str] = []
     left: list[str] = []
     for namespace in namespaces_of(task.blue):
         if read_flag(store, namespace):
             moved.append(namespace)
-        elif not namespace.startswith("pulsar/") and topics_of(task.blue, namespace):
+        elif not namespace.startswith("pulsar/") and (
+            task.input.excludes(namespace) or topics_of(task.blue, namespace)
+        ):
             left.append(namespace)
     return moved, left
 
@@ -228,14 +248,13 @@ def _use_of(task: BlueGreenTask, topic: TopicName) -> str:
     return f"subscriptions {', '.join(cursors_of(info))}" if info and cursors_of(info) else ""
 
 
-def _forget_records(task: BlueGreenTask, store: CasStore, fence: Callable[[], object]) -> None:
+def _forget_records(task: BlueGreenTask, store: CasStore, green: CasStore, fence: Callable[[], object]) -> None:
     for namespace, record in records(store).items():
         forget_clients(store, namespace)
         # The copies of a namespace that stays with blue are still on green, and the next migration goes on with them.
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
-            with task.green_store() as green:
-                forget_kept(green, namespace, fence)
+            forget_kept(green, namespace, fence)
         _forget_record(task, NamespaceGuard(store, task.attempt, namespace), record, moved=read_flag(store, namespace))
 
 
@@ -244,21 +263,34 @@ def _forget_record(task: BlueGreenTask, guard: NamespaceGuard, record: Namespace
     if record.stage is Stage.KEPT and moved:
         return
     guard.take()
+    let_go(task, guard)
     if record.inactive_topics and moved:
         guard.note(stage=Stage.KEPT)
         return
-    with suppress(AdminNotFound):
-        put_back(task.blue.namespaces, guard, INACTIVE)
+    put_back(task.blue.namespaces, guard, INACTIVE)
     guard.release()
 
 
 def cleanup_refusal(task: BlueGreenTask, topic: TopicName) -> str:
     """Why a topic of blue must not be deleted; empty where it may."""
-    try:
-        use = _use_of(task, topic)
-    except AdminNotFound:
-        return ""
+    use = _use_of(task, topic)
     info = stored(task.blue, topic)
     if info is None:
         return ""
-    return use or ("" if info.migrated else "it was not terminated by the migration")
+    return use or _retained(task, topic, info) or ("" if info.migrated else "it was not terminated by the migration")
+
+
+def _retained(task: BlueGreenTask, topic: TopicName, info: InternalInfo) -> str:
+    """What readers may still want of a topic: green has none of it."""
+    entries, end = sum(ledger.entries for ledger in info.ledgers), info.terminated_position
+    # The last ledger says 0, also when it was ended with its topic.
+    if end and info.ledgers and (last := info.ledgers[-1]).ledger_id == end.ledger_id and not last.entries:
+        entries += end.entry_id + 1
+    if task.input.cleanup_retained or not entries:
+        return ""
+    kept = task.blue.topics.retention(topic)
+    if kept.retention_time_in_minutes == 0 or kept.retention_size_in_m_b == 0:
+        return ""
+    return (
+        f'retention keeps {entries:,} entries that {task.input.green_cluster} lacks, and "cleanup_retained" is not set'
+    )

@@ -106,7 +106,8 @@ class DrainWatch:
         end = self._begun + self._task.input.drain_timeout.total_seconds()
         while True:
             round_begun = time.monotonic()
-            left = [one for guard in self._guards for one in self.look(guard)]
+            found = {guard: self.look(guard) for guard in self._guards}
+            left = [one for those in found.values() for one in those]
             missing = self._missing()
             waits_for_clients = bool(missing) and time.monotonic() < self._begun + CLIENTS_WITHIN
             self._tell(left, missing)
@@ -118,8 +119,9 @@ class DrainWatch:
             self._task.context.pause(
                 max(min(max(_ROUND, age / 60), _LONGEST_ROUND) - time.monotonic() + round_begun, 0)
             )
-        for guard in self._guards:
-            if not left:
+        abandoned = self._abandoned()
+        for guard, those in found.items():
+            if not those and guard.namespace not in abandoned:
                 guard.note(stage=Stage.MOVED)
         items = [FailedItem(path=str(one.look.topic), reason=one.why) for one in left]
         return Drained(
@@ -128,7 +130,7 @@ class DrainWatch:
             left_count=len(items),
             missing=tuple(missing[:NAMED]),
             missing_count=len(missing),
-            abandoned=self._abandoned(),
+            abandoned=tuple(abandoned.values()),
             repaired=self._repaired,
             skipped=self._skipped,
         )
@@ -247,7 +249,7 @@ class DrainWatch:
                 self._arrived.add(topic)
         return found
 
-    def _abandoned(self) -> tuple[FailedItem, ...]:
+    def _abandoned(self) -> dict[str, FailedItem]:
         """Namespaces none of whose clients came to green: these may not be able to use it."""
         noted, absent = Counter[str](), Counter[str]()
         for topic, clients in self._before.items():
@@ -255,11 +257,11 @@ class DrainWatch:
             noted[namespace] += len(clients.producers) + sum(clients.consumers.values())
             absent[namespace] += self._absent.get(topic, 0)
         why = f"none of its clients came to {self._task.input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
-        return tuple(
-            FailedItem(path=f"persistent://{namespace}/", reason=f"{why}, of {count}")
+        return {
+            namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{why}, of {count}")
             for namespace, count in noted.items()
             if count and absent[namespace] == count
-        )
+        }
 
     def _on_green(self, topic: str) -> TopicClients:
         look = look_at(self._task.green, TopicName.parse(topic))

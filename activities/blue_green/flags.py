@@ -9,6 +9,7 @@ from activities.blue_green.context import BlueGreenTask
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterUrls
+from clients.pulsar.admin.errors import AdminNotFound
 from models.blue_green.input import PulsarCluster
 
 LOOK_EVERY = 0.2
@@ -36,7 +37,7 @@ def sends_to_green(task: BlueGreenTask) -> bool:
 def wait_until_seen(
     task: BlueGreenTask, namespace: str, *, migrated: bool, by: Sequence[tuple[str, PulsarAdminReader]] | None = None
 ) -> None:
-    """Wait until each broker sees a namespace's flag so.
+    """Wait until each broker sees a namespace's flag so; one that is gone sends nobody away.
 
     Args:
         task: the step.
@@ -45,11 +46,21 @@ def wait_until_seen(
         by: the brokers; None for all of blue that the worker knows.
 
     Raises:
+        AdminNotFound: there is no such namespace, whose flag shall be set.
         StoreContention: one does not, for half a minute.
     """
     end = time.monotonic() + SEEN_WITHIN
     for url, admin in task.blue_brokers() if by is None else by:
-        while admin.namespaces.policies(namespace).migrated is not migrated:
+        while _is_migrated(admin, namespace, wanted=migrated) is not migrated:
             if time.monotonic() > end:
                 raise StoreContention(f"the broker {url} does not see the flag of {namespace} as it was set")
             task.context.pause(LOOK_EVERY)
+
+
+def _is_migrated(admin: PulsarAdminReader, namespace: str, *, wanted: bool) -> bool:
+    try:
+        return admin.namespaces.policies(namespace).migrated
+    except AdminNotFound:
+        if wanted:
+            raise
+        return False

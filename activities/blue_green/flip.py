@@ -11,13 +11,13 @@ from activities.blue_green.flags import LOOK_EVERY, sends_to_green, urls_of, wai
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
-from activities.blue_green.throttle import let_go, require_quiet
+from activities.blue_green.throttle import let_go, require_quiet, throttle, wait_until_quiet
 from activities.blue_green.topics import look_at, stored, topics_of
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import set_flag
+from clients.pulsar.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Flipped
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
@@ -30,21 +30,46 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     """Send the clients of a batch to green, and wait until each topic is terminated; then writes are let go."""
     started = time.monotonic()
     _require_url(task)
-    begun = [guard for guard in guards if guard.require().stage not in FLIPPED]
+    begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
     _require_green(task, begun)
     late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
     require_quiet(task, begun)
-    return end_topics(task, guards, store, started).model_copy(update={"carried": carried})
+    for guard in begun:
+        guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
+    return _send_away(task, guards, store, started).model_copy(update={"carried": carried})
 
 
-def end_topics(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, started: float | None = None
-) -> Flipped:
-    """From the flags on: clients of these namespaces are sent to green, and nothing takes that back any more."""
-    begun = time.monotonic() if started is None else started
+def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
+    """Bring namespaces to the end of their flip that was begun at some time, with writes held back.
+
+    Raises:
+        StoreContention: writes do not become quiet.
+    """
+    started = time.monotonic()
+    _hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
     for guard in guards:
         guard.note(stage=Stage.FLIPPED)
+    return _send_away(task, guards, store, started)
+
+
+def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    """As in QUIESCE, for topics that are not terminated."""
+    left = {
+        guard: [topic for topic in topics_of(task.blue, guard.namespace) if not is_terminated(task.blue, topic)]
+        for guard in guards
+    }
+    topics = [topic for names in left.values() for topic in names]
+    for guard, names in left.items():
+        if names:
+            throttle(task, guard)
+    if topics and (busy := wait_until_quiet(task, topics, time.monotonic()).busy):
+        raise StoreContention(f"topics take messages in spite of the limit: {', '.join(busy)}")
+
+
+def _send_away(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float) -> Flipped:
+    """From the flags on: clients of these namespaces are sent to green."""
+    for guard in guards:
         set_flag(store, guard.namespace, guard.require, migrated=True)
     for guard in guards:
         wait_until_seen(task, guard.namespace, migrated=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from activities.blue_green.cluster import cleanup_refusal
@@ -11,7 +12,7 @@ from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.records import records
 from activities.blue_green.topics import topics_of
 from clients.cas.store import CasStore
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from models.blue_green.claims import Stage
@@ -28,11 +29,11 @@ def census(task: BlueGreenTask) -> Census:
     known = task.blue.clusters.migration(task.input.cluster)
     if known is None or known.migrated_cluster_url != urls_of(task.input.green):
         drift.append(f"brokers of {task.input.cluster} have another address than that of {task.input.green_cluster}")
-    connections = [admin.brokers.connections() for _, admin in task.blue_brokers()]
+    connections = {url: admin.brokers.connections() for url, admin in task.blue_brokers()}
     return Census(
         topics=sum(len(topics_of(task.blue, namespace)) for namespace in moved),
-        connections=sum(one.active for one in connections),
-        opened=sum(one.opened for one in connections),
+        connections=sum(one.active for one in connections.values()),
+        opened={url: one.opened for url, one in connections.items()},
         drift=tuple(drift[:NAMED]),
     )
 
@@ -45,17 +46,20 @@ def clean_up(task: BlueGreenTask) -> CleanupStep:
         for namespace in _moved(store):
             guard = NamespaceGuard(store, task.attempt, namespace)
             guard.take()
-            topics = topics_of(task.blue, namespace)
-            now = topics[: max(task.input.cleanup_limit - deleted, 0)]
-            kept = [item for item in task.each(now, lambda topic, guard=guard: _delete(task, guard, topic)) if item]
+            waiting, kept = topics_of(task.blue, namespace), list[FailedItem]()
+            # Those that stay do not count, so that they never hide the ones behind them.
+            while waiting and (limit := task.input.cleanup_limit - deleted) > 0:
+                now, waiting = waiting[:limit], waiting[limit:]
+                items = task.each(now, lambda topic, guard=guard: _delete(task, guard, topic))
+                kept += [item for item in items if item]
+                deleted += sum(1 for item in items if item is None)
             refused += kept
-            deleted += len(now) - len(kept)
-            remaining += len(topics) - len(now)
-            if not kept and len(now) == len(topics):
-                _delete_partitioned(task, guard)
+            remaining += len(waiting)
+            if not kept and not waiting:
+                refused += _delete_partitioned(task, guard)
                 put_back(task.blue.namespaces, guard, INACTIVE)
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
-    return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]))
+    return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]), refused_count=len(refused))
 
 
 def _moved(store: CasStore) -> list[str]:
@@ -66,8 +70,16 @@ def _delete(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> Fai
     if why := cleanup_refusal(task, topic) or _lacking_on_green(task, topic):
         return FailedItem(path=str(topic), reason=why)
     guard.require()
-    with suppress(AdminNotFound):
-        task.blue.topics.delete(topic)
+    return _unless_refused(str(topic), lambda: task.blue.topics.delete(topic))
+
+
+def _unless_refused(path: str, delete: Callable[[], None]) -> FailedItem | None:
+    """Delete something; what brokers refuse stays, and keeps nothing else."""
+    try:
+        with suppress(AdminNotFound):
+            delete()
+    except (AdminConflict, AdminServerError) as error:
+        return FailedItem(path=path, reason=error.reason)
     return None
 
 
@@ -79,11 +91,30 @@ def _lacking_on_green(task: BlueGreenTask, topic: TopicName) -> str:
     return ""
 
 
-def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> None:
-    """Remove what is left of partitioned topics whose partitions are all gone."""
-    for name in task.blue.topics.partitioned_names(guard.namespace):
+def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> list[FailedItem]:
+    """Remove what is left of partitioned topics whose partitions are all gone; returns those that stay."""
+    refused: list[FailedItem] = []
+    try:
+        names = task.blue.topics.partitioned_names(guard.namespace)
+    except AdminNotFound:
+        # The namespace is gone.
+        return []
+    for name in names:
         topic = TopicName.parse(name)
-        if not topic.topic.startswith("__"):
-            guard.require()
-            with suppress(AdminNotFound):
-                task.blue.topics.delete_partitioned(topic)
+        if topic.topic.startswith("__"):
+            continue
+        if not _partitions_on_green(task, topic):
+            # Somebody has created it on blue since.
+            refused.append(FailedItem(path=name, reason=f"{task.input.green_cluster} has no such topic"))
+            continue
+        guard.require()
+        if item := _unless_refused(name, lambda topic=topic: task.blue.topics.delete_partitioned(topic)):
+            refused.append(item)
+    return refused
+
+
+def _partitions_on_green(task: BlueGreenTask, topic: TopicName) -> int:
+    try:
+        return task.green.topics.partitions(topic)
+    except AdminNotFound:
+        return 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from activities.blue_green.context import NamespaceGuard
 from clients.pulsar.admin.answers import Answer
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import InactiveTopics, Namespaces, Policies, PublishRate
 from models.blue_green.claims import Changed, NamespaceClaim
 
@@ -96,13 +98,16 @@ def put_back(namespaces: Namespaces, guard: NamespaceGuard, policy: HeldPolicy[A
     noted = _noted(guard, policy)
     if noted is None:
         return ""
-    now, before, kept = policy.read(namespaces, guard.namespace), policy.parsed(noted.before), ""
-    if now == policy.parsed(noted.ours):
-        guard.require()
-        policy.set(namespaces, guard.namespace, before)
-    elif now != before:
-        told = now.body() if now else "none"
-        kept = f"{policy.name} of {guard.namespace}: {told} was set by somebody else, and stays"
+    kept = ""
+    # Where the namespace is gone, so is its policy.
+    with suppress(AdminNotFound):
+        now, before = policy.read(namespaces, guard.namespace), policy.parsed(noted.before)
+        if now == policy.parsed(noted.ours):
+            guard.require()
+            policy.set(namespaces, guard.namespace, before)
+        elif now != before:
+            told = now.body() if now else "none"
+            kept = f"{policy.name} of {guard.namespace}: {told} was set by somebody else, and stays"
     if forget:
         guard.note(**{policy.field: None})
     return kept

@@ -45,7 +45,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
             guard.note(stage=Stage.FLIPPED)
     for guard in begun:
         # Whoever copies does so anew; what an earlier run copied may be gone from green.
-        guard.note(copied_in="")
+        guard.note(stage=Stage.CLAIMED, copied_in="")
         take_back(task, guard)
     provision_batch(task, begun)
     _await_green(task, begun)

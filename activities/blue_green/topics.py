@@ -52,10 +52,12 @@ class Traffic(NamedTuple):
 def topics_of(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
     """Persistent topics of a namespace: those without partitions, and each partition; without Pulsar's own.
 
-    Raises:
-        AdminNotFound: there is no such namespace.
+    There are none where the namespace is gone.
     """
-    return sorted(map(TopicName.parse, admin.topics.names(namespace)))
+    try:
+        return sorted(map(TopicName.parse, admin.topics.names(namespace)))
+    except AdminNotFound:
+        return []
 
 
 def look_at(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:

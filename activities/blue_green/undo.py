@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, NamespaceGuard
@@ -10,7 +10,8 @@ from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.flip import end_topics
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.held_policies import INACTIVE, put_back
-from activities.blue_green.load import saved_clients
+from activities.blue_green.load import save_clients, saved_clients
+from activities.blue_green.records import sent_away
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import look_at, stored, topics_of
 from activities.blue_green.way_back import send_away_again
@@ -21,8 +22,9 @@ from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
-from models.blue_green.claims import FLIPPED, NamespaceClaim, Stage, TopicClients
+from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import Undone
+from models.lifecycle.failures import NAMED
 from models.lifecycle.status import WaitKind
 
 # Before flags are taken off, when sweeps that were under way are over, and twice more if these have ended topics.
@@ -35,34 +37,37 @@ _LOADED_WITHIN = 30.0
 def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
     """Leave the batch's clients with blue, where that is possible without a loss; what cannot stay is flipped whole."""
     # Taken first: whatever an earlier attempt still has on its way finds the record moved.
-    claims = {guard: guard.take() for guard in guards}
-    flipped = [guard for guard, claim in claims.items() if _is_flipped(claim, store, guard.namespace)]
+    mine = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
+    others = [guard.namespace for guard in guards if guard not in mine]
+    there = sent_away(task, store, others) | {name for name in others if read_flag(store, name)}
     for guard in guards:
-        if guard not in flipped:
-            _clear(task, guard, store)
+        if guard not in mine and guard.namespace not in there:
+            _take_flag_off(guard, store)
             _settle(task, guard)
-    whys, restored = _take_flags_back(task, flipped, store)
-    if lost := [guard for guard in flipped if guard.namespace in whys]:
-        # As in the flip: their writes are held back until all of their topics are terminated.
+    whys = dict.fromkeys(sorted(there), "its clients were sent to green before this run; what is begun goes on")
+    taken_back, restored = _take_flags_back(task, mine, store)
+    whys |= taken_back
+    if lost := [guard for guard in guards if guard.namespace in whys]:
         end_topics(task, lost, store)
     stay = [guard for guard in guards if guard not in lost]
     _watch_late_requests(task, stay, store)
     kept = [why for guard in stay if (why := send_away_again(task, guard, store))]
+    kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
     terminated = sum(len(_terminated(task, guard)) for guard in lost)
-    why = next(iter(whys.values()), "")
-    return Undone(undone=not whys, terminated=terminated, restored=restored, why=why, kept=tuple(kept))
+    why = next((f"{name}: {why}" for name, why in whys.items()), "")
+    return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, kept=tuple(kept))
 
 
 def _take_flags_back(
     task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
-) -> tuple[dict[str, str], int]:
+) -> tuple[dict[str, str], set[TopicName]]:
     """Take flags off, and look twice whether a topic was terminated meanwhile.
 
     A broker that is at its sweep when the flag is taken off goes on with it. Until that is over writes are held back: a
     producer that sends to a topic which is terminated without a flag is told that it has ended for good.
 
     Returns:
-        Namespaces that have to be flipped all the same, with the reason; how many topics take messages again.
+        Namespaces that have to be flipped all the same, with the reason; which topics take messages again.
     """
     whys: dict[str, str] = {}
     restored: set[TopicName] = set()
@@ -70,28 +75,61 @@ def _take_flags_back(
     for look in range(_LOOKS):
         changed: list[NamespaceGuard] = []
         for guard in waiting:
-            ended = dict(_terminated(task, guard))
-            if ended and (why := _obstacle(task, store, list(ended))):
+            fresh = dict(_terminated(task, guard))
+            ended = {**_noted_ends(store, guard), **fresh}
+            if why := _obstacle(task, store, list(ended)):
                 whys[guard.namespace] = why
-            elif ended or look == 0:
+            elif not fresh and look:
+                _note_ends(store, guard, {})
+                _settle(task, guard)
+            else:
                 _clear(task, guard, store)
-                for topic, position in ended.items():
+                # Clients that were told before that may have come to green meanwhile.
+                if why := _obstacle(task, store, list(ended)):
+                    whys[guard.namespace] = why
+                    continue
+                _note_ends(store, guard, ended)
+                for topic in fresh:
                     _unterminate(task, guard, store, topic)
+                for topic, position in ended.items():
                     _restore_subscriptions(task, guard, store, topic, position)
                 restored |= set(ended)
                 changed.append(guard)
-            else:
-                _settle(task, guard)
         waiting = changed
         if waiting:
             task.context.pause(_LATE_REQUEST)
     if waiting:
         raise StoreContention(f"topics of {waiting[0].namespace} are terminated again and again without a flag")
-    return whys, len(restored)
+    return whys, restored
 
 
-def _is_flipped(claim: NamespaceClaim, store: CasStore, namespace: str) -> bool:
-    return claim.stage in FLIPPED or read_flag(store, namespace)
+def _noted_ends(store: CasStore, guard: NamespaceGuard) -> dict[TopicName, Position]:
+    """Where topics had ended whose termination an attempt before this one began to take back."""
+    known = saved_clients(store, guard.namespace)
+    ends = ((topic, clients.ended) for topic, clients in known.items())
+    return {TopicName.parse(topic): Position(ledger_id=end[0], entry_id=end[1]) for topic, end in ends if end}
+
+
+def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, Position]) -> None:
+    """Note them before the store forgets them; their subscriptions begin there again."""
+    known = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
+    noted = {topic: (at.ledger_id, at.entry_id) for topic, at in ends.items()}
+    after = {
+        topic: known.get(topic, TopicClients()).model_copy(update={"ended": noted.get(topic)})
+        for topic in {**known, **noted}
+    }
+    if after != known:
+        save_clients(store, guard, after)
+
+
+def _used(task: BlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
+    """What people have to know of topics that stay with blue, and that somebody uses on green all the same."""
+    uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
+    return [
+        f"{topic} stays on {task.input.cluster}, and has clients or messages on {task.input.green_cluster} as well"
+        for topic, used in zip(topics, uses, strict=True)
+        if used
+    ][:NAMED]
 
 
 def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
@@ -104,6 +142,8 @@ def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicN
 
 def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
     """Why the termination of topics cannot be taken back; empty where it can."""
+    if not terminated:
+        return ""
     if not task.input.unterminate:
         return (
             f"{len(terminated)} topics are terminated on {task.input.cluster}, {terminated[0]} among them, and "
@@ -123,10 +163,14 @@ def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicN
 
 
 def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
+    _take_flag_off(guard, store)
+    wait_until_seen(task, guard.namespace, migrated=False)
+
+
+def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
     # Written in any case: an attempt that froze between its look at the flag and its write must find it changed.
     with suppress(StoreNotFound):
         set_flag(store, guard.namespace, guard.require, migrated=False)
-    wait_until_seen(task, guard.namespace, migrated=False)
 
 
 def _settle(task: BlueGreenTask, guard: NamespaceGuard) -> None:

@@ -12,7 +12,7 @@ from activities.blue_green.topics import cursors_of, look_at, named, stored, sub
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import TopicClients
+from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import BatchCheck
 from models.lifecycle.failures import FailedItem
 
@@ -42,6 +42,9 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
         checked = task.each(names, lambda name, known=known: _check(task, TopicName.parse(name), known))
+        if any(one.wrong for one in checked):
+            # What is left on blue is not deleted.
+            guard.note(stage=Stage.FLIPPED)
         for name, one in zip(names, checked, strict=True):
             faults += [FailedItem(path=name, reason=one.wrong)] if one.wrong else []
             unused += [f"{subscription} of {name}" for subscription in one.unused]

@@ -90,9 +90,8 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
 
 
 def wait_until_seen_off(task: BlueGreenTask, namespace: str) -> None:
-    """Wait until no broker of green sends a namespace's clients away; one that green lacks has none."""
-    with suppress(AdminNotFound):
-        wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
+    """Wait until no broker of green sends a namespace's clients away."""
+    wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
 
 
 def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
@@ -106,6 +105,7 @@ def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader
         with task.green_store() as there:
             set_flag(there, guard.namespace, guard.require, migrated=True)
             if changed := _kept(there, guard.namespace):
+                guard.require()
                 INACTIVE.set(task.green.namespaces, guard.namespace, INACTIVE.parsed(changed.ours))
     guard.note(green_flag=False)
     if not used:
@@ -129,10 +129,7 @@ def take_rest_back(task: BlueGreenTask, guard: MigrationGuard) -> None:
 
 def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, list[str]]:
     """Topics of green that an earlier migration has ended, with the subscriptions that they still have."""
-    try:
-        topics = topics_of(task.green, namespace)
-    except AdminNotFound:
-        return {}
+    topics = topics_of(task.green, namespace)
     infos = task.each(topics, lambda topic: stored(task.green, topic))
     return {topic: cursors_of(info) for topic, info in zip(topics, infos, strict=True) if info and info.migrated}
 

@@ -68,6 +68,7 @@ class NamespaceClaim(PacedClaim):
         stage: how far it is.
         publish_rate: the namespace's limit on what may be sent, while it is changed.
         inactive_topics: what became of topics that nobody uses, while brokers have to keep them.
+        flipped_in: the run that set its flag; what another one has sent away is not taken back.
         copied_in: the run with whose copies idle subscriptions go on; empty where they do not.
         green_flag: green sent the namespace's clients away, and does so no more.
     """
@@ -75,6 +76,7 @@ class NamespaceClaim(PacedClaim):
     stage: Stage = Stage.CLAIMED
     publish_rate: Changed | None = None
     inactive_topics: Changed | None = None
+    flipped_in: str = ""
     copied_in: str = ""
     green_flag: bool = False
 
@@ -85,10 +87,12 @@ class TopicClients(Result):
     Attributes:
         producers: names of those that are connected; they keep them when they connect elsewhere.
         consumers: how many each durable subscription has.
+        ended: ledger and entry at which it was terminated, while that is taken back.
     """
 
     producers: tuple[str, ...] = ()
     consumers: dict[str, int] = Field(default_factory=dict[str, int])
+    ended: tuple[int, int] | None = None
 
 
 def namespace_record(namespace: str) -> str:

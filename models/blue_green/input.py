@@ -127,6 +127,7 @@ class BlueGreenInput(MigrationInput):
         grace_window: how long blue is kept under watch after COMPLETE.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with blue's topics.
         cleanup_at_window_end: clean up when the window ends, without being told.
+        cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
         cleanup_limit: most topics that one step of the cleanup deletes; it goes on in further steps.
     """
 
@@ -150,6 +151,7 @@ class BlueGreenInput(MigrationInput):
     grace_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
     cleanup: SourceCleanup = SourceCleanup.LEAVE
     cleanup_at_window_end: Bool = False
+    cleanup_retained: Bool = False
     cleanup_limit: int = Field(default=1_000, ge=1)
 
     @model_validator(mode="after")
@@ -164,6 +166,11 @@ class BlueGreenInput(MigrationInput):
             )
         if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
             raise ValueError(NO_CLEANUP)
+        if self.waves.deadline <= self.drain_timeout:
+            raise ValueError(
+                f"waves.deadline, {self.waves.deadline}, is not longer than drain_timeout, {self.drain_timeout}; "
+                "a batch would be given up while it drains"
+            )
         return self
 
     @property
@@ -183,8 +190,12 @@ class BlueGreenInput(MigrationInput):
             f"{self.cluster} → {self.green_cluster}: {', '.join(self.namespaces)}{' (dry run)' if self.dry_run else ''}"
         )
 
+    def excludes(self, namespace: str) -> bool:
+        """Whether a namespace is excluded by a pattern."""
+        return any(fnmatchcase(namespace, pattern) for pattern in self.exclude)
+
     def rank(self, namespace: str) -> int | None:
         """The place of a namespace's pattern in the order of the patterns; None for one that stays."""
-        if namespace.startswith("pulsar/") or any(fnmatchcase(namespace, pattern) for pattern in self.exclude):
+        if namespace.startswith("pulsar/") or self.excludes(namespace):
             return None
         return next((rank for rank, pattern in enumerate(self.namespaces) if fnmatchcase(namespace, pattern)), None)

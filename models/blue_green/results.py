@@ -191,14 +191,19 @@ class Census(Result):
     Attributes:
         topics: topics of moved namespaces that are still on blue.
         connections: that blue's brokers hold now.
-        opened: connections that were opened to them since the last look.
+        opened: connections that were opened to each of them since it started, by its address.
         drift: what is not any more as the migration left it.
     """
 
     topics: int = 0
     connections: int = 0
-    opened: int = 0
+    opened: dict[str, int] = Field(default_factory=dict[str, int])
     drift: tuple[str, ...] = ()
+
+    def opened_since(self, before: Census) -> int:
+        """Connections that were opened since another look; a broker that started since then counts from 0."""
+        known = {name: before.opened.get(name, 0) for name in self.opened}
+        return sum(now - known[name] if now >= known[name] else now for name, now in self.opened.items())
 
 
 class CleanupStep(Result):
@@ -207,12 +212,13 @@ class CleanupStep(Result):
     Attributes:
         deleted: topics that were deleted.
         remaining: 0 once nothing is left to delete.
-        refused: why some stay.
+        refused: why some stay, `refused_count` in all.
     """
 
     deleted: int
     remaining: int
     refused: tuple[FailedItem, ...] = ()
+    refused_count: int = 0
 
 
 class Released(Result):

@@ -10,9 +10,12 @@ _LATE = "tests/integration/blue_green/test_late.py"
 _BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
 _AGAIN = "tests/integration/blue_green/test_second_start.py"
 _MIGRATION = "tests/integration/blue_green/test_migration.py"
+_BACK = "tests/integration/blue_green/test_undo.py"
+_CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FLIP = "activities/blue_green/flip.py"
 _UNDO = "activities/blue_green/undo.py"
 _HELD = "activities/blue_green/held_policies.py"
+_RECORDS = "activities/blue_green/records.py"
 
 MUTANTS = (
     Mutant(
@@ -89,7 +92,7 @@ MUTANTS = (
         "blue-green/subscriptions-are-not-made-again",
         _UNDO,
         "                    _restore_subscriptions(task, guard, store, topic, position)\n",
-        "",
+        "                    pass\n",
         (f"{_TRAPS}::test_termination_is_taken_back",),
     ),
     Mutant(
@@ -103,8 +106,8 @@ MUTANTS = (
     Mutant(
         "blue-green/limit-of-an-operator-is-overwritten",
         _HELD,
-        "    if now == policy.parsed(noted.ours):\n        guard.require()\n        policy.set(",
-        "    if True:\n        guard.require()\n        policy.set(",
+        "        if now == policy.parsed(noted.ours):\n            guard.require()\n",
+        "        if True:\n            guard.require()\n",
         (f"{_TRAPS}::test_limit_of_an_operator_stays",),
     ),
     Mutant(
@@ -123,9 +126,9 @@ MUTANTS = (
     ),
     Mutant(
         "blue-green/what-has-moved-is-created-anew",
-        "activities/blue_green/records.py",
-        "or (to_green and read_flag(store, name))",
-        "",
+        _RECORDS,
+        "return (begun or to_green) if",
+        "return begun if",
         (f"{_AGAIN}::test_rolled_back_behind_the_canary",),
     ),
     Mutant(
@@ -141,5 +144,33 @@ MUTANTS = (
         '    if owner.rstrip("/") not in registered:\n',
         "    if not owner:\n",
         (f"{_MIGRATION}::test_an_address_of_another_cluster_is_refused",),
+    ),
+    Mutant(
+        "blue-green/flip-that-never-began",
+        _RECORDS,
+        "else begun and _is_ended(task, name)",
+        "else begun",
+        (f"{_BACK}::test_a_flip_that_never_began_is_done_anew",),
+    ),
+    Mutant(
+        "blue-green/undo-of-an-earlier-run",
+        _UNDO,
+        "if guard.take().flipped_in == task.attempt.run_id]",
+        "if guard.take()]",
+        (f"{_BACK}::test_what_an_earlier_run_has_moved_stays",),
+    ),
+    Mutant(
+        "blue-green/ends-that-nobody-noted",
+        _UNDO,
+        "                _note_ends(store, guard, ended)\n",
+        "",
+        (f"{_BACK}::test_a_second_attempt_restores_subscriptions",),
+    ),
+    Mutant(
+        "blue-green/cleanup-of-what-retention-keeps",
+        "activities/blue_green/cluster.py",
+        "use or _retained(task, topic, info) or",
+        "use or",
+        (f"{_CLEANUP}::test_messages_that_retention_keeps",),
     ),
 )

@@ -53,8 +53,8 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
 
     async def _move(self) -> Report[Any, Any]:
         await self.phases.rollback_on_failure(self._flip_batch, undo=self._undo)
-        await self.phases.run(BatchPhase.DRAIN, self._drain)
-        await self.phases.run(BatchPhase.VERIFY, self._verify)
+        # Clients are on their way: who broke this off would leave them between both clusters.
+        await self.phases.unbroken(self._finish)
         failed = self.state.certificate.failed
         outcome = Outcome.DONE_WITH_FAILURES if failed else Outcome.DONE
         return self.report(outcome, f"{self._names} {'moved with faults' if failed else 'moved'}")
@@ -65,6 +65,10 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             await self.phases.run(BatchPhase.SEED, self._seed)
         await self.phases.run(BatchPhase.QUIESCE, self._quiesce)
         await self.phases.run(BatchPhase.FLIP, self._flip)
+
+    async def _finish(self) -> None:
+        await self.phases.run(BatchPhase.DRAIN, self._drain)
+        await self.phases.run(BatchPhase.VERIFY, self._verify)
 
     async def _load(self) -> None:
         call = Call(f"Load all topics of {self._names}")

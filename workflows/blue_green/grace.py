@@ -105,8 +105,10 @@ class GraceWindow:
         now = await self._look()
         if now is None:
             return f"who still asks {self._input.cluster} is not known"
-        more = now.opened - before.opened if before else 0
-        if more <= 0:
+        if before is None:
+            return "nobody has looked who asks before; the next look tells who came since this one"
+        more = now.opened_since(before)
+        if not more:
             return ""
         return (
             f"{more} connections were opened to {self._input.cluster} since the last look. Clients that begin there "
@@ -124,7 +126,7 @@ class GraceWindow:
             part = await self._activities.run(Activities.clean_up, call)
             self._state.figures.deleted_topics = (self._state.figures.deleted_topics or 0) + part.deleted
             remaining = part.remaining
-            refused = FailedItems.of("topic(s) of blue that stay", part.refused)
+            refused = FailedItems(what="topic(s) of blue that stay", items=part.refused, count=part.refused_count)
             self._board.report_failures(refused)
             if remaining and not part.deleted:
                 self._migration.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")

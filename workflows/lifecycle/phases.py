@@ -91,6 +91,13 @@ class Phases:
         entry = self._enter(phase, policy or self.policies[phase])
         await self._recorded(entry, self._timers.unless_interrupted(work()))
 
+    async def unbroken(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Run phases that must come to their end, since half of what they do is worse than all or nothing of it.
+
+        A cancellation of the workflow waits for them; how they end is what counts then.
+        """
+        return await self._shielded(work(), "what is under way ends first")
+
     async def undo(self, phase: str, work: Callable[[], Awaitable[object]]) -> None:
         """Enter a phase of the way back: it is interrupted by nothing, and repeated until it succeeds."""
         if phase in self._state.passed:
@@ -174,12 +181,15 @@ class Phases:
 
     async def _run_shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
-        task = asyncio.ensure_future(self._repeat(work))
+        return await self._shielded(self._repeat(work), "the way back that is under way ends first")
+
+    async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:
+        task = asyncio.ensure_future(work)
         while not task.done():
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
-                self._status.note("the workflow was cancelled; the way back that is under way ends first")
+                self._status.note(f"the workflow was cancelled; {why}")
         return task.result()
 
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, field_validator
 from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
+from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName, encoded
 
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
@@ -232,6 +233,7 @@ class _Partitions(Answer):
     partitions: int
 
 
+_RETENTION = TypeAdapter(Retention)
 _STATS = TypeAdapter(TopicStats)
 _PARTITIONED_STATS = TypeAdapter(PartitionedStats)
 _INTERNAL_STATS = TypeAdapter(InternalStats)
@@ -261,6 +263,10 @@ class TopicsReader:
     def partitioned_names(self, namespace: str, *, domain: str = PERSISTENT) -> list[str]:
         """Full names of the partitioned topics of `tenant/namespace`."""
         return self._endpoint.get_as(NAMES, f"/{domain}/{_namespace(namespace)}/partitioned")
+
+    def retention(self, topic: TopicName) -> Retention:
+        """How long acknowledged messages of a topic are kept, wherever that is set."""
+        return self._endpoint.get_as(_RETENTION, f"/{topic.rest_path}/retention", {"applied": True})
 
     def partitions(self, topic: TopicName) -> int:
         """How many partitions a topic has; 0 where it is none of partitions.

@@ -197,7 +197,7 @@ def test_undo_beside_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: b
     steps.quiesce()
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        guard.note(stage=Stage.FLIPPED)
+        guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
         set_flag(store, namespace, guard.require, migrated=True)
     undone = steps.batch(undo.undo)
     ended = [topic for topic in topics if (info := stored(clusters.blue_admin, topic)) and info.terminated_position]
@@ -230,7 +230,7 @@ def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps
     steps.quiesce()
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        guard.note(stage=Stage.FLIPPED)
+        guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
         set_flag(store, namespace, guard.require, migrated=True)
     flipped = steps.batch(flip.flip)
     assert flipped.left == ()

@@ -67,7 +67,7 @@ ANSWERS: dict[str, Any] = {
     "verify": BatchCheck(topics=4, subscriptions=6, unused=("gone of topic",), unused_count=1),
     "undo": Undone(undone=True),
     "complete": Completion(flagged=True),
-    "take_census": Census(connections=2, opened=50),
+    "take_census": Census(connections=2, opened={"broker-1": 50}),
     "clean_up": CleanupStep(deleted=12, remaining=0),
     "finish": None,
     "release": Released(restored=2),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from temporalio.exceptions import ApplicationError
+
 from models.blue_green.copies import Carried, CopyProof
 from models.blue_green.results import Census, CleanupStep, Completion, Flipped
 from models.lifecycle.failures import Blocker, FailedItem, FailureKind
@@ -127,12 +129,24 @@ async def test_cleanup_deletes_in_bounded_steps(stage: Harness) -> None:
 
 async def test_cleanup_waits_while_clients_begin_at_blue(stage: Harness) -> None:
     """As long as clients open connections to blue, its topics stay; they are deleted when none does so any more."""
-    looks = [Census(opened=50), Census(opened=53), Census(opened=53)]
+    looks = [Census(opened={"broker-1": count}) for count in (50, 53, 53)]
     run = await stage.start(
         Script(take_census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M"
     )
     report = await run.report()
     assert any("3 connections were opened" in note for note in report.notes)
+    assert run.script.steps[-2:] == ["clean_up", "finish"]
+
+
+async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
+    """Where nobody has looked before, who still begins at blue is not known; the next look tells."""
+    unknown = ApplicationError("blue does not answer", type=FailureKind.DENIED, non_retryable=True)
+    looks = [unknown, Census(opened={"broker-1": 50}), Census(opened={"broker-1": 50})]
+    run = await stage.start(
+        Script(take_census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M"
+    )
+    report = await run.report()
+    assert any("nobody has looked who asks before" in note for note in report.notes)
     assert run.script.steps[-2:] == ["clean_up", "finish"]
 
 

@@ -1,0 +1,120 @@
+"""What the cleanup deletes on blue, and what is not its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.blue_green import cluster, drain, flip, grace, verify
+from clients.cas.claims import read_claim
+from clients.errors import StoreUnreachable
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.names import TopicName
+from deploy.devstack.traffic import send_to
+from models.blue_green.claims import BlueGreenClaim
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace
+
+
+def test_topics_that_stay_hide_no_others(clusters: Clusters) -> None:
+    """More topics than one step deletes are refused, and those behind them are deleted all the same."""
+    namespace = "cleaned/stay"
+    topics = make_namespace(clusters, namespace, *"abcde")
+    steps = _moved(clusters, namespace, cleanup_limit=2)
+    for topic in topics[:3]:
+        clusters.green_admin.topics.delete(topic)
+    step = steps.whole(grace.clean_up)
+    assert (step.deleted, step.remaining) == (2, 0)
+    assert [(item.path, item.reason) for item in step.refused] == [
+        (str(topic), "green has no such topic") for topic in topics[:3]
+    ]
+    assert sorted(clusters.blue_admin.topics.names(namespace)) == sorted(map(str, topics[:3]))
+    assert clusters.blue_admin.namespaces.inactive_topics(namespace) is not None
+    steps.end()
+
+
+def test_a_partitioned_topic_of_somebody_else_stays(clusters: Clusters) -> None:
+    """What was created on blue after the flip, and green does not have, is not deleted."""
+    namespace = "cleaned/new"
+    make_namespace(clusters, namespace)
+    moved, new = (TopicName.parse(f"{namespace}/{name}") for name in ("moved", "new"))
+    clusters.blue_admin.topics.create_partitioned(moved, 2)
+    steps = _moved(clusters, namespace)
+    clusters.blue_admin.topics.create_partitioned(new, 1)
+    step = steps.whole(grace.clean_up)
+    assert [item.path for item in step.refused] == [str(new.of_partition(0))]
+    clusters.blue_admin.topics.delete(new.of_partition(0))
+    step = steps.whole(grace.clean_up)
+    assert [item.path for item in step.refused] == [str(new)]
+    assert clusters.blue_admin.topics.partitioned_names(namespace) == [str(new)]
+    steps.end()
+
+
+@pytest.mark.parametrize("opted_in", [False, True])
+def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) -> None:
+    """Green has none of them, so their topic stays, unless the operator gives them up."""
+    namespace = f"cleaned/{'given-up' if opted_in else 'retained'}"
+    topics = make_namespace(clusters, namespace, "empty", "kept")
+    clusters.blue_admin.namespaces.set_retention(
+        namespace, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
+    )
+    send_to(clusters.blue.broker_url, 3 * [str(topics[1])])
+    steps = _moved(clusters, namespace)
+    steps.input = steps.input.model_copy(update={"cleanup_retained": opted_in})
+    step = steps.whole(grace.clean_up)
+    left = [] if opted_in else [str(topics[1])]
+    assert (step.deleted, [item.path for item in step.refused]) == (2 - len(left), left)
+    assert clusters.blue_admin.topics.names(namespace) == left
+    assert all("retention keeps 3 entries" in item.reason for item in step.refused)
+    steps.end()
+
+
+def test_what_has_faults_stays(clusters: Clusters) -> None:
+    """A namespace that VERIFY found wrong is not deleted on blue."""
+    namespace = "cleaned/faulty"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "gone")
+    steps = _moved(clusters, namespace)
+    clusters.green_admin.subscriptions.delete(topic, "gone")
+    assert steps.batch(verify.verify).faults
+    assert steps.whole(grace.clean_up).deleted == 0
+    assert clusters.blue_admin.topics.names(namespace) == [str(topic)]
+    steps.end()
+
+
+def test_a_namespace_that_was_deleted(clusters: Clusters) -> None:
+    """Neither the watch nor the cleanup ends at one that somebody has deleted in the window."""
+    namespace = "cleaned/deleted"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = _moved(clusters, namespace)
+    clusters.blue_admin.topics.delete(topic)
+    clusters.blue_admin.namespaces.delete(namespace)
+    assert steps.whole(grace.census).topics == 0
+    step = steps.whole(grace.clean_up)
+    assert (step.deleted, step.remaining, step.refused) == (0, 0, ())
+    steps.whole(cluster.finish)
+
+
+def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
+    """A migration that ends after blue was turned off gives green up all the same."""
+    namespace = "cleaned/off"
+    make_namespace(clusters, namespace)
+    steps = _moved(clusters, namespace)
+    blue = steps.input.blue.model_copy(update={"metadata_url": "zk:127.0.0.1:1"})
+    with steps.task() as task:
+        task.input = steps.input.model_copy(update={"blue": blue})
+        with pytest.raises(StoreUnreachable):
+            cluster.finish(task)
+    with steps.task() as task, task.green_store() as green:
+        assert read_claim(green, BlueGreenClaim) is None
+    steps.end()
+
+
+def _moved(clusters: Clusters, namespace: str, *, cleanup_limit: int = 1_000) -> Steps:
+    """A namespace whose topics are ended, as it is in the grace window."""
+    steps = Steps(clusters, namespace, cleanup="remove", cleanup_limit=cleanup_limit)
+    steps.begin()
+    assert not steps.quiesce().busy
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(verify.verify).faults == ()
+    return steps

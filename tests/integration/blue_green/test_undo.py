@@ -1,0 +1,151 @@
+"""What a rollback may take back, and what it must leave as it is."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from activities.blue_green import cluster, drain, flip, undo
+from activities.blue_green.topics import stored
+from clients.pulsar.admin.topics import Position
+from clients.pulsar.names import TopicName
+from deploy.devstack.traffic import quiet_client, send_to
+from models.blue_green.claims import Stage
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace, take
+
+
+def test_a_flip_that_never_began_is_done_anew(clusters: Clusters) -> None:
+    """A run that was lost right before its flag has flipped nothing: the next one begins with the namespace anew."""
+    namespace = "undone/never"
+    make_namespace(clusters, namespace, "old")
+    lost = Steps(clusters, namespace)
+    lost.begin()
+    with lost.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+    new = TopicName.parse(f"{namespace}/new")
+    clusters.blue_admin.topics.create(new)
+    later = Steps(clusters, namespace, run_id="run-2")
+    later.begin()
+    assert str(new) in clusters.green_admin.topics.names(namespace)
+    assert not later.quiesce().busy
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is not None
+    later.batch(flip.flip)
+    assert _ended(clusters, new)
+    later.end()
+
+
+def test_a_limit_that_is_gone_keeps_an_attempt_from_going_on(clusters: Clusters) -> None:
+    """Flag and limit were taken off by an operator amid the flip: who goes on does not flip with writes under way."""
+    namespace = "undone/emergency"
+    make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    assert not steps.quiesce().busy
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+    clusters.blue_admin.namespaces.remove_publish_rate(namespace)
+    with pytest.raises(Exception, match="somebody has changed it, so nothing is flipped"):
+        steps.batch(flip.flip)
+    assert steps.batch(undo.undo).undone
+    steps.end()
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_what_an_earlier_run_has_moved_stays(clusters: Clusters, *, loaded: bool) -> None:
+    """A rollback, before its LOAD or after it, leaves the flag of a namespace whose clients are on green."""
+    namespace = f"undone/{'loaded' if loaded else 'not-loaded'}"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    _moved(clusters, namespace).whole(cluster.finish)
+    clusters.blue_admin.topics.delete(topic)
+    later = Steps(clusters, namespace, run_id="run-2", unterminate=True)
+    if loaded:
+        later.begin()
+    else:
+        later.whole(cluster.register)
+    undone = later.batch(undo.undo)
+    assert not undone.undone
+    assert "its clients were sent to green before this run" in undone.why
+    assert _is_flagged(clusters, namespace)
+    later.end()
+
+
+def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
+    """An attempt that died with a termination taken back, and its subscriptions not yet: they begin where it was."""
+    namespace = "undone/twice"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "drained")
+    steps = _moved(clusters, namespace, unterminate=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(undo, "_restore_subscriptions", _die)
+        with pytest.raises(ConnectionError):
+            steps.batch(undo.undo)
+    assert clusters.blue_admin.subscriptions.names(topic) == []
+    undone = steps.batch(undo.undo)
+    assert (undone.undone, undone.restored) == (True, 1)
+    assert clusters.blue_admin.subscriptions.names(topic) == ["drained"]
+    send_to(clusters.blue.broker_url, [str(topic)])
+    assert clusters.blue_admin.topics.stats(topic).subscriptions["drained"].msg_backlog == 1
+    steps.end()
+
+
+def test_a_client_that_comes_to_green_amid_the_rollback(clusters: Clusters) -> None:
+    """It was told to go there before the flag was off: then the whole namespace goes."""
+    namespace = "undone/amid"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = _moved(clusters, namespace, unterminate=True)
+    with ExitStack() as opened, pytest.MonkeyPatch.context() as patch:
+        clear: Any = vars(undo)["_clear"]
+
+        def clear_then_come(*arguments: Any) -> None:
+            clear(*arguments)
+            client = opened.enter_context(closing(quiet_client(clusters.green.broker_url)))
+            client.create_producer(str(topic))
+
+        patch.setattr(undo, "_clear", clear_then_come)
+        undone = steps.batch(undo.undo)
+    assert not undone.undone
+    assert "have clients or messages on green already" in undone.why
+    assert _is_flagged(clusters, namespace)
+    assert _ended(clusters, topic)
+    steps.end()
+
+
+def test_a_namespace_that_is_gone(clusters: Clusters) -> None:
+    """One that was deleted amid its batch keeps neither the others throttled nor the rollback from its end."""
+    names = ["undone/deleted", "undone/there"]
+    for name in names:
+        make_namespace(clusters, name)
+    steps = Steps(clusters, *names)
+    steps.begin()
+    assert not steps.quiesce().busy
+    clusters.blue_admin.namespaces.delete(names[0])
+    assert steps.batch(undo.undo).undone
+    assert clusters.blue_admin.namespaces.publish_rate(names[1]) is None
+    steps.end()
+
+
+def _moved(clusters: Clusters, namespace: str, *, unterminate: bool = False) -> Steps:
+    steps = Steps(clusters, namespace, unterminate=unterminate)
+    steps.begin()
+    assert not steps.quiesce().busy
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).left == ()
+    return steps
+
+
+def _die(*_: object) -> None:
+    raise ConnectionError
+
+
+def _ended(clusters: Clusters, topic: TopicName) -> Position | None:
+    info = stored(clusters.blue_admin, topic)
+    return info and info.terminated_position
+
+
+def _is_flagged(clusters: Clusters, namespace: str) -> bool:
+    return clusters.blue_admin.namespaces.policies(namespace).migrated
