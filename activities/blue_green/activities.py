@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.blue_green import cluster, grace, listing
+from activities.blue_green import cluster, grace, listing, undo
 from activities.blue_green.access import lacking_credentials
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.precheck import precheck
@@ -16,7 +16,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from models.blue_green.input import KIND, BlueGreenInput
-from models.blue_green.results import Census, CleanupStep, Completion, Precheck, Provision, Released
+from models.blue_green.results import Census, CleanupStep, Completion, Precheck, Provision, Released, Undone
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import Page
@@ -38,10 +38,10 @@ class BlueGreenActivities:
         return await self._run(execution, precheck)
 
     @activity.defn(name="blue_green_register")
-    async def register(self, execution: Execution[BlueGreenInput]) -> None:
-        """Take the claim on both clusters."""
+    async def register(self, execution: Execution[BlueGreenInput]) -> Released:
+        """Take the claim on both clusters, and put back what an earlier run left."""
         await require_open(self._runtime.client)
-        await self._run(execution, cluster.register)
+        return await self._run(execution, cluster.register)
 
     @activity.defn(name="blue_green_provision")
     async def provision(self, execution: Execution[BlueGreenInput]) -> Provision:
@@ -65,6 +65,11 @@ class BlueGreenActivities:
         """Keep the namespaces that could not be moved; says where."""
         return await self._run(execution, lambda task: listing.record_failures(task, failures, offset))
 
+    @activity.defn(name="blue_green_settle")
+    async def settle(self, execution: Execution[BlueGreenInput], namespaces: list[str]) -> Undone:
+        """ROLLBACK of a batch whose workflow was ended by somebody else: writes must not stay held back."""
+        return await self._run(execution, lambda task: undo.settle(task, namespaces))
+
     @activity.defn(name="blue_green_complete")
     async def complete(self, execution: Execution[BlueGreenInput]) -> Completion:
         """COMPLETE: set the flag of the whole cluster if all have moved; put back what was changed for all."""
@@ -81,9 +86,9 @@ class BlueGreenActivities:
         return await self._run(execution, grace.clean_up)
 
     @activity.defn(name="blue_green_finish")
-    async def finish(self, execution: Execution[BlueGreenInput]) -> None:
+    async def finish(self, execution: Execution[BlueGreenInput]) -> Released:
         """Give up both claims; the flags stay."""
-        await self._run(execution, cluster.finish)
+        return await self._run(execution, cluster.finish)
 
     @activity.defn(name="blue_green_release")
     async def release(self, execution: Execution[BlueGreenInput]) -> Released:

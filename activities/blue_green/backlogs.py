@@ -20,6 +20,7 @@ from activities.blue_green.topics import look_at, subscriptions_of, topics_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
 from clients.zookeeper.coordination import CoordinationReader
 from models.blue_green.claims import FLIPPED, namespace_record
 from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
@@ -143,7 +144,8 @@ def _idle(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
         return {}
     found: dict[NamespaceGuard, Idle] = {}
     for guard in guards:
-        if guard.require().stage in FLIPPED:
+        # An attempt may have been lost between the record and the flag: then all this is still to be done.
+        if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
             continue
         # What an earlier run has copied lies before everybody now, also where nobody is idle any more.
         there = {*topics_of(task.blue, guard.namespace)}

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.blue_green import backlogs, throttle, undo, verify
+from activities.blue_green import backlogs, undo, verify
 from activities.blue_green import drain as draining
 from activities.blue_green import flip as flipping
 from activities.blue_green import load as loading
+from activities.blue_green import quiesce as quiescing
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import attempt_number, run_activity
@@ -43,10 +44,15 @@ class BlueGreenBatchActivities:
         """SEED: copy the backlogs of idle subscriptions."""
         return await self._run(execution, backlogs.seed)
 
+    @activity.defn(name="blue_green_catch_up")
+    async def catch_up(self, execution: Execution[BatchInput]) -> None:
+        """QUIESCE: bring green up to date once more, while writes go on."""
+        await self._run(execution, quiescing.catch_up)
+
     @activity.defn(name="blue_green_quiesce")
     async def quiesce(self, execution: Execution[BatchInput]) -> Quiet:
         """QUIESCE: hold writes back, and wait until none arrive."""
-        return await self._run(execution, lambda task, guards, _: throttle.quiesce(task, guards))
+        return await self._run(execution, quiescing.quiesce)
 
     @activity.defn(name="blue_green_carry")
     async def carry(self, execution: Execution[BatchInput]) -> Carried:
@@ -72,7 +78,7 @@ class BlueGreenBatchActivities:
     async def undo(self, execution: Execution[BatchInput]) -> Undone:
         """ROLLBACK: leave the batch's clients with blue, where that is possible without a loss."""
         # The batch of a run that is gone must end, since that of the next one has its id.
-        nothing = Undone(undone=True, kept=("a later run has taken these namespaces over, and goes on with them",))
+        nothing = Undone(undone=True, kept=("this run has ended, or a later one has taken these namespaces over",))
         return await self._run(execution, undo.undo, where_taken_over=nothing)
 
     async def _run(

@@ -6,21 +6,22 @@ import time
 from collections.abc import Callable, Iterable
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
-from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN, urls_of
+from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN, urls_of, wait_until_cluster_seen
 from activities.blue_green.held_policies import INACTIVE, put_back
+from activities.blue_green.leftovers import use_of
 from activities.blue_green.listing import forget_failures, namespaces_of
 from activities.blue_green.load import forget_clients
-from activities.blue_green.records import recorded, records
+from activities.blue_green.records import recorded, records, sent_away, sent_elsewhere
 from activities.blue_green.subscription_copy import forget_copies
 from activities.blue_green.throttle import let_go
-from activities.blue_green.topics import cursors_of, look_at, stored, subscriptions_of, topics_of
+from activities.blue_green.topics import topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
 from clients.cas.store import CasStore
-from clients.errors import StoreContention, StoreUnreachable
-from clients.pulsar.admin.topics import InternalInfo
-from clients.pulsar.names import TopicName
+from clients.errors import StoreConflict, StoreContention, StoreUnreachable
+from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.cluster_flag import set_cluster_flag
 from clients.pulsar.namespace_flag import read_flag
-from models.blue_green.claims import FLIPPED, ChangedSetting, NamespaceClaim, Stage
+from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage
 from models.blue_green.results import Completion, Released
 from models.lifecycle.failures import NAMED, FailedItem
 
@@ -28,8 +29,8 @@ from models.lifecycle.failures import NAMED, FailedItem
 HELD_OFF = {"loadBalancerSheddingEnabled": "false", "loadBalancerAutoBundleSplitEnabled": "false"}
 
 
-def register(task: BlueGreenTask) -> None:
-    """Take the claim on both clusters' metadata stores.
+def register(task: BlueGreenTask) -> Released:
+    """Take the claim on both clusters' metadata stores, and put back what an earlier run left when it was ended.
 
     Raises:
         ClaimHeld: another migration holds one of them.
@@ -39,8 +40,9 @@ def register(task: BlueGreenTask) -> None:
         guard.take()
         guard.require()
         MigrationGuard(task.keeper(green)).take()
-        _let_writes_go(task, blue)
+        served = _let_writes_go(task, blue)
         forget_failures(blue)
+    return Released(kept=served)
 
 
 def hold_load(task: BlueGreenTask) -> None:
@@ -60,7 +62,7 @@ def hold_load(task: BlueGreenTask) -> None:
         for name, value in changes.items():
             guard.require()
             task.blue.brokers.set_dynamic(name, value)
-        _store_url(task, guard)
+        _store_url(task, guard, store)
 
 
 def complete(task: BlueGreenTask) -> Completion:
@@ -75,16 +77,21 @@ def complete(task: BlueGreenTask) -> Completion:
         flagged = False
         if task.input.complete_cluster and not left and not busy:
             take_rest_back(task, guard)
-            guard.require()
-            task.blue.clusters.set_migration(task.input.cluster, urls_of(task.input.green), migrated=True)
-            flagged = _read_back(task, migrated=True)
+            _set_address(task, guard, store, lambda _: True)
+            flagged = True
         restore_settings(task, guard)
+        # The window may be long, and batches that were given up have ended by now.
+        for namespace, record in records(store).items():
+            if record.publish_rate:
+                one = NamespaceGuard(store, task.attempt, namespace)
+                one.take()
+                let_go(task, one)
     return Completion(flagged=flagged, left=len(left), busy=tuple(busy[:NAMED]), busy_count=len(busy))
 
 
 def release(task: BlueGreenTask) -> Released:
     """The way back: put back what was changed for all, and give up both claims; moved namespaces stay with green."""
-    with task.blue_store() as blue, task.green_store() as green:
+    with task.blue_store() as blue:
         guard = MigrationGuard(task.keeper(blue))
         if not guard.held:
             # It was never taken, or an earlier attempt has given it up; then there is nothing else to give back.
@@ -95,33 +102,45 @@ def release(task: BlueGreenTask) -> Released:
         # No request of an earlier attempt can arrive after this.
         task.context.pause(REQUEST_LIMIT + 1)
         again, _ = restore_settings(task, guard)
-        _forget_records(task, blue, green, guard.require)
-        there = MigrationGuard(task.keeper(green))
-        if there.held:
-            there.renew()
-            widen_cluster_flag(task, there, green)
-        _give_up(task, guard, green)
-    return Released(moved=moved, restored=restored, kept=tuple(dict.fromkeys([*kept, *again])))
+        names = dict.fromkeys([*kept, *again])
+        told = [f"{name} was changed by somebody else meanwhile, and stays" for name in names]
+        left = ""
+        try:
+            with task.green_store() as green:
+                told += _forget_records(task, blue, green, guard.require)
+                there = MigrationGuard(task.keeper(green))
+                if there.held:
+                    there.renew()
+                    widen_cluster_flag(task, there, green)
+                _leave(task, green)
+        except StoreUnreachable as error:
+            # Green may be away for good, and blue must not stay as it is because of that.
+            told += _forget_records(task, blue, None, guard.require)
+            left = f"the claim on {task.input.green_cluster} was not given up: {error}"
+        guard.release()
+    return Released(moved=moved, restored=restored, kept=tuple(told), left=left)
 
 
-def finish(task: BlueGreenTask) -> None:
+def finish(task: BlueGreenTask) -> Released:
     """Remove the records of namespaces, and give up both claims; the flags stay.
 
     Raises:
         StoreUnreachable: one of the stores does not answer; green is free all the same where it is blue's.
     """
+    told: list[str] = []
     with task.green_store() as green:
         try:
             with task.blue_store() as blue:
                 guard = MigrationGuard(task.keeper(blue))
                 if guard.held:
                     guard.renew()
-                    _forget_records(task, blue, green, guard.require)
+                    told += _forget_records(task, blue, green, guard.require)
                     _give_up(task, guard, green)
         except StoreUnreachable:
             # Blue may be turned off by now.
             _leave(task, green)
             raise
+    return Released(kept=tuple(told))
 
 
 def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool = True) -> tuple[list[str], int]:
@@ -186,32 +205,45 @@ def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:
             task.context.pause(LOOK_EVERY)
 
 
-def _let_writes_go(task: BlueGreenTask, store: CasStore) -> None:
-    """Put limits back that an earlier run left when it was ended amid a batch."""
-    for namespace, record in records(store).items():
+def _let_writes_go(task: BlueGreenTask, store: CasStore) -> tuple[str, ...]:
+    """Put limits back that an earlier run left when it was ended amid a batch; see `Released.kept`."""
+    known, kept = records(store), list[str]()
+    there = sent_away(task, store, known)
+    for namespace, record in known.items():
         if record.stage is Stage.KEPT:
             continue
         guard = NamespaceGuard(store, task.attempt, namespace)
         guard.take()
-        let_go(task, guard)
-        if record.stage not in FLIPPED:
-            put_back(task.blue.namespaces, guard, INACTIVE)
-            send_away_again(task, guard, store)
+        kept.append(let_go(task, guard))
+        # By what has happened, and not by the record, which is written before it.
+        if namespace not in there:
+            kept += [put_back(task, guard, INACTIVE), send_away_again(task, guard, store)]
+    return tuple(filter(None, kept))
 
 
-def _store_url(task: BlueGreenTask, guard: MigrationGuard) -> None:
-    wanted = urls_of(task.input.green)
-    known = task.blue.clusters.migration(task.input.cluster)
-    if known is None or known.migrated_cluster_url != wanted:
-        guard.require()
-        task.blue.clusters.set_migration(task.input.cluster, wanted, migrated=bool(known and known.migrated))
-    if not _read_back(task, migrated=bool(known and known.migrated)):
-        raise StoreContention(f"brokers of {task.input.cluster} do not keep the address of {task.input.green_cluster}")
+def _store_url(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
+    """Store green's address.
+
+    Raises:
+        StoreConflict: blue sends clients to another cluster, which has begun since PRECHECK.
+    """
+    if away := sent_elsewhere(task, store):
+        raise StoreConflict(f"{away}, and not to {task.input.green_cluster}; nothing is flipped")
+    _set_address(task, guard, store, lambda now: bool(now and now.migrated))
 
 
-def _read_back(task: BlueGreenTask, *, migrated: bool) -> bool:
-    known = task.blue.clusters.migration(task.input.cluster)
-    return known is not None and known.migrated is migrated and known.migrated_cluster_url == urls_of(task.input.green)
+def _set_address(
+    task: BlueGreenTask, guard: MigrationGuard, store: CasStore, flag: Callable[[ClusterMigration | None], bool]
+) -> None:
+    """Have blue's brokers send clients to green: those of namespaces with a flag, or all."""
+    cluster, urls = task.input.cluster, urls_of(task.input.green)
+    wanted = set_cluster_flag(
+        store,
+        cluster,
+        guard.require,
+        lambda now: ClusterMigration(migrated=flag(now), migrated_cluster_url=urls),
+    )
+    wait_until_cluster_seen(task, cluster, wanted, task.blue_brokers())
 
 
 def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
@@ -233,64 +265,52 @@ def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
 
 def _busy(task: BlueGreenTask, namespace: str) -> Iterable[FailedItem]:
     topics = topics_of(task.blue, namespace)
-    for topic, why in zip(topics, task.each(topics, lambda topic: _use_of(task, topic)), strict=True):
+    for topic, why in zip(topics, task.each(topics, lambda topic: use_of(task, topic)), strict=True):
         if why:
             yield FailedItem(path=str(topic), reason=why)
 
 
-def _use_of(task: BlueGreenTask, topic: TopicName) -> str:
-    look = look_at(task.blue, topic)
-    if look.stats is not None:
-        waiting = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
-        users = [f"{len(look.stats.publishers)} producers"] if look.stats.publishers else []
-        return ", ".join([*users, *(f"subscription {name}" for name in waiting)])
-    info = stored(task.blue, topic) if look.blocked else None
-    return f"subscriptions {', '.join(cursors_of(info))}" if info and cursors_of(info) else ""
-
-
-def _forget_records(task: BlueGreenTask, store: CasStore, green: CasStore, fence: Callable[[], object]) -> None:
+def _forget_records(
+    task: BlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
+) -> list[str]:
+    """Remove the records of namespaces; see `Released.kept`."""
+    kept: list[str] = []
     for namespace, record in records(store).items():
-        forget_clients(store, namespace)
+        if record.stage is not Stage.FLIPPED:
+            # Whoever brings a flip to its end has to know who used the topics.
+            forget_clients(store, namespace)
         # The copies of a namespace that stays with blue are still on green, and the next migration goes on with them.
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
-            forget_kept(green, namespace, fence)
-        _forget_record(task, NamespaceGuard(store, task.attempt, namespace), record, moved=read_flag(store, namespace))
+            if green is not None:
+                forget_kept(green, namespace, fence)
+        guard = NamespaceGuard(store, task.attempt, namespace)
+        kept += _forget_record(task, guard, record, moved=read_flag(store, namespace), alone=green is None)
+    return [why for why in kept if why]
 
 
-def _forget_record(task: BlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool) -> None:
-    """Remove the record of a namespace; where it has moved, brokers of blue keep its topics, and the record stays."""
+def _forget_record(
+    task: BlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, alone: bool
+) -> Iterable[str]:
+    """Remove the record of a namespace; where it has moved, brokers of blue keep its topics, and the record stays.
+
+    Args:
+        task: the step.
+        guard: of the namespace.
+        record: of it.
+        moved: its clients are sent to green.
+        alone: green does not answer.
+    """
     if record.stage is Stage.KEPT and moved:
         return
     guard.take()
-    let_go(task, guard)
+    yield let_go(task, guard)
     if record.inactive_topics and moved:
         guard.note(stage=Stage.KEPT)
         return
-    put_back(task.blue.namespaces, guard, INACTIVE)
+    yield put_back(task, guard, INACTIVE)
+    if not moved and not alone:
+        yield send_away_again(task, guard, guard.store)
+    elif not moved and record.green_flag:
+        yield f"{guard.namespace}: {task.input.green_cluster} serves its clients as well, and does not answer now"
     guard.release()
-
-
-def cleanup_refusal(task: BlueGreenTask, topic: TopicName) -> str:
-    """Why a topic of blue must not be deleted; empty where it may."""
-    use = _use_of(task, topic)
-    info = stored(task.blue, topic)
-    if info is None:
-        return ""
-    return use or _retained(task, topic, info) or ("" if info.migrated else "it was not terminated by the migration")
-
-
-def _retained(task: BlueGreenTask, topic: TopicName, info: InternalInfo) -> str:
-    """What readers may still want of a topic: green has none of it."""
-    entries, end = sum(ledger.entries for ledger in info.ledgers), info.terminated_position
-    # The last ledger says 0, also when it was ended with its topic.
-    if end and info.ledgers and (last := info.ledgers[-1]).ledger_id == end.ledger_id and not last.entries:
-        entries += end.entry_id + 1
-    if task.input.cleanup_retained or not entries:
-        return ""
-    kept = task.blue.topics.retention(topic)
-    if kept.retention_time_in_minutes == 0 or kept.retention_size_in_m_b == 0:
-        return ""
-    return (
-        f'retention keeps {entries:,} entries that {task.input.green_cluster} lacks, and "cleanup_retained" is not set'
-    )

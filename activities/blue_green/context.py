@@ -139,7 +139,7 @@ class NamespaceGuard:
 
     def __init__(self, store: CasStore, me: Attempt, namespace: str) -> None:
         self.namespace = namespace
-        self._store = store
+        self.store = store
         self._me = me
         self._record = ClaimKeeper(store, NamespaceClaim, me, path=namespace_record(namespace))
 
@@ -183,12 +183,12 @@ class NamespaceGuard:
         self._record.release()
 
     def _require_migration(self) -> None:
-        held = read_claim(self._store, BlueGreenClaim)
+        held = read_claim(self.store, BlueGreenClaim)
         claim = held.claim if held else None
         # Batches run side by side, so whoever of the same run renewed the migration's claim last is no newer attempt.
         if claim is None or not claim.is_of(self._me):
-            require_newest(claim, self._me, str(self._store.url))
-            raise Superseded(f"{self._me} does not hold {self._store.url} any more; a late attempt stops")
+            require_newest(claim, self._me, str(self.store.url))
+            raise Superseded(f"{self._me} does not hold {self.store.url} any more; a late attempt stops")
 
 
 def is_held(task: BlueGreenTask, store: CasStore) -> bool:

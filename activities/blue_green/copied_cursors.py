@@ -8,9 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
-from activities.blue_green.topics import COMPACTION
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import CursorStats, Position
+from clients.pulsar.admin.topics import COMPACTION, CursorStats, Position
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import Place

@@ -8,8 +8,8 @@ from typing import Any
 from activities.blue_green.deltas import NOT_SET, Change, Delta, as_text, differs, extra, is_secret, missing
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.topic_differences import topic_deltas
-from activities.blue_green.topic_inventory import TopicInventory
 from activities.blue_green.translation import bundle_count, comparable, translated_policies, translated_tenant
+from activities.lifecycle.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespace_policies import PolicyPath, can_be_set
 from clients.pulsar.admin.tenants import Tenant

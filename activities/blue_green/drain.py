@@ -99,6 +99,7 @@ class DrainWatch:
         self._absent: dict[str, int] = {}
         self._publishers: dict[str, int] = {}
         self._idle_since: dict[tuple[TopicName, str], float] = {}
+        self._ended_since: dict[tuple[TopicName, str], float] = {}
         self._repaired = self._skipped = 0
 
     def run(self) -> Drained:
@@ -171,7 +172,11 @@ class DrainWatch:
             return f"subscription {name} has {late:,} entries left that came behind its copy" if late else ""
         if sub.consumers:
             self._idle_since.pop((topic, name), None)
-            return f"subscription {name} has {sub.msg_backlog:,} messages left"
+            if sub.msg_backlog:
+                self._ended_since.pop((topic, name), None)
+                return f"subscription {name} has {sub.msg_backlog:,} messages left"
+            since = self._ended_since.setdefault((topic, name), time.monotonic())
+            return why_attached(name, time.monotonic() - since)
         if sub.msg_backlog and not self._is_skipped(guard, topic, name, sub.msg_backlog):
             return f"subscription {name} has {sub.msg_backlog:,} messages left, and no consumer"
         return ""
@@ -291,6 +296,13 @@ class DrainWatch:
             )
         else:
             context.waits_no_more()
+
+
+def why_attached(subscription: str, seconds: float) -> str:
+    """Why consumers that have read all are not on green, for some seconds."""
+    why = f"subscription {subscription} has 0 messages left, and its consumers are not sent away"
+    # Two threads of a broker can wait for each other for ever in this (seen on 4.0.7 and 5.0.0-M1).
+    return why if seconds < CLIENTS_WITHIN else f"{why} for {seconds:.0f} s. Its broker may hang: restart that broker"
 
 
 def _absent(before: TopicClients, there: TopicClients) -> Iterable[tuple[str, int]]:

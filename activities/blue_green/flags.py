@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask
-from clients.errors import StoreContention
+from clients.errors import StoreContention, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.clusters import ClusterUrls
+from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.http import HttpSession
 from models.blue_green.input import PulsarCluster
 
 LOOK_EVERY = 0.2
@@ -32,6 +33,44 @@ def sends_to_green(task: BlueGreenTask) -> bool:
     """Whether blue's brokers would send clients to green's address."""
     known = task.blue.clusters.migration(task.input.cluster)
     return known is not None and known.migrated_cluster_url == urls_of(task.input.green)
+
+
+def led_elsewhere(task: BlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
+    """Why clients that are sent to an address do not come to a cluster, in words; empty where they do.
+
+    Args:
+        task: the step.
+        urls: the address.
+        cluster: where they should come.
+        name: of it.
+    """
+    if urls == urls_of(cluster):
+        return ""
+    url = urls and (urls.service_url or urls.service_url_tls)
+    if not url:
+        return "to no address"
+    try:
+        with HttpSession(task.runtime.admin_of(cluster.credentials)) as session:
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+    except StoreError as error:
+        return f"to {url}, which does not answer ({error})"
+    return "" if told == name else f"to {url}, which is the cluster {told!r}"
+
+
+def wait_until_cluster_seen(
+    task: BlueGreenTask, name: str, wanted: ClusterMigration, brokers: Sequence[tuple[str, PulsarAdminReader]]
+) -> None:
+    """Wait until each broker sees the address and the flag of its cluster as they were set.
+
+    Raises:
+        StoreContention: one does not, for half a minute.
+    """
+    end = time.monotonic() + SEEN_WITHIN
+    for url, admin in brokers:
+        while (now := admin.clusters.migration(name)) != wanted:
+            if time.monotonic() > end:
+                raise StoreContention(f"the broker {url} sees {now and now.body()}, and not what was set for {name}")
+            task.context.pause(LOOK_EVERY)
 
 
 def wait_until_seen(

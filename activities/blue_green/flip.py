@@ -59,11 +59,10 @@ def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
         guard: [topic for topic in topics_of(task.blue, guard.namespace) if not is_terminated(task.blue, topic)]
         for guard in guards
     }
-    topics = [topic for names in left.values() for topic in names]
-    for guard, names in left.items():
-        if names:
-            throttle(task, guard)
-    if topics and (busy := wait_until_quiet(task, topics, time.monotonic()).busy):
+    left = {guard: names for guard, names in left.items() if names}
+    for guard in left:
+        throttle(task, guard)
+    if left and (busy := wait_until_quiet(task, left, time.monotonic()).busy):
         raise StoreContention(f"topics take messages in spite of the limit: {', '.join(busy)}")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from activities.blue_green.cluster import cleanup_refusal
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import urls_of
 from activities.blue_green.held_policies import INACTIVE, put_back
+from activities.blue_green.leftovers import cleanup_refusal
 from activities.blue_green.records import records
 from activities.blue_green.topics import topics_of
 from clients.cas.store import CasStore
@@ -57,7 +57,7 @@ def clean_up(task: BlueGreenTask) -> CleanupStep:
             remaining += len(waiting)
             if not kept and not waiting:
                 refused += _delete_partitioned(task, guard)
-                put_back(task.blue.namespaces, guard, INACTIVE)
+                put_back(task, guard, INACTIVE)
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
     return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]), refused_count=len(refused))
 

@@ -40,7 +40,7 @@ class Late(NamedTuple):
 
 
 def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
-    """Right before the flag: create on green what came to blue since LOAD; returns whether a subscription did.
+    """Create on green what came to blue since LOAD, or since it was last asked; returns whether a subscription did.
 
     Topics that nobody subscribed to are made anew where brokers of green deleted them meanwhile.
 
@@ -49,7 +49,7 @@ def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store:
     """
     late = {guard: found for guard in guards if (found := _late(task, guard.namespace))}
     for guard, found in late.items():
-        provision_batch(task, [guard], {one.topic.whole for one in found})
+        provision_batch(task, [guard], {one.topic.whole for one in found}, served=True)
         _remember(store, guard, found)
     return any(one.subscriptions for found in late.values() for one in found)
 
@@ -58,11 +58,14 @@ def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Ca
     """Once topics are terminated: the same for subscriptions that came between the flag and that."""
     for guard in guards:
         found = _late(task, guard.namespace)
-        for topic, name in ((one.topic, name) for one in found for name in one.subscriptions):
+        for one, name in ((late, name) for late in found for name in late.subscriptions):
+            sub = subscriptions_of(one.stats)[name]
             guard.require()
             # Its consumer was faster; or there is no such topic on green, which VERIFY tells.
             with suppress(AdminConflict, AdminNotFound):
-                task.green.subscriptions.create(topic, name)
+                task.green.subscriptions.create(
+                    one.topic, name, replicated=sub.is_replicated, properties=sub.subscription_properties
+                )
         if found:
             _remember(store, guard, found)
 
@@ -99,6 +102,11 @@ def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[Late]) -> N
         if before:
             # Those who use it since before LOAD may be on green by now.
             new = {name: now.consumers[name] for name in one.subscriptions if name in now.consumers}
-            now = before.model_copy(update={"consumers": {**before.consumers, **new}})
+            more = {
+                "consumers": {**before.consumers, **new},
+                "properties": {**before.properties, **now.properties},
+                "replicated": tuple({*before.replicated, *now.replicated}),
+            }
+            now = before.model_copy(update=more)
         known[one.topic] = now
     save_clients(store, guard, known)

@@ -76,7 +76,11 @@ def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
 
 
 def provision_batch(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], topics: Collection[TopicName] | None = None
+    task: BlueGreenTask,
+    guards: Sequence[NamespaceGuard],
+    topics: Collection[TopicName] | None = None,
+    *,
+    served: bool = False,
 ) -> None:
     """Create on green what came to blue since PROVISION, partitions among it.
 
@@ -84,12 +88,13 @@ def provision_batch(
         task: the step.
         guards: the namespaces.
         topics: whole topics, alone; None for everything.
+        served: green serves clients by now, who may have sent to it.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
     for guard in guards:
-        found = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True))
+        found = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True, served=served))
         if found.left:
             raise StoreConflict(
                 f"{guard.namespace} differs on {task.input.green_cluster} in {found.left_count} things: "
@@ -113,9 +118,12 @@ def look_at_all(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[TopicL
 
 def clients_of(stats: TopicStats) -> TopicClients:
     """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
+    durable = {name: sub for name, sub in subscriptions_of(stats).items() if sub.is_durable}
     return TopicClients(
         producers=tuple(sorted(one.producer_name for one in stats.publishers)),
-        consumers={name: len(sub.consumers) for name, sub in subscriptions_of(stats).items() if sub.is_durable},
+        consumers={name: len(sub.consumers) for name, sub in durable.items()},
+        properties={name: found for name, sub in durable.items() if (found := sub.subscription_properties)},
+        replicated=tuple(name for name, sub in durable.items() if sub.is_replicated),
     )
 
 

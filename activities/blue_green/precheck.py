@@ -14,8 +14,8 @@ from activities.blue_green.held_policies import as_before
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
-from activities.blue_green.precheck_clusters import check_clusters, check_flags
-from activities.blue_green.precheck_green import check_fit, check_green, judge, some
+from activities.blue_green.precheck_clusters import check_clusters, check_replication
+from activities.blue_green.precheck_green import check_fit, check_green, judge
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
@@ -27,7 +27,7 @@ from clients.stores import Access
 from models.blue_green.differences import DifferenceKind
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
-from models.lifecycle.failures import NAMED
+from models.lifecycle.failures import NAMED, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _FUNCTIONS = "public/functions"
@@ -88,7 +88,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         green = read_namespace(task.green, name, task.context.check)
         if green is not None:
             green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
-        check_flags(task, findings, blue)
+        check_replication(task, findings, blue)
         check_fit(task, findings, blue)
         differing = judged(task, name, differences(blue, green, names=task.names))
         missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.precheck_redirects import check_redirects
 from activities.lifecycle.exclusion import (
     another_cluster,
     bookies_on_the_move,
@@ -61,7 +62,7 @@ def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
         store = f"the metadata store {side.cluster.metadata_url}"
         findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
         findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
-    findings.attempt(f"the flag of {input.cluster}", lambda: _check_cluster_flag(task, findings), of="BLUE_FLAG")
+    findings.attempt(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
     findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
 
 
@@ -148,14 +149,6 @@ def _check_sweep(findings: Findings, broker: str, settings: dict[str, str]) -> N
         findings.warn(f"transactions are on in {broker}: those that are open at a flip end by their timeout")
 
 
-def _check_cluster_flag(task: BlueGreenTask, findings: Findings) -> None:
-    cluster = task.input.cluster
-    known = task.blue.clusters.migration(cluster)
-    if known and known.migrated:
-        cure = f"take it off: pulsar-admin clusters update-cluster-migration --migrated false {cluster}"
-        findings.block("BLUE_FLAG_SET", f"the flag of the whole cluster {cluster} is set already", cure)
-
-
 def _check_address(task: BlueGreenTask, findings: Findings) -> None:
     """Clients really are sent to green: ask the address that brokers would give them."""
     green, input = task.input.green, task.input
@@ -189,16 +182,10 @@ def _check_broker_address(task: BlueGreenTask, findings: Findings, url: str, reg
         findings.block("GREEN_URL", cause, cure)
 
 
-def check_flags(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
-    """A flag that was set by somebody else, and replication between both clusters."""
+def check_replication(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+    """Replication between both clusters, and to others."""
     input, policies = task.input, namespace.policies
     others = set(policies.replication_clusters) - {input.cluster}
-    if policies.migrated:
-        findings.block(
-            "NAMESPACE_FLAG_SET",
-            f"clients of {namespace.name} are sent elsewhere already: its flag is set",
-            f"take it off: pulsar-admin namespaces update-migration-state --migrated false {namespace.name}",
-        )
     if input.green_cluster in others:
         cause = f"{namespace.name} is replicated to {input.green_cluster}: messages would go round between both"
         findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of its replication clusters")

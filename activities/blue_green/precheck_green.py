@@ -10,8 +10,7 @@ from activities.blue_green.inventory import NamespaceInventory, read_tenant
 from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
 from activities.lifecycle.precheck import Findings
 from models.blue_green.differences import Difference, DifferenceKind
-
-_SHOWN = 5
+from models.lifecycle.failures import some
 
 
 def check_green(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
@@ -50,8 +49,3 @@ def judge(task: BlueGreenTask, findings: Findings, name: str, differing: Sequenc
     if changeable and not align:
         cure = f'set "align_differences": true to change it on {green}, or change it yourself'
         findings.block("GREEN_DIFFERS", f"{name} differs on {green}: {some(changeable)}", cure)
-
-
-def some(items: Sequence[str]) -> str:
-    """A list as a line shows it."""
-    return f"{', '.join(items[:_SHOWN])}{f' and {len(items) - _SHOWN} more' if len(items) > _SHOWN else ''}"

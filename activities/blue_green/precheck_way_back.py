@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
-from activities.blue_green.precheck_green import some
 from activities.blue_green.way_back import ended_topics
 from activities.lifecycle.precheck import Findings
-from clients.errors import StoreError
-from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.clusters import ClusterMigration
-from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import flag_time
+from models.lifecycle.failures import some
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 
@@ -31,7 +28,7 @@ def check_way_back(task: BlueGreenTask, findings: Findings, namespaces: Sequence
     with task.green_store() as store:
         times = {name: at for name in there if (at := flag_time(store, name)) is not None}
     if times or known.migrated:
-        if why := _elsewhere(task, known):
+        if why := led_elsewhere(task, known.migrated_cluster_url, task.input.blue, task.input.cluster):
             findings.block("GREEN_FLAG_SET", f"{green} sends its clients away: {why}", "take its flags off")
         _check_restarted(task, findings, max(times.values(), default=0))
         findings.warn(
@@ -50,20 +47,6 @@ def _check_later(task: BlueGreenTask, findings: Findings) -> None:
                 f"{broker} of {task.input.green_cluster} could not send clients back: {_SWEEP} is 0. For a way back, "
                 "set it to 1 before clients come; later it takes restarts under their traffic"
             )
-
-
-def _elsewhere(task: BlueGreenTask, known: ClusterMigration) -> str:
-    """Why clients that green sends away do not come to blue; empty where they do."""
-    urls, access = known.migrated_cluster_url, task.runtime.admin_of(task.input.blue.credentials)
-    url = urls and (urls.service_url or urls.service_url_tls)
-    if not url:
-        return "to no address"
-    try:
-        with HttpSession(access) as session:
-            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
-    except StoreError as error:
-        return f"to {url}, which does not answer ({error})"
-    return "" if told == task.input.cluster else f"to {url}, which is the cluster {told!r}"
 
 
 def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -> None:

@@ -40,10 +40,12 @@ class Scope(NamedTuple):
     Attributes:
         topics: whole topics, alone; None for all of them, with tenant and namespace.
         grow: also add partitions to topics that have more of them on blue by now.
+        served: green serves clients by now, who may have sent to it.
     """
 
     topics: Collection[TopicName] | None = None
     grow: bool = False
+    served: bool = False
 
 
 EVERYTHING = Scope()

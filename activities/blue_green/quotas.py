@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from activities.blue_green.inventory import NamespaceInventory
-from activities.blue_green.topic_inventory import TopicInventory
 from activities.blue_green.translation import cluster_names
+from activities.lifecycle.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from models.blue_green.differences import Difference, DifferenceKind
-from models.lifecycle.failures import Blocker
-
-_NAMED = 5
+from models.lifecycle.failures import Blocker, some
 
 # Where a namespace says nothing, these of the brokers hold.
 _DEFAULTS = (
@@ -157,8 +155,7 @@ class _Limits(NamedTuple):
         over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
         if not over:
             return []
-        more = f" and {len(over) - _NAMED} more" if len(over) > _NAMED else ""
-        return [self.blocker(name, f"{what} of {', '.join(over[:_NAMED])}{more}", counts[over[0]])]
+        return [self.blocker(name, f"{what} of {some(over)}", counts[over[0]])]
 
     def blocker(self, name: str, what: str, count: int) -> Blocker:
         cause = f"green would have {count} {what}; its limit {name} is {self._limit(name)}."

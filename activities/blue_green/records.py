@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.flags import sends_to_green
+from activities.blue_green.flags import led_elsewhere
+from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import stored, topics_of
 from clients.cas.store import CasReader
+from clients.pulsar.cluster_flag import read_cluster_flag
 from clients.pulsar.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, NamespaceClaim, namespace_record
 from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import some
 
 _RECORDS = f"{CLAIM}-namespaces"
 
@@ -40,13 +43,42 @@ def sent_away(task: BlueGreenTask, store: CasReader, namespaces: Iterable[str]) 
     They differ from what green has, and green has messages of them; what is left is to bring them to their end. Where
     the flag is off and no topic is terminated, nothing of it has happened, or all was taken back.
     """
-    known, to_green = records(store), sends_to_green(task)
+    known = records(store)
+    away = _away(task, store, known, namespaces)
+    begun = {name for name in away if name in known and known[name].stage in FLIPPED}
+    return set(away) if away != begun and not _elsewhere(task, store) else begun
 
-    def is_sent_away(name: str) -> bool:
+
+def sent_elsewhere(task: BlueGreenTask, store: CasReader) -> str:
+    """Whose clients blue sends to another cluster than green, in words; empty where it sends nobody there.
+
+    Blue has one address for all of its namespaces: who changes it sends all of them to another cluster.
+    """
+    if not (where := _elsewhere(task, store)):
+        return ""
+    flag = read_cluster_flag(store, task.input.cluster)
+    if flag and flag.migrated:
+        return f"all clients of {task.input.cluster} are sent away {where}"
+    names = _away(task, store, records(store), namespaces_of(task.blue))
+    return f"clients of {some(sorted(names))} are sent away {where}" if names else ""
+
+
+def _elsewhere(task: BlueGreenTask, store: CasReader) -> str:
+    """Why the stored address does not lead to green; empty where it does."""
+    flag = read_cluster_flag(store, task.input.cluster)
+    return led_elsewhere(task, flag and flag.migrated_cluster_url, task.input.green, task.input.green_cluster)
+
+
+def _away(
+    task: BlueGreenTask, store: CasReader, known: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
+) -> set[str]:
+    """Those whose clients are sent away, wherever to, or were: an earlier run was lost amid that."""
+
+    def is_away(name: str) -> bool:
         begun = name in known and known[name].stage in FLIPPED
-        return (begun or to_green) if read_flag(store, name) else begun and _is_ended(task, name)
+        return read_flag(store, name) or (begun and _is_ended(task, name))
 
-    return {name for name in namespaces if is_sent_away(name)}
+    return {name for name in namespaces if is_away(name)}
 
 
 def _is_ended(task: BlueGreenTask, namespace: str) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from activities.blue_green.deltas import Change, Delta, differs, extra, missing
-from activities.blue_green.topic_inventory import TopicInventory
+from activities.lifecycle.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.schemas import Schema

@@ -9,44 +9,34 @@ the topic is loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import RATE, hold, is_held, keep_topics, put_back
+from activities.blue_green.held_policies import RATE, held_value, hold, is_held, put_back, tell_again
 from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
-from clients.errors import StoreConflict
-from clients.pulsar.admin.namespaces import PublishRate
+from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet
+from models.lifecycle.failures import some
 from models.lifecycle.status import WaitKind
 
 _LOOK_EVERY = 0.25
 _SAME_LOOKS = 3
 _NAMED = 10
 
+# Each time, every producer gets one message through.
+_TELL_EVERY = 3.0
+
 
 def throttle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
-    hold(task.blue.namespaces, guard, RATE, PublishRate(publish_throttling_rate_in_byte=task.input.throttle_bytes))
+    hold(task, guard, RATE)
 
 
-def let_go(task: BlueGreenTask, guard: NamespaceGuard, *, forget: bool = True) -> str:
+def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
     """Put the namespace's own limit back; see `put_back`."""
-    return put_back(task.blue.namespaces, guard, RATE, forget=forget)
-
-
-def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> Quiet:
-    """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
-    begun = time.monotonic()
-    # Who was flipped by an earlier run has no writes to hold back.
-    held = [guard for guard in guards if guard.require().stage not in FLIPPED]
-    for guard in held:
-        keep_topics(task.blue.namespaces, guard)
-        guard.note(stage=Stage.THROTTLED)
-        throttle(task, guard)
-    topics = [topic for guard in held for topic in topics_of(task.blue, guard.namespace)]
-    return wait_until_quiet(task, topics, begun)
+    return put_back(task, guard, RATE)
 
 
 def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
@@ -56,47 +46,67 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None
         StoreConflict: somebody has changed the limit, or writes are under way in spite of it.
     """
     for guard in guards:
-        if not is_held(task.blue.namespaces, guard, RATE):
-            now = task.blue.namespaces.publish_rate(guard.namespace)
+        if not is_held(task, guard, RATE):
+            now = held_value(task, guard, RATE)
             raise StoreConflict(
                 f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
                 "set to hold writes back: somebody has changed it, so nothing is flipped"
             )
-    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
-    quiet = wait_until_quiet(task, topics, time.monotonic(), same_looks=1)
+    quiet = wait_until_quiet(task, topics_by_guard(task, guards), time.monotonic(), same_looks=1)
     if quiet.busy:
-        raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {_some(quiet.busy)}")
+        raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
+
+
+def topics_by_guard(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
+    """The topics of some namespaces of blue."""
+    return {guard: topics_of(task.blue, guard.namespace) for guard in guards}
 
 
 def wait_until_quiet(
-    task: BlueGreenTask, topics: Sequence[TopicName], begun: float, *, same_looks: int = _SAME_LOOKS
+    task: BlueGreenTask,
+    topics: Mapping[NamespaceGuard, Sequence[TopicName]],
+    begun: float,
+    *,
+    same_looks: int = _SAME_LOOKS,
 ) -> Quiet:
-    """Wait until nothing is sent to any of these topics of blue; gives up after `quiesce_timeout`."""
+    """Wait until nothing is sent to any of these topics of blue; gives up after `quiesce_timeout`.
+
+    Brokers whose topics stay busy are told of the limit again.
+    """
     end = begun + task.input.quiesce_timeout.total_seconds()
+    every = [topic for names in topics.values() for topic in names]
     before: dict[TopicName, Traffic] = {}
-    same = 0
+    same, looks, told = 0, 0, time.monotonic()
     busy: list[TopicName] = []
     while same < same_looks:
-        stats = [look.stats for look in task.each(topics, lambda topic: look_at(task.blue, topic))]
+        looks += 1
+        stats = [look.stats for look in task.each(every, lambda topic: look_at(task.blue, topic))]
         show_blue(task.context, filter(None, stats))
-        now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(topics, stats, strict=True)}
-        busy = [topic for topic in topics if before.get(topic, (-1,))[0] != now[topic].sent]
+        now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(every, stats, strict=True)}
+        busy = [topic for topic in every if before.get(topic, (-1,))[0] != now[topic].sent]
         # Who drains is let do so for a while: a consumer that reaches the end just as the topic is terminated is told
         # that the topic has ended, and not where it goes on.
-        draining = any(0 < now[topic].backlog < before[topic].backlog for topic in topics if topic in before)
+        draining = any(0 < now[topic].backlog < before[topic].backlog for topic in every if topic in before)
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1
-        if same < same_looks and time.monotonic() > end:
+        # One look alone tells of no messages, however long a broker took to answer it.
+        if same < same_looks and looks > 1 and time.monotonic() > end:
             break
         before = now
         if busy:
-            task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {_some(busy)}")
+            task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {some(busy)}")
+            if time.monotonic() > told + _TELL_EVERY:
+                _tell_again(topics, busy)
+                told = time.monotonic()
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
-    return Quiet(
-        seconds=round(time.monotonic() - begun, 3), busy=tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
-    )
+    named = tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
+    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks)
 
 
-def _some(topics: Sequence[object]) -> str:
-    return f"{', '.join(map(str, topics[:3]))}{f' and {len(topics) - 3} more' if len(topics) > 3 else ''}"
+def _tell_again(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequence[TopicName]) -> None:
+    for guard in topics:
+        # Where the namespace is gone, so are its writers.
+        with suppress(StoreNotFound):
+            if not set(busy).isdisjoint(topics[guard]):
+                tell_again(guard)

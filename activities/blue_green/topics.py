@@ -9,13 +9,10 @@ from typing import NamedTuple
 from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import COMPACTION, InternalInfo, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
-
-COMPACTION = "__compaction"
-"""The broker's own cursor of a topic that is compacted."""
 
 _BLOCKED = "already migrated"
 _TRIES = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.flip import end_topics
 from activities.blue_green.green_use import used_on_green
@@ -17,7 +17,7 @@ from activities.blue_green.topics import look_at, stored, topics_of
 from activities.blue_green.way_back import send_away_again
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
-from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
+from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
@@ -29,7 +29,7 @@ from models.lifecycle.status import WaitKind
 
 # Before flags are taken off, when sweeps that were under way are over, and twice more if these have ended topics.
 _LOOKS = 4
-_LATE_REQUEST = REQUEST_LIMIT + 1.0
+_SWEEP_ENDS_WITHIN = 6.0
 _LOAD_EVERY = 0.3
 _LOADED_WITHIN = 30.0
 
@@ -50,12 +50,19 @@ def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     if lost := [guard for guard in guards if guard.namespace in whys]:
         end_topics(task, lost, store)
     stay = [guard for guard in guards if guard not in lost]
-    _watch_late_requests(task, stay, store)
     kept = [why for guard in stay if (why := send_away_again(task, guard, store))]
     kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
     terminated = sum(len(_terminated(task, guard)) for guard in lost)
     why = next((f"{name}: {why}" for name, why in whys.items()), "")
     return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, kept=tuple(kept))
+
+
+def settle(task: BlueGreenTask, namespaces: Sequence[str]) -> Undone:
+    """The same for a batch whose workflow was ended by somebody else, before it could go on or back."""
+    with task.blue_store() as store:
+        if not is_held(task, store):
+            return Undone(undone=True)
+        return undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
 
 
 def _take_flags_back(
@@ -97,7 +104,7 @@ def _take_flags_back(
                 changed.append(guard)
         waiting = changed
         if waiting:
-            task.context.pause(_LATE_REQUEST)
+            task.context.pause(_SWEEP_ENDS_WITHIN)
     if waiting:
         raise StoreContention(f"topics of {waiting[0].namespace} are terminated again and again without a flag")
     return whys, restored
@@ -174,8 +181,9 @@ def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
 
 
 def _settle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
-    """Let writes go to a namespace that stays."""
-    let_go(task, guard, forget=False)
+    """Let writes go to a namespace that stays, and put back what else was changed."""
+    let_go(task, guard)
+    put_back(task, guard, INACTIVE)
     guard.note(stage=Stage.RETURNED, copied_in="")
 
 
@@ -217,21 +225,11 @@ def _restore_subscriptions(
     for name in sorted(set(before.consumers) - set(task.blue.subscriptions.names(topic))):
         guard.require()
         with suppress(AdminConflict):
-            # A subscription that is created at a message gets that message first.
             task.blue.subscriptions.create(
-                topic, name, Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1)
+                topic,
+                name,
+                # A subscription that is created at a message gets that message first.
+                Position(ledger_id=ended.ledger_id, entry_id=ended.entry_id + 1),
+                replicated=name in before.replicated,
+                properties=before.properties.get(name),
             )
-
-
-def _watch_late_requests(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
-    """Look again once no request of an earlier attempt can arrive any more."""
-    if guards:
-        task.context.pause(_LATE_REQUEST)
-    for guard in guards:
-        if read_flag(store, guard.namespace):
-            raise StoreContention(f"the flag of {guard.namespace} was set again by somebody else")
-        try:
-            let_go(task, guard)
-            put_back(task.blue.namespaces, guard, INACTIVE)
-        except AdminError as error:
-            raise StoreContention(f"{guard.namespace}: {error}") from error

@@ -10,16 +10,18 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
-from activities.blue_green.flags import wait_until_seen
+from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
-from activities.blue_green.held_policies import INACTIVE, as_before
+from activities.blue_green.held_policies import INACTIVE, as_before, exchange
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.records import read_record
 from activities.blue_green.topics import cursors_of, stored, topics_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
+from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import Changed, NamespaceClaim, Stage, namespace_record
@@ -50,20 +52,17 @@ def narrow_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasSt
     for namespace in changed:
         wait_until_seen(task, namespace, migrated=True, by=task.green_brokers())
     guard.note(cluster_flag=True)
-    guard.require()
-    green.clusters.set_migration(name, known.migrated_cluster_url, migrated=False)
+    _set_cluster_flag(task, guard, store, migrated=False)
 
 
-def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasReader) -> None:
+def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
     """Put the flag of the whole cluster back where no namespace has come back."""
-    name = task.input.green_cluster
     if not guard.require().cluster_flag:
         return
-    known = task.green.clusters.migration(name)
+    known = read_cluster_flag(store, task.input.green_cluster)
     stays = all(read_flag(store, one) for one in _own_namespaces(task))
     if stays and known and known.migrated_cluster_url:
-        guard.require()
-        task.green.clusters.set_migration(name, known.migrated_cluster_url, migrated=True)
+        _set_cluster_flag(task, guard, store, migrated=True)
     guard.note(cluster_flag=False)
 
 
@@ -82,10 +81,8 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
             guard.note(green_flag=True)
             set_flag(store, guard.namespace, guard.require, migrated=False)
         if changed := _kept(store, guard.namespace):
-            now = task.green.namespaces.inactive_topics(guard.namespace)
-            if now == INACTIVE.parsed(changed.ours):
-                guard.require()
-                INACTIVE.set(task.green.namespaces, guard.namespace, INACTIVE.parsed(changed.before))
+            back = Changed(before=changed.ours, ours=changed.before)
+            exchange(store, task.input.green_cluster, guard, INACTIVE, back)
     wait_until_seen_off(task, guard.namespace)
 
 
@@ -105,8 +102,7 @@ def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader
         with task.green_store() as there:
             set_flag(there, guard.namespace, guard.require, migrated=True)
             if changed := _kept(there, guard.namespace):
-                guard.require()
-                INACTIVE.set(task.green.namespaces, guard.namespace, INACTIVE.parsed(changed.ours))
+                exchange(there, task.input.green_cluster, guard, INACTIVE, changed)
     guard.note(green_flag=False)
     if not used:
         return ""
@@ -174,6 +170,17 @@ def forget_kept(store: CasStore, namespace: str, fence: Callable[[], object]) ->
     if node and NamespaceClaim.model_validate_json(node.value).stage is Stage.KEPT:
         fence()
         store.delete(path, node.version)
+
+
+def _set_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore, *, migrated: bool) -> None:
+    """Set or take off green's own flag; where it sends clients stays."""
+    name = task.input.green_cluster
+
+    def change(now: ClusterMigration | None) -> ClusterMigration:
+        return ClusterMigration(migrated=migrated, migrated_cluster_url=now and now.migrated_cluster_url)
+
+    wanted = set_cluster_flag(store, name, guard.require, change)
+    wait_until_cluster_seen(task, name, wanted, task.green_brokers())
 
 
 def _kept(store: CasReader, namespace: str) -> Changed | None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 from urllib.parse import quote, quote_plus, unquote_plus
 
 _MANAGED_LEDGERS = "/managed-ledgers/"
+_SCALABLE = "/topics/"
 _NAMESPACE = "public/default"
 _DOMAIN = re.compile(r"(persistent|non-persistent)://")
 _PARTITION = re.compile(r"-partition-(\d+)$")
@@ -52,7 +53,12 @@ class TopicName(NamedTuple):
     @property
     def rest_path(self) -> str:
         """`persistent/tenant/namespace/topic`, encoded for a path of the admin interface."""
-        return "/".join(map(encoded, (self.domain, self.tenant, self.namespace, self.topic)))
+        return f"{encoded(self.domain)}/{self.local_path}"
+
+    @property
+    def local_path(self) -> str:
+        """The same without the domain, as scalable topics have it."""
+        return "/".join(map(encoded, (self.tenant, self.namespace, self.topic)))
 
     @property
     def schema_path(self) -> str:
@@ -62,9 +68,12 @@ class TopicName(NamedTuple):
     @property
     def managed_ledger_path(self) -> str:
         """The node of its managed ledger in the metadata store."""
-        # As `java.net.URLEncoder` does.
-        topic = quote_plus(self.topic, safe="*").replace("~", "%7E")
-        return f"{_MANAGED_LEDGERS}{self.tenant}/{self.namespace}/{self.domain}/{topic}"
+        return f"{_MANAGED_LEDGERS}{self.tenant}/{self.namespace}/{self.domain}/{_as_node(self.topic)}"
+
+    @property
+    def scalable_path(self) -> str:
+        """The node of the scalable topic of this name in the metadata store."""
+        return f"{_SCALABLE}{self.tenant}/{self.namespace}/{_as_node(self.topic)}"
 
     @property
     def partition(self) -> int | None:
@@ -112,9 +121,19 @@ def cursor_name(path: str) -> CursorName | None:
     return CursorName(TopicName(tenant, namespace, unquote_plus(topic)), unquote_plus(cursor))
 
 
+def _as_node(name: str) -> str:
+    """The name of a topic, as brokers name nodes: as `java.net.URLEncoder` encodes."""
+    return quote_plus(name, safe="*").replace("~", "%7E")
+
+
 def encoded(part: str) -> str:
     """One part of a path of the admin interface."""
     return quote(part, safe="")
+
+
+def encoded_namespace(name: str) -> str:
+    """`tenant/namespace` for a path of the admin interface."""
+    return "/".join(map(encoded, name.split("/")))
 
 
 def encoded_twice(part: str) -> str:

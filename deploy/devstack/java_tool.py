@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from deploy.devstack.answering import AnsweringProgram
@@ -22,8 +23,17 @@ class JavaTool(AnsweringProgram):
         tools: Java and the jars.
         folder: where its log goes.
         options: of the Java machine.
+        shared: further source files that it uses.
     """
 
-    def __init__(self, source: Path, tools: Toolchain, folder: Path, *, options: tuple[str, ...] = ()) -> None:
-        program = JavaProgram(source, tools, shared=[JAVA_SOURCES / "JsonLines.java"])
+    def __init__(
+        self,
+        source: Path,
+        tools: Toolchain,
+        folder: Path,
+        *,
+        options: tuple[str, ...] = (),
+        shared: Sequence[Path] = (),
+    ) -> None:
+        program = JavaProgram(source, tools, shared=[JAVA_SOURCES / "JsonLines.java", *shared])
         super().__init__(program.command(options=(*_LIGHT, *options)), folder / f"java-{source.stem.lower()}.log")

@@ -36,14 +36,15 @@ class JavaProgram:
         self, source: Path, tools: Toolchain, *, shared: Sequence[Path] = (), cache: Path | None = None
     ) -> None:
         self._java = str(tools.java)
-        jars = ":".join(map(str, sorted(tools.jars.glob("*.jar"))))
+        folders = (tools.jars, *tools.more_jars)
+        jars = ":".join(str(jar) for folder in folders for jar in sorted(folder.glob("*.jar")))
         sources = [source, *shared]
         content = b"".join(file.read_bytes() for file in sources)
         key = hashlib.sha256(content + jars.encode()).hexdigest()[:16]
         classes = (cache or cache_folder() / "classes") / f"{source.stem.lower()}-{key}"
         if not classes.exists():
             _compile(self._java, jars, sources, classes)
-        self._program = ["-cp", f"{classes}:{tools.jars}/*", source.stem]
+        self._program = ["-cp", ":".join([str(classes), *(f"{folder}/*" for folder in folders)]), source.stem]
 
     def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
         """The command line.

@@ -87,11 +87,15 @@ class TopicClients(Result):
     Attributes:
         producers: names of those that are connected; they keep them when they connect elsewhere.
         consumers: how many each durable subscription has.
+        properties: what users have noted of subscriptions, where there is something.
+        replicated: subscriptions whose position is carried to other clusters.
         ended: ledger and entry at which it was terminated, while that is taken back.
     """
 
     producers: tuple[str, ...] = ()
     consumers: dict[str, int] = Field(default_factory=dict[str, int])
+    properties: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
+    replicated: tuple[str, ...] = ()
     ended: tuple[int, int] | None = None
 
 

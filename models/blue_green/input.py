@@ -6,10 +6,10 @@ from datetime import timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, TlsBrokerUrl
 from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
@@ -20,28 +20,6 @@ KIND = "blue-green"
 
 CLUSTER_NAME = r"^[A-Za-z0-9_.-]+$"
 
-
-def _url(*schemes: str) -> AfterValidator:
-    def check(text: str) -> str:
-        try:
-            parts = urlsplit(text)
-            known = parts.scheme in schemes and bool(parts.hostname)
-        except ValueError:
-            known = False
-        if not known or text != text.strip():
-            raise ValueError(
-                f"{text!r} is no address; write {' or '.join(f'{scheme}://host:port' for scheme in schemes)}"
-            )
-        return text.rstrip("/")
-
-    return AfterValidator(check)
-
-
-AdminUrl = Annotated[str, _url("http", "https")]
-PlainAdminUrl = Annotated[str, _url("http")]
-TlsAdminUrl = Annotated[str, _url("https")]
-BrokerUrl = Annotated[str, _url("pulsar")]
-TlsBrokerUrl = Annotated[str, _url("pulsar+ssl")]
 
 NamespacePattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]
 

@@ -88,10 +88,12 @@ class Quiet(Result):
     Attributes:
         seconds: from the throttle until writes were quiet.
         busy: topics that took messages all the same; nothing may be flipped then.
+        looks: how often all topics were looked at.
     """
 
     seconds: float
     busy: tuple[str, ...] = ()
+    looks: int = 0
 
 
 class Flipped(Result):
@@ -160,7 +162,7 @@ class Undone(Result):
         terminated: topics that were terminated already, and stay so, with all of their namespaces.
         restored: topics whose termination was taken back.
         why: why it cannot be undone for some namespaces, which go on to their end; empty where it was.
-        kept: namespaces that green serves besides blue from now on, with the reason.
+        kept: namespaces and topics that green serves besides blue from now on, with the reason.
     """
 
     undone: bool
@@ -222,14 +224,16 @@ class CleanupStep(Result):
 
 
 class Released(Result):
-    """Result of the way back of the whole migration.
+    """What was given back: of an earlier run at the begin, of the whole migration at its end or on its way back.
 
     Attributes:
         moved: namespaces whose clients are on green, and stay there.
         restored: settings that were put back.
-        kept: settings that somebody else has changed meanwhile.
+        kept: what somebody else has changed meanwhile, and what green serves besides blue from now on, in words.
+        left: what could not be given up, and why.
     """
 
     moved: int = 0
     restored: int = 0
     kept: tuple[str, ...] = ()
+    left: str = ""

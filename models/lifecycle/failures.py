@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
 
@@ -10,6 +10,14 @@ from models.lifecycle.base import Result
 
 NAMED = 100
 """How many items of a long list a result names."""
+
+_SHOWN = 5
+
+
+def some(items: Sequence[object]) -> str:
+    """A list as a line shows it."""
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return f"{', '.join(map(str, items[:_SHOWN]))}{more}"
 
 
 class FailureKind(StrEnum):

@@ -24,8 +24,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.start import read_start
 
-# Beyond the limits that the steps keep themselves.
-_GRACE = timedelta(minutes=5)
+# Beyond the limits that the steps keep themselves: writes are held back, and a server that does not answer must not
+# prolong that.
+_GRACE = timedelta(minutes=2)
 
 
 @workflow.defn
@@ -100,13 +101,15 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.certificate.copies = carried.proof
 
     async def _quiesce(self) -> None:
+        await self.activities.run(Activities.catch_up, Call(f"Bring {self.input.green_cluster} up to date once more"))
         call = Call(f"Hold writes to {self._names} back", total=self.input.quiesce_timeout + _GRACE)
         quiet = self.state.facts.quiet = await self.activities.run(Activities.quiesce, call)
         self.state.figures.quiesce_seconds = quiet.seconds
         if quiet.busy:
             raise ApplicationError(
-                f"topics took messages in spite of the limit for {quiet.seconds:.0f} s: {', '.join(quiet.busy)}. Do "
-                "they have publish rates of their own? Remove these, or give a longer quiesce_timeout",
+                f"topics took messages in spite of the limit for {quiet.seconds:.0f} s, seen in {quiet.looks} looks: "
+                f"{', '.join(quiet.busy)}. Do they have publish rates of their own? Remove these, or give a "
+                "longer quiesce_timeout",
                 type=FailureKind.NOT_READY,
                 non_retryable=True,
             )
@@ -114,7 +117,9 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             await self._carry()
 
     async def _flip(self) -> None:
-        call = Call(f"Send the clients of {self._names} to {self.input.green_cluster}")
+        # Right before the flag a copy may take as long as in QUIESCE.
+        total = self.input.quiesce_timeout + self.input.flip_timeout + _GRACE
+        call = Call(f"Send the clients of {self._names} to {self.input.green_cluster}", total=total)
         flipped = self.state.facts.flipped = await self.activities.run(Activities.flip, call)
         self.state.figures.flip_seconds = flipped.seconds
         if flipped.carried:

@@ -73,7 +73,9 @@ class GraceWindow:
         else:
             self._migration.note(f"{self._input.cluster} was left as it is")
         call = Call("Give both claims up", total=_LOOKING)
-        await self._activities.try_run(Activities.finish, call, "the claims were not given up")
+        finished = await self._activities.try_run(Activities.finish, call, "the claims were not given up")
+        for kept in finished.kept if finished else ():
+            self._migration.note(kept)
         return outcome
 
     # Inside -----------------------------------------------------------------------------------------------------------

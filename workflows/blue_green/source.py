@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.blue_green.activities import BlueGreenActivities as Activities
@@ -14,8 +15,10 @@ with workflow.unsafe.imports_passed_through():
     from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
     from models.lifecycle.failures import FailedItem
     from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome
     from models.lifecycle.waves import BatchResult, Page, failed_item
     from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.failures import cause_of
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.wave_protocols import ChildSpec
 
@@ -55,14 +58,28 @@ class NamespaceSource:
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))
 
+    async def settle(self, items: tuple[str, ...], why: str) -> None:
+        """Let writes go to namespaces whose batch was ended amid its steps."""
+        call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
+        try:
+            undone = await self._migration.activities.ask(Activities.settle, call, list(items))
+        except (ActivityError, ApplicationError) as error:
+            self._migration.note(f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}")
+            return
+        for kept in (undone.why, *undone.kept):
+            if kept:
+                self._migration.note(kept)
+
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
         """What became of a batch; its figures are added to the migration's."""
         report = Report[BatchFigures, BatchCertificate].model_validate(result)
         certificate = report.certificate
         self._add(report.figures, certificate)
-        return BatchResult(
-            failed=tuple(failed_item(name, certificate.failed[name]) for name in items if name in certificate.failed)
-        )
+        failed = certificate.failed
+        if report.outcome is Outcome.ROLLED_BACK:
+            # An operator has ended this batch alone; its clients stay with blue.
+            failed = dict.fromkeys(items, report.summary)
+        return BatchResult(failed=tuple(failed_item(name, failed[name]) for name in items if name in failed))
 
     def _add(self, figures: BatchFigures, certificate: BatchCertificate) -> None:
         whole, proof = self._migration.state.figures, self._migration.state.certificate

@@ -97,7 +97,9 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             await self.decisions.wait("; ".join(facts.questions), _UNDECIDED)
 
     async def _provision(self) -> None:
-        await self.activities.run(Activities.register, Call("Claim both clusters"))
+        registered = await self.activities.run(Activities.register, Call("Claim both clusters"))
+        for kept in registered.kept:
+            self.note(kept)
         found = await self._create(timedelta(0))
         if found.left:
             raise ApplicationError(
@@ -154,7 +156,9 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             call = Call(f"Put the settings of {self.input.cluster} back")
             released = await self.activities.run(Activities.release, call)
             for kept in released.kept:
-                self.note(f"{kept} was changed by somebody else meanwhile, and stays")
+                self.note(kept)
+            if released.left:
+                self.note(released.left)
             if released.moved:
                 self.note(
                     f"{released.moved} namespaces have moved, and stay with {self.input.green_cluster} ({cause}); "

@@ -10,7 +10,8 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ChildWorkflowError, FailureError, TerminatedError, WorkflowAlreadyStartedError
+from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
@@ -141,7 +142,10 @@ class ChildPool:
             # Decoded here and not by the SDK, which would fail the whole parent over one result that does not fit.
             return self._children.read_result(child.items, handle.result())
         except ChildWorkflowError as error:
-            return _all_failed(child.items, child.cancelled or _cause(error))
+            why = child.cancelled or _cause(error)
+            if isinstance(error.cause, TerminatedError | TemporalTimeoutError):
+                await self._children.settle(child.items, why)
+            return _all_failed(child.items, why)
         except ValueError as error:
             return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")
 

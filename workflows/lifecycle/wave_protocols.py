@@ -47,6 +47,13 @@ class Children(Protocol):
         """
         ...
 
+    async def settle(self, items: tuple[str, ...], why: str) -> None:
+        """Clear up behind a child workflow that was terminated or timed out, and so could not do it itself.
+
+        Runs an activity, and must not continue as new before it. What it cannot do it tells, and does not raise.
+        """
+        ...
+
 
 class WaveSource(Children, Protocol):
     """Where a migration's items come from, and where the failed ones are listed.

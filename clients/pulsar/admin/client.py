@@ -16,6 +16,7 @@ from clients.pulsar.admin.brokers import Brokers, BrokersReader
 from clients.pulsar.admin.clusters import Clusters, ClustersReader
 from clients.pulsar.admin.http import Endpoint, HttpSession, ReadEndpoint
 from clients.pulsar.admin.namespaces import Namespaces, NamespacesReader
+from clients.pulsar.admin.scalable_topics import ScalableTopics, ScalableTopicsReader
 from clients.pulsar.admin.schemas import Schemas, SchemasReader
 from clients.pulsar.admin.subscriptions import Subscriptions, SubscriptionsReader
 from clients.pulsar.admin.tenants import Tenants, TenantsReader
@@ -94,6 +95,11 @@ class PulsarAdminReader(Closeable):
         return SchemasReader(self._reading)
 
     @property
+    def scalable_topics(self) -> ScalableTopicsReader:
+        """Scalable topics."""
+        return ScalableTopicsReader(self._reading)
+
+    @property
     def bookie_clusters(self) -> BookieClustersReader:
         """The plugin of PIP-477."""
         return BookieClustersReader(self._reading)
@@ -157,6 +163,11 @@ class PulsarAdmin(PulsarAdminReader):
     def schemas(self) -> Schemas:
         """Schemas of topics."""
         return Schemas(self._calls)
+
+    @property
+    def scalable_topics(self) -> ScalableTopics:
+        """Scalable topics."""
+        return ScalableTopics(self._calls)
 
     @property
     def bookie_clusters(self) -> BookieClusters:

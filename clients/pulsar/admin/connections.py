@@ -24,7 +24,7 @@ class Connections(httpx.HTTPTransport):
         try:
             body = b"".join(cast("Iterable[bytes]", answer.stream))
         finally:
-            # Before the answer is closed, which would lend the connection to another thread.
+            # Before the answer is closed, which would keep the connection for the next request.
             answer.extensions["network_stream"].close()
             answer.close()
         return httpx.Response(

@@ -8,6 +8,7 @@ with HttpSession(access) as session:
 from __future__ import annotations
 
 import logging
+import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -65,18 +66,27 @@ class HttpSession(Closeable):
         except OSError as error:
             reason = f"the files of the TLS settings cannot be used: {error}"
             raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.access = access
-        self._http = httpx.Client(
-            timeout=access.timeout,
-            auth=access.auth,
-            transport=transport or Connections(verify=context, limits=limits, trust_env=False),
-            trust_env=False,
-        )
+        # Each is used by one thread at a time: a pool that threads share closes connections that it has just lent to
+        # one of them (httpcore 1.0.9), whose request then ends with a bad file descriptor.
+        self._clients = [
+            httpx.Client(
+                timeout=access.timeout,
+                auth=access.auth,
+                transport=transport or Connections(verify=context, trust_env=False),
+                trust_env=False,
+            )
+            for _ in range(connections)
+        ]
+        self._build = self._clients[0].build_request
+        self._free: queue.LifoQueue[httpx.Client] = queue.LifoQueue()
+        for client in self._clients:
+            self._free.put(client)
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
-        self._http.close()
+        for client in self._clients:
+            client.close()
 
     def request(
         self,
@@ -103,7 +113,7 @@ class HttpSession(Closeable):
         """
         limit = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         try:
-            request = self._http.build_request(method, url, params=params, json=json, headers=headers, timeout=limit)
+            request = self._build(method, url, params=params, json=json, headers=headers, timeout=limit)
         except httpx.InvalidURL as error:
             raise AdminProtocolError(f"this is no address ({error})", method=method, url=url) from error
         for _ in range(_HOPS):
@@ -117,7 +127,11 @@ class HttpSession(Closeable):
 
     def _send(self, request: httpx.Request) -> httpx.Response:
         try:
-            return self._http.send(request)
+            client = self._free.get()
+            try:
+                return client.send(request)
+            finally:
+                self._free.put(client)
         except httpx.UnsupportedProtocol as error:
             raise AdminProtocolError(str(error), **where(request)) from error
         except httpx.HTTPError as error:
@@ -137,7 +151,7 @@ class HttpSession(Closeable):
         if request.url.scheme == "https" and url.scheme != "https":
             raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
         kept = {name: value for name in ("content-type", "idempotency-key") if (value := request.headers.get(name))}
-        again = self._http.build_request(request.method, url, headers=kept, content=request.content or None)
+        again = self._build(request.method, url, headers=kept, content=request.content or None)
         again.extensions["timeout"] = request.extensions["timeout"]
         return again
 
@@ -196,6 +210,15 @@ class ReadEndpoint:
             return self.get_as(kind, path, params)
         except AdminNotFound:
             return None
+
+    def set_as(self, kind: TypeAdapter[AnswerT], path: str, params: Params | None = None) -> AnswerT | None:
+        """GET a policy; None where it is not set: the answer is 204 then, or 200 without a body.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success or has another form.
+        """
+        answer = self.get(path, params)
+        return parsed(kind, answer) if answer.content else None
 
     def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
         full = path if path.startswith("/lookup/") else f"{BASE}{path}"

@@ -8,7 +8,7 @@ from typing import Any
 from clients.pulsar.admin.errors import AdminUnsupported
 from clients.pulsar.admin.http import Endpoint
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS, PolicyCall, read_policy, set_policy
-from clients.pulsar.names import TopicName, encoded
+from clients.pulsar.names import TopicName, encoded, encoded_namespace
 
 PolicyPath = tuple[str, ...]
 """Where a policy stands: `("retention_policies",)`, `("properties", "owner")`."""
@@ -141,7 +141,7 @@ def set_single_policy(endpoint: Endpoint, namespace: str, path: PolicyPath, valu
         AdminPreconditionFailed: it contradicts another policy.
         AdminUnsupported: there is no call that sets it.
     """
-    base = "/namespaces/" + "/".join(map(encoded, namespace.split("/")))
+    base = f"/namespaces/{encoded_namespace(namespace)}"
     match path:
         case ("auth_policies", "namespace_auth", role):
             endpoint.post(f"{base}/permissions/{encoded(role)}", value)

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
-from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.admin.namespace_policies import PolicyPath, set_single_policy
-from clients.pulsar.names import encoded
+from clients.pulsar.names import encoded, encoded_namespace
 
 
 class Policies(Answer):
@@ -123,15 +123,15 @@ class NamespacesReader:
 
     def publish_rate(self, name: str) -> PublishRate | None:
         """How much may be sent; None if the namespace does not say."""
-        return self._optional(_RATE, f"{_path(name)}/publishRate")
+        return self._endpoint.set_as(_RATE, f"{_path(name)}/publishRate")
 
     def inactive_topics(self, name: str) -> InactiveTopics | None:
         """What becomes of topics that nobody uses; None if the namespace does not say."""
-        return self._optional(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
+        return self._endpoint.set_as(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
 
     def retention(self, name: str) -> Retention | None:
         """How long acknowledged messages are kept; None if the namespace does not say."""
-        return self._optional(_RETENTION, f"{_path(name)}/retention")
+        return self._endpoint.set_as(_RETENTION, f"{_path(name)}/retention")
 
     def properties(self, name: str) -> dict[str, str]:
         """What users have noted."""
@@ -140,11 +140,6 @@ class NamespacesReader:
     def resource_groups(self) -> list[str]:
         """Names of the groups that namespaces may share limits in."""
         return self._endpoint.get_as(NAMES, "/resourcegroups")
-
-    def _optional(self, kind: TypeAdapter[Any], path: str) -> Any:
-        answer = self._endpoint.get(path)
-        # Without the policy the answer is 204, or 200 without a body.
-        return parsed(kind, answer) if answer.content else None
 
 
 class Namespaces(NamespacesReader):
@@ -260,4 +255,4 @@ class Namespaces(NamespacesReader):
 
 
 def _path(name: str) -> str:
-    return "/namespaces/" + "/".join(map(encoded, name.split("/")))
+    return f"/namespaces/{encoded_namespace(name)}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
-from clients.pulsar.admin.http import Endpoint, Params, ReadEndpoint, parsed
+from clients.pulsar.admin.http import Endpoint, Params, ReadEndpoint
 
 _ANY = TypeAdapter[Any](Any)
 
@@ -47,10 +47,9 @@ def read_policy(endpoint: ReadEndpoint, base: str, call: PolicyCall, params: Par
         AdminNotFound: there is no such topic or namespace.
     """
     try:
-        answer = endpoint.get(f"{base}/{call.read or call.name}", params)
+        value = endpoint.set_as(_ANY, f"{base}/{call.read or call.name}", params)
     except AdminUnsupported:
         return None
-    value = parsed(_ANY, answer) if answer.content else None
     if value is None or value in call.unset:
         return None
     return sorted(value) if call.unordered else value

@@ -12,9 +12,12 @@ from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
 from clients.pulsar.admin.namespaces import Retention
-from clients.pulsar.names import TopicName, encoded
+from clients.pulsar.names import TopicName, encoded_namespace
 
 PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
+
+COMPACTION = "__compaction"
+"""The broker's own cursor of a topic that is compacted."""
 
 _MIGRATED = "migrated"
 
@@ -258,11 +261,11 @@ class TopicsReader:
             domain: those that are not persistent are listed while a broker has them.
             system: with those that belong to the brokers.
         """
-        return self._endpoint.get_as(NAMES, f"/{domain}/{_namespace(namespace)}", {"includeSystemTopic": system})
+        return self._endpoint.get_as(NAMES, f"/{domain}/{encoded_namespace(namespace)}", {"includeSystemTopic": system})
 
     def partitioned_names(self, namespace: str, *, domain: str = PERSISTENT) -> list[str]:
         """Full names of the partitioned topics of `tenant/namespace`."""
-        return self._endpoint.get_as(NAMES, f"/{domain}/{_namespace(namespace)}/partitioned")
+        return self._endpoint.get_as(NAMES, f"/{domain}/{encoded_namespace(namespace)}/partitioned")
 
     def retention(self, topic: TopicName) -> Retention:
         """How long acknowledged messages of a topic are kept, wherever that is set."""
@@ -397,7 +400,3 @@ class Topics(TopicsReader):
     def compact(self, topic: TopicName) -> None:
         """Start a compaction; it runs on its own."""
         self._calls.put(f"/{topic.rest_path}/compaction")
-
-
-def _namespace(name: str) -> str:
-    return "/".join(map(encoded, name.split("/")))

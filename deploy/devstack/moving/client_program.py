@@ -1,6 +1,6 @@
-"""Producers and consumers in programs of their own: Pulsar's Java client, and the Python client on the C++ library.
+"""Producers and consumers in programs of their own: Pulsar's Java clients, and the Python client on the C++ library.
 
-The second could do in this process what it does, if it could always be closed: after a flip by the broker's mechanism
+The last could do in this process what it does, if it could always be closed: after a flip by the broker's mechanism
 alone its threads may wait for each other for good (3.13, seen).
 """
 
@@ -16,7 +16,7 @@ from typing import Any, Self
 from deploy.devstack.answering import AnsweringProgram
 from deploy.devstack.java_tool import JAVA_SOURCES, JavaTool
 from deploy.devstack.moving.account import ConsumerRecord, ProducerRecord, Received, Sent
-from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, ProducerPlan
+from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
 from deploy.devstack.toolchain import Toolchain
 
 # The libraries' log says how they follow, as that of Python's does.
@@ -25,7 +25,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 
 
 class ClientProgram:
-    """Producers and consumers of one program, which answers as `data/java/MovingClients.java` says.
+    """Producers and consumers of one program, which answers as `data/java/Clients.java` says.
 
     Args:
         program: that answers.
@@ -45,18 +45,21 @@ class ClientProgram:
         self._consumers: dict[str, ConsumerRecord] = {}
 
     @classmethod
-    def java(cls, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
-        """With Pulsar's Java client; its log is `java-movingclients.log`."""
-        program = JavaTool(JAVA_SOURCES / "MovingClients.java", tools, folder, options=_OPTIONS)
-        return cls(program, service_url, shared=shared)
+    def of(cls, language: Language, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
+        """With the library of a language; what that logs lies in the folder.
 
-    @classmethod
-    def python(cls, service_url: str, folder: Path, *, shared: bool) -> Self:
-        """With the Python client; the library's log is `python-clients.log`, beside that of the program."""
-        command = [sys.executable, "-m", "deploy.devstack.moving.python_program", str(folder)]
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        program = AnsweringProgram(command, folder / "python-program.log", {"PYTHONPATH": path})
-        return cls(program, service_url, shared=shared)
+        Args:
+            language: which.
+            service_url: of the cluster that they begin with.
+            folder: for logs.
+            tools: Java and the jars; for V5 with those of scalable topics.
+            shared: one client for all, instead of one for each.
+        """
+        if language is Language.PYTHON:
+            return cls(_python(folder), service_url, shared=shared)
+        source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
+        common = [JAVA_SOURCES / "Clients.java"]
+        return cls(JavaTool(source, tools, folder, options=_OPTIONS, shared=common), service_url, shared=shared)
 
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
         """Open consumers, and begin to receive."""
@@ -102,3 +105,10 @@ class ClientProgram:
 
 def _errors(found: Iterable[Sequence[Any]]) -> list[tuple[float, str]]:
     return [(when, reason) for when, reason in found]
+
+
+def _python(folder: Path) -> AnsweringProgram:
+    """The library's log is `python-clients.log`, beside that of the program."""
+    command = [sys.executable, "-m", "deploy.devstack.moving.python_program", str(folder)]
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return AnsweringProgram(command, folder / "python-program.log", {"PYTHONPATH": path})

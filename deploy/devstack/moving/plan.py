@@ -15,10 +15,15 @@ _PARTITIONS = 2
 
 
 class Language(StrEnum):
-    """Whose client library: that of C++ beneath Python's, or Java's."""
+    """Whose client library: that of C++ beneath Python's, Java's, or Java's for scalable topics (V5)."""
 
     PYTHON = "python"
     JAVA = "java"
+    JAVA_V5 = "java-v5"
+
+
+MOVABLE = (Language.PYTHON, Language.JAVA)
+"""Those whose clients follow to another cluster."""
 
 
 class Encoding(StrEnum):
@@ -165,6 +170,6 @@ def _mixed(topic: str, number: int, interval: float) -> TopicPlan:
 
 def _readers(producing: Language) -> Iterator[tuple[Subscribed, Language]]:
     for kind in Subscribed:
-        for language in Language:
+        for language in MOVABLE:
             if kind is not Subscribed.EXCLUSIVE or language is not producing:
                 yield kind, language

@@ -1,6 +1,6 @@
 """A program with producers and consumers of the Python client: `python_program.py FOLDER`, asked in JSON lines.
 
-It answers as `data/java/MovingClients.java` does. When standard input ends it ends too; what it holds stays open, as in
+It answers as `data/java/Clients.java` does. When standard input ends it ends too; what it holds stays open, as in
 a crash.
 """
 

@@ -40,8 +40,11 @@ class MovingTraffic:
         self, service_url: str, topics: Sequence[TopicPlan], folder: Path, tools: Toolchain, *, shared: bool = False
     ) -> None:
         self._topics = topics
-        self._java = ClientProgram.java(service_url, folder, tools, shared=shared)
-        self._python = ClientProgram.python(service_url, folder, shared=shared)
+        self._clients = {
+            language: ClientProgram.of(language, service_url, folder, tools, shared=shared)
+            for language in Language
+            if any(one.language is language for plan in topics for one in (*plan.producers, *plan.consumers))
+        }
         self._began = self._ended = 0.0
 
     def __enter__(self) -> Self:
@@ -93,7 +96,7 @@ class MovingTraffic:
     def stop(self, limit: float = 60) -> Account:
         """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
         self._ended = time.time()
-        for clients in (self._python, self._java):
+        for clients in self._clients.values():
             clients.stop_sending(max(0.0, self._ended + limit / 2 - time.time()))
         while (account := self.account()).lost and time.time() < self._ended + limit:
             time.sleep(_LOOK_EVERY)
@@ -106,19 +109,18 @@ class MovingTraffic:
     def _open(self) -> None:
         consumers = [plan for topic in self._topics for plan in topic.consumers]
         producers = [plan for topic in self._topics for plan in topic.producers]
-        sides = ((Language.JAVA, self._java), (Language.PYTHON, self._python))
-        for language, clients in sides:
+        for language, clients in self._clients.items():
             clients.subscribe([plan for plan in consumers if plan.language is language])
-        for language, clients in sides:
+        for language, clients in self._clients.items():
             clients.open_producers([plan for plan in producers if plan.language is language])
         self._began = time.time()
-        for _, clients in sides:
+        for clients in self._clients.values():
             clients.start()
 
     def _collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        parts = [self._java.collect(), self._python.collect()]
+        parts = [clients.collect() for clients in self._clients.values()]
         return [one for sent, _ in parts for one in sent], [one for _, received in parts for one in received]
 
     def _close(self) -> None:
-        self._java.close()
-        self._python.close()
+        for clients in self._clients.values():
+            clients.close()

@@ -35,7 +35,8 @@ _PHASE_LIMIT = 180.0
 _FLOW_LIMIT = 90.0
 
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
-_ROLLBACK_AT = Gate("quiesce", Edge.AFTER)
+_HELD_BACK = Gate("quiesce", Edge.AFTER)
+_SETTLE = "bg_settle"
 # One batch at a time: a gate holds one attempt, and the other batch would go on.
 _WAVES = {"canary": 0, "gate": "none", "parallelism": 1}
 _OWN_RATE = PublishRate(publish_throttling_rate_in_msg=5_000)
@@ -101,8 +102,8 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         """
         gates = self.environment.gates
         gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
-        if fault.step in BACK:
-            gates.hold(_ROLLBACK_AT)
+        if fault.step in (*BACK, _SETTLE):
+            gates.hold(_HELD_BACK)
         with self._started(**self._changes(fault)) as run:
             self._lead_up(fault, run)
             frozen = self.hit_at_gate(fault)
@@ -130,6 +131,8 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         waves = {**_WAVES, "batch_size": fault.batch_size, "when_held": "stop"}
         changes: dict[str, object] = {"waves": waves}
         self._whole_cluster = fault.step == "bg_complete"
+        if fault.step == _SETTLE:
+            changes["waves"] = {**waves, "batch_size": 1, "error_budget": {"items": 2}}
         if fault.step == "bg_clean_up":
             changes |= {"cleanup": "remove", "grace_window": "PT1H"}
         if fault.step == "bg_record_failures":
@@ -145,8 +148,11 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         """Ask for a rollback, or for the cleanup, when it is time."""
         gates = self.environment.gates
         if fault.step in BACK:
-            gates.wait_reached(_ROLLBACK_AT)
+            gates.wait_reached(_HELD_BACK)
             run.signal(Verb.ROLLBACK)
+        if fault.step == _SETTLE:
+            gates.wait_reached(_HELD_BACK)
+            self.environment.operator.batch(self._input(), min(self._namespaces)).terminate()
         if fault.step == "bg_clean_up":
             run.wait_for_phase("GRACE", _PHASE_LIMIT)
 
@@ -276,6 +282,9 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         wanted = {Outcome.DONE}
         if fault.rolls_back:
             wanted.add(Outcome.ROLLED_BACK)
+        if fault.step == _SETTLE:
+            # Of this run, and DONE of the next one, amid which a late attempt may have come.
+            wanted.add(Outcome.DONE_WITH_FAILURES)
         if fault.step == "bg_record_failures":
             wanted = {Outcome.DONE_WITH_FAILURES}
         if all(victim.endswith(_OF_TEMPORAL) for victim in servers):

@@ -8,13 +8,19 @@ import pytest
 
 from activities.blue_green import cluster
 from activities.blue_green.cluster import HELD_OFF
+from activities.blue_green.context import MigrationGuard
+from activities.blue_green.precheck import precheck
 from clients.cas.claims import ClaimKeeper, read_claim
-from clients.errors import ClaimHeld, Superseded
+from clients.errors import ClaimHeld, StoreConflict, Superseded
+from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
+from clients.pulsar.cluster_flag import set_cluster_flag
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import set_flag
 from clients.stores import Access, open_cas
 from models.blue_green.claims import BlueGreenClaim
 from models.lifecycle.claim import Attempt, Claim
 from models.store_url import parse_store_url
-from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 
 SHEDDING = "loadBalancerSheddingEnabled"
@@ -82,6 +88,50 @@ def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> N
         assert _settings(clusters) == {SHEDDING: "true"}
     finally:
         brokers.remove_dynamic(SHEDDING)
+
+
+def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: Steps) -> None:
+    """Blue has one address for all it sends away: with another one they would all go there, so nothing begins."""
+    _, admin = steps.whole(cluster.register), clusters.blue_admin
+    own = ClusterUrls(service_url=clusters.blue.admin_urls[0], broker_service_url=clusters.blue.broker_url)
+    admin.clusters.set_migration(BLUE, own, migrated=False)
+    make_namespace(clusters, "claims/sent-away", "topic")
+    admin.topics.stats(TopicName.parse("claims/sent-away/topic"))
+    try:
+        with steps.task() as task, task.blue_store() as store:
+            set_flag(store, "claims/sent-away", lambda: None, migrated=True)
+        blockers = {one.code: one for one in steps.whole(precheck).blockers}
+        assert "claims/sent-away" in blockers["BLUE_SENDS_ELSEWHERE"].cause
+        assert clusters.green.admin_urls[0] in blockers["BLUE_SENDS_ELSEWHERE"].cure
+        with pytest.raises(StoreConflict, match="which is the cluster 'blue', and not to green; nothing is flipped"):
+            steps.whole(cluster.hold_load)
+        known = admin.clusters.migration(BLUE)
+        assert known is not None
+        assert known.migrated_cluster_url == own
+    finally:
+        admin.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
+        admin.namespaces.set_migrated("claims/sent-away", migrated=False)
+
+
+def test_late_attempt_does_not_send_all_clients_away(clusters: Clusters, steps: Steps) -> None:
+    """An attempt that froze before it set the flag of the whole cluster, and wakes up when others did, is too late."""
+    steps.begin()
+    with steps.task() as task, task.blue_store() as store:
+        guard = MigrationGuard(task.keeper(store))
+        guard.renew()
+
+        def freeze() -> None:
+            # Between what it read and its write: the fence itself has been asked.
+            guard.require()
+            if not later:
+                later.append(steps.whole(cluster.hold_load))
+
+        later: list[object] = []
+        with pytest.raises(Superseded):
+            set_cluster_flag(store, BLUE, freeze, lambda now: ClusterMigration(migrated=True))
+    known = clusters.blue_admin.clusters.migration(BLUE)
+    assert known is not None
+    assert (known.migrated, known.migrated_cluster_url) == (False, clusters.green_urls)
 
 
 def _settings(clusters: Clusters) -> dict[str, str]:

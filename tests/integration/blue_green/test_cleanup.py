@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green import cluster, drain, flip, grace, verify
+from activities.blue_green import cluster, grace, verify
 from clients.cas.claims import read_claim
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.namespaces import Retention
@@ -54,17 +54,34 @@ def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) ->
     """Green has none of them, so their topic stays, unless the operator gives them up."""
     namespace = f"cleaned/{'given-up' if opted_in else 'retained'}"
     topics = make_namespace(clusters, namespace, "empty", "kept")
+    parts = TopicName.parse(f"{namespace}/parts")
+    clusters.blue_admin.topics.create_partitioned(parts, 2)
     clusters.blue_admin.namespaces.set_retention(
         namespace, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
     )
-    send_to(clusters.blue.broker_url, 3 * [str(topics[1])])
+    full = [str(topics[1]), str(parts.of_partition(1))]
+    send_to(clusters.blue.broker_url, 3 * full)
     steps = _moved(clusters, namespace)
     steps.input = steps.input.model_copy(update={"cleanup_retained": opted_in})
     step = steps.whole(grace.clean_up)
-    left = [] if opted_in else [str(topics[1])]
-    assert (step.deleted, [item.path for item in step.refused]) == (2 - len(left), left)
-    assert clusters.blue_admin.topics.names(namespace) == left
+    left = [] if opted_in else full
+    assert (step.deleted, [item.path for item in step.refused]) == (4 - len(left), left)
+    assert sorted(clusters.blue_admin.topics.names(namespace)) == left
     assert all("retention keeps 3 entries" in item.reason for item in step.refused)
+    steps.end()
+
+
+def test_messages_that_nothing_keeps(clusters: Clusters) -> None:
+    """A topic whose messages are acknowledged, and kept by no retention, is deleted, also one of partitions."""
+    namespace = "cleaned/read"
+    topics = make_namespace(clusters, namespace, "plain")
+    parts = TopicName.parse(f"{namespace}/parts")
+    clusters.blue_admin.topics.create_partitioned(parts, 2)
+    send_to(clusters.blue.broker_url, 3 * [str(topic) for topic in (*topics, *map(parts.of_partition, range(2)))])
+    steps = _moved(clusters, namespace)
+    step = steps.whole(grace.clean_up)
+    assert (step.deleted, step.refused) == (3, ())
+    assert clusters.blue_admin.topics.partitioned_names(namespace) == []
     steps.end()
 
 
@@ -91,7 +108,7 @@ def test_a_namespace_that_was_deleted(clusters: Clusters) -> None:
     assert steps.whole(grace.census).topics == 0
     step = steps.whole(grace.clean_up)
     assert (step.deleted, step.remaining, step.refused) == (0, 0, ())
-    steps.whole(cluster.finish)
+    steps.finish()
 
 
 def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
@@ -109,12 +126,33 @@ def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
     steps.end()
 
 
+def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
+    """The way back does not wait for green's store: blue's settings, limits and claim are given back."""
+    namespace = "cleaned/away"
+    make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    assert not steps.quiesce().busy
+    green = steps.input.green.model_copy(update={"metadata_url": "zk:127.0.0.1:1"})
+    with steps.task() as task:
+        task.input = steps.input.model_copy(update={"green": green})
+        released = cluster.release(task)
+    assert released.restored > 0
+    assert "the claim on green was not given up" in released.left
+    assert clusters.blue_admin.brokers.dynamic_values() == {}
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+    assert clusters.blue_admin.namespaces.inactive_topics(namespace) is None
+    with steps.task() as task, task.blue_store() as blue:
+        assert read_claim(blue, BlueGreenClaim) is None
+    # The next run takes green again.
+    later = Steps(clusters, namespace, run_id="run-2")
+    later.begin()
+    later.end()
+
+
 def _moved(clusters: Clusters, namespace: str, *, cleanup_limit: int = 1_000) -> Steps:
     """A namespace whose topics are ended, as it is in the grace window."""
     steps = Steps(clusters, namespace, cleanup="remove", cleanup_limit=cleanup_limit)
-    steps.begin()
-    assert not steps.quiesce().busy
-    steps.batch(flip.flip)
-    assert steps.batch(drain.drain).left == ()
+    steps.move()
     assert steps.batch(verify.verify).faults == ()
     return steps

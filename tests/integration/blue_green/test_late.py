@@ -8,6 +8,7 @@ import pytest
 
 from activities.blue_green import backlogs, drain, flip, load, verify
 from activities.blue_green.late import create_late
+from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from deploy.devstack.traffic import quiet_client, send_to
 from tests.support.blue_green.backlogs import received
@@ -15,21 +16,28 @@ from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 
 
-def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -> None:
+@pytest.mark.parametrize("held", [False, True], ids=["after load", "while writes are held back"])
+def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held: bool) -> None:
     """A new topic, a new subscription and schema of an old one: created on green, and looked for there."""
-    namespace = "newcomer/came"
+    namespace = f"newcomer/{'held' if held else 'came'}"
     (old,) = make_namespace(clusters, namespace, "old")
     clusters.blue_admin.subscriptions.create(old, "gone")
     steps = Steps(clusters, namespace)
     steps.begin()
     clusters.blue_admin.subscriptions.delete(old, "gone")
     steps.batch(load.load)
+    # Somebody begins at green's address.
+    send_to(clusters.green.broker_url, [str(old)])
+    if held:
+        assert not steps.quiesce().busy
     clusters.blue_admin.schemas.add(old, "STRING", "")
-    new = TopicName("newcomer", "came", "new")
+    new = TopicName.parse(f"{namespace}/new")
     clusters.blue_admin.topics.create(new)
     for topic in (old, new):
         clusters.blue_admin.subscriptions.create(topic, "late")
-    assert not steps.quiesce().busy
+    if not held:
+        assert not steps.quiesce().busy
+        assert clusters.green_admin.subscriptions.names(new) == ["late"]
     steps.batch(flip.flip)
     assert steps.batch(drain.drain).left == ()
     check = steps.batch(verify.verify)
@@ -39,11 +47,37 @@ def test_what_comes_after_load_is_on_green_before_the_flag(clusters: Clusters) -
     schema = clusters.green_admin.schemas.latest(old)
     assert schema
     assert schema.type == "STRING"
+    assert len(received(clusters.green.broker_url, str(old), "late")) == 1
     # As if it had come between the flag and the end of the topic.
     clusters.green_admin.subscriptions.delete(old, "late")
     (fault,) = steps.batch(verify.verify).faults
     assert "green lacks the subscriptions late" in fault.reason
     steps.end()
+
+
+def test_a_policy_that_is_changed_after_load_ends_the_flip(clusters: Clusters) -> None:
+    """Green had the policies of LOAD: nothing is flipped, the differences are named, and writes go on."""
+    namespace = "newcomer/changed"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    clusters.blue_admin.namespaces.set_policy(namespace, ("message_ttl_in_seconds",), 3600)
+    clusters.blue_admin.topics.set_properties(topic, {"owner": "somebody"})
+    with pytest.raises(StoreConflict, match="message_ttl_in_seconds"):
+        steps.quiesce()
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+    aligned = Steps(clusters, namespace, run_id="run-2", align_differences=True)
+    aligned.begin()
+    clusters.blue_admin.namespaces.set_policy(namespace, ("message_ttl_in_seconds",), 7200)
+    assert not aligned.quiesce().busy
+    assert clusters.green_admin.namespaces.policies(namespace).raw["message_ttl_in_seconds"] == 7200
+    assert clusters.green_admin.topics.properties(topic)["owner"] == "somebody"
+    # Writes are held back on blue alone.
+    assert clusters.green_admin.namespaces.publish_rate(namespace) is None
+    # Another attempt of the step finds what this one set, and takes none of it for a difference.
+    assert not aligned.quiesce().busy
+    assert clusters.green_admin.namespaces.publish_rate(namespace) is None
+    aligned.end()
 
 
 @pytest.mark.parametrize("subscribed", [False, True])

@@ -12,7 +12,7 @@ from clients.zookeeper.coordination import Coordination
 from deploy.devstack.moving.account import Account
 from deploy.devstack.moving.clusters import TwoClusters, pieces
 from deploy.devstack.moving.flips import flip_quiet
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from deploy.devstack.moving.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.toolchain import Toolchain
 from models.store_url import parse_store_url
@@ -42,7 +42,7 @@ def test_cumulative_consumers_follow_when_ids_are_above(
     assert raise_ids(input, access, access, _counted(calls)) is not None
     assert len(calls) == 1
     # The topics of the first flip have ledgers below; those of a namespace that is not there are none.
-    assert renew_ledgers(clusters.green_admin, ["ids/low", "ids/none"], raised, _counted(calls)) >= len(Language)
+    assert renew_ledgers(clusters.green_admin, ["ids/low", "ids/none"], raised, _counted(calls)) >= len(MOVABLE)
     assert _flip(clusters, "ids/high", toolchain, tmp_path).faults() == []
 
 
@@ -52,7 +52,7 @@ def _counted(calls: list[None]) -> Callable[[], None]:
 
 def _flip(clusters: Clusters, namespace: str, tools: Toolchain, folder: Path) -> Account:
     two = TwoClusters(clusters.blue_admin, clusters.green_admin, clusters.blue.broker_url, clusters.green_urls)
-    plans = [_plan(namespace, language) for language in Language]
+    plans = [_plan(namespace, language) for language in MOVABLE]
     two.prepare(namespace, plans)
     with MovingTraffic(two.blue_url, plans, folder, tools) as traffic:
         traffic.wait_for_more(_MESSAGES)

@@ -8,13 +8,15 @@ from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.traffic import Traffic, send_to
-from models.lifecycle.status import Outcome, Status, WaitKind
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
 from tests.support.blue_green.backlogs import received, sent
+from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.lifecycle.environment import Environment
+from tests.support.waiting import wait_for
 
 _LIMIT = 200.0
 _OWN = PublishRate(publish_throttling_rate_in_msg=700)
@@ -65,6 +67,28 @@ def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, p
     assert clusters.blue_admin.namespaces.publish_rate(f"{tenant}/one") is None
 
 
+def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environment: Environment) -> None:
+    """Its namespace has failed, and writes to it go on while the migration waits for what the operator says of that."""
+    (topic,) = make_namespace(clusters, "batch-gone/one", "topic")
+    make_namespace(clusters, "batch-gone/two", "topic")
+    # Nothing holds back a topic with a rate of its own, so that the batch waits for quiet writes.
+    clusters.blue_admin.topic_policies.set(topic, "publishRate", {"publishThrottlingRateInMsg": 1_000})
+    waves: dict[str, object] = {"canary": 1, "gate": "none"}
+    input = clusters.input(**_fields("batch-gone", waves=waves, quiesce_timeout="PT2M"))
+    with Traffic(clusters.blue.broker_url, [str(topic)], interval=0.02) as traffic:
+        traffic.wait_for_more(30)
+        run = environment.operator.start(input)
+        batch = environment.operator.wait_for_batch(input, "batch-gone/one", "QUIESCE")
+        wait_for("the limit", lambda: clusters.blue_admin.namespaces.publish_rate("batch-gone/one") is not None, 30)
+        batch.terminate()
+        run.wait_until_it_waits_for(WaitKind.ERROR_BUDGET, _LIMIT)
+        assert clusters.blue_admin.namespaces.publish_rate("batch-gone/one") is None
+        run.signal(Verb.ROLLBACK)
+        assert run.result(_LIMIT).outcome is Outcome.ROLLED_BACK
+        traffic.wait_for_more(10)
+        traffic.verify()
+
+
 def test_rolled_back_behind_the_canary(clusters: Clusters, environment: Environment) -> None:
     """What has moved stays; the next start brings it to its end, though clients use green, and moves the rest."""
     topics = [*make_namespace(clusters, "gate/a", "topic"), *make_namespace(clusters, "gate/b", "topic")]
@@ -109,14 +133,7 @@ def test_topics_of_blue_stay_until_they_are_cleaned_up(clusters: Clusters, envir
     assert kept is not None
     assert not kept.delete_while_inactive
     assert clusters.green_admin.namespaces.inactive_topics("kept/one") is None
-
-    def cleaned(status: Status) -> bool:
-        if status.phase == "GRACE":
-            run.signal(Verb.CLEANUP)
-        return status.phase != "GRACE"
-
-    run.wait_until("the cleanup", cleaned, _LIMIT)
-    assert run.result(_LIMIT).outcome is Outcome.DONE
+    assert clean_up(run, _LIMIT).outcome is Outcome.DONE
     assert clusters.blue_admin.topics.names("kept/one") == []
     assert clusters.blue_admin.namespaces.policies("kept/one").raw.get("inactive_topic_policies") == before
 

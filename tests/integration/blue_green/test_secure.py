@@ -14,8 +14,8 @@ from deploy.devstack.provision import Toolchain
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
-from models.lifecycle.verbs import Verb
 from tests.support.blue_green.backlogs import received, sent
+from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
@@ -85,7 +85,7 @@ def test_wrong_credentials_are_told_before_anything_moves(
 
 
 def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: Environment) -> None:
-    """Clients with a token for both are sent from TLS to TLS, a backlog is copied; all arrives, permissions hold."""
+    """Clients with a token for both follow from TLS to TLS, a backlog is copied; all arrives, blue is cleaned up."""
     *_, backlog = TOPICS
     with clusters.blue.admin() as admin:
         admin.subscriptions.create(TopicName.parse(backlog), "idle")
@@ -99,6 +99,7 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
                 client_credentials=["clients"],
                 idle_subscriptions="copy",
                 quiesce_timeout="PT2M",
+                cleanup="remove",
             )
         )
         run.wait_until("the grace window", lambda status: status.phase == "GRACE")
@@ -106,12 +107,13 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
         with clusters.green.admin() as admin:
             publishers = [one for topic in TOPICS for one in admin.topics.stats(TopicName.parse(topic)).publishers]
             assert len(publishers) == len(TOPICS)
-        run.signal(Verb.PROCEED)
-        report = run.result()
         traffic.verify()
+    report = clean_up(run)
     assert report.outcome is Outcome.DONE, report.summary
     assert (report.figures["namespaces_moved"], report.certificate["faults"]) == (2, 0)
     assert report.certificate["missing_clients"] == 0
     assert report.certificate["subscriptions_carried"] == 1
+    with clusters.blue.admin() as admin:
+        assert [name for namespace in NAMESPACES for name in admin.topics.names(namespace)] == []
     lane = traffic.lanes[-1]
     assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(lane)

@@ -10,17 +10,18 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import drain, flip, undo, verify
+from activities.blue_green import drain, flip, quiesce, undo, verify
 from activities.blue_green.throttle import throttle
 from activities.blue_green.topics import look_at, stored
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
-from deploy.devstack.traffic import quiet_client, send_to
-from models.blue_green.claims import Stage
+from clients.pulsar.namespace_policy import read_policy
+from deploy.devstack.traffic import Traffic, quiet_client, send_to
+from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import IdleSubscriptions
-from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for
 
@@ -151,6 +152,49 @@ def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
         with pytest.raises(Superseded):
             throttle(task, guard)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps) -> None:
+    """An attempt that froze right before it set the limit, and wakes up after the rollback, leaves no limit behind."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "late")
+    steps.begin()
+    undone: list[object] = []
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        require = guard.require
+
+        def freeze() -> NamespaceClaim:
+            claim = require()
+            if claim.publish_rate and not undone:
+                undone.append(steps.batch(undo.undo))
+            return claim
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(guard, "require", freeze)
+            with pytest.raises(Superseded):
+                throttle(task, guard)
+        assert undone
+        assert read_policy(store, namespace, ("publishMaxMessageRate", BLUE)) is None
+
+
+def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters) -> None:
+    """A broker may miss a change, or apply the older of two last: the limit is one write, and told again while busy."""
+    # A limit that holds no writes back.
+    steps = Steps(clusters, "traps/told-again", throttle_bytes=1_000_000_000, quiesce_timeout="PT5S")
+    (topic,) = make_namespace(clusters, "traps/told-again", "busy")
+    path = "/admin/policies/traps/told-again"
+    steps.begin()
+    with Traffic(clusters.blue.broker_url, [str(topic)]) as traffic, steps.task() as task, task.blue_store() as store:
+        traffic.wait_for_more(10)
+        before = store.get(path)
+        quiet = steps.batch(quiesce.quiesce)
+        after = store.get(path)
+    steps.end()
+    assert quiet.busy == (str(topic),)
+    assert before is not None
+    assert after is not None
+    assert after.version == before.version + 2
 
 
 def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -> None:

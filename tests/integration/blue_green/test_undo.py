@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import cluster, drain, flip, undo
+from activities.blue_green import cluster, flip, undo
 from activities.blue_green.topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
@@ -21,11 +21,7 @@ def test_a_flip_that_never_began_is_done_anew(clusters: Clusters) -> None:
     """A run that was lost right before its flag has flipped nothing: the next one begins with the namespace anew."""
     namespace = "undone/never"
     make_namespace(clusters, namespace, "old")
-    lost = Steps(clusters, namespace)
-    lost.begin()
-    with lost.task() as task, task.blue_store() as store:
-        (guard,) = take(task, store, [namespace])
-        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+    _lost_before_the_flag(clusters, namespace)
     new = TopicName.parse(f"{namespace}/new")
     clusters.blue_admin.topics.create(new)
     later = Steps(clusters, namespace, run_id="run-2")
@@ -42,12 +38,7 @@ def test_a_limit_that_is_gone_keeps_an_attempt_from_going_on(clusters: Clusters)
     """Flag and limit were taken off by an operator amid the flip: who goes on does not flip with writes under way."""
     namespace = "undone/emergency"
     make_namespace(clusters, namespace, "topic")
-    steps = Steps(clusters, namespace)
-    steps.begin()
-    assert not steps.quiesce().busy
-    with steps.task() as task, task.blue_store() as store:
-        (guard,) = take(task, store, [namespace])
-        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
+    steps = _lost_before_the_flag(clusters, namespace)
     clusters.blue_admin.namespaces.remove_publish_rate(namespace)
     with pytest.raises(Exception, match="somebody has changed it, so nothing is flipped"):
         steps.batch(flip.flip)
@@ -60,7 +51,7 @@ def test_what_an_earlier_run_has_moved_stays(clusters: Clusters, *, loaded: bool
     """A rollback, before its LOAD or after it, leaves the flag of a namespace whose clients are on green."""
     namespace = f"undone/{'loaded' if loaded else 'not-loaded'}"
     (topic,) = make_namespace(clusters, namespace, "topic")
-    _moved(clusters, namespace).whole(cluster.finish)
+    _moved(clusters, namespace).finish()
     clusters.blue_admin.topics.delete(topic)
     later = Steps(clusters, namespace, run_id="run-2", unterminate=True)
     if loaded:
@@ -78,7 +69,7 @@ def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
     """An attempt that died with a termination taken back, and its subscriptions not yet: they begin where it was."""
     namespace = "undone/twice"
     (topic,) = make_namespace(clusters, namespace, "topic")
-    clusters.blue_admin.subscriptions.create(topic, "drained")
+    clusters.blue_admin.subscriptions.create(topic, "drained", replicated=True, properties={"team": "billing"})
     steps = _moved(clusters, namespace, unterminate=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(undo, "_restore_subscriptions", _die)
@@ -89,7 +80,9 @@ def test_a_second_attempt_restores_subscriptions(clusters: Clusters) -> None:
     assert (undone.undone, undone.restored) == (True, 1)
     assert clusters.blue_admin.subscriptions.names(topic) == ["drained"]
     send_to(clusters.blue.broker_url, [str(topic)])
-    assert clusters.blue_admin.topics.stats(topic).subscriptions["drained"].msg_backlog == 1
+    drained = clusters.blue_admin.topics.stats(topic).subscriptions["drained"]
+    assert (drained.msg_backlog, drained.is_replicated) == (1, True)
+    assert drained.subscription_properties == {"team": "billing"}
     steps.end()
 
 
@@ -131,10 +124,18 @@ def test_a_namespace_that_is_gone(clusters: Clusters) -> None:
 
 def _moved(clusters: Clusters, namespace: str, *, unterminate: bool = False) -> Steps:
     steps = Steps(clusters, namespace, unterminate=unterminate)
+    steps.move()
+    return steps
+
+
+def _lost_before_the_flag(clusters: Clusters, namespace: str) -> Steps:
+    """A run that has noted the flip, and not begun it."""
+    steps = Steps(clusters, namespace)
     steps.begin()
     assert not steps.quiesce().busy
-    steps.batch(flip.flip)
-    assert steps.batch(drain.drain).left == ()
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(stage=Stage.FLIPPED, flipped_in="run-1")
     return steps
 
 

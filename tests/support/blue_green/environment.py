@@ -16,7 +16,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls
 from deploy.devstack.moving.clusters import TwoClusters
-from deploy.devstack.older import older_pulsar
+from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.blue_green.input import BlueGreenInput

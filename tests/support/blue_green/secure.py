@@ -128,6 +128,8 @@ def _start(make_stack: MakeStack, authority: Authority, key: TokenKey, name: str
         **tls_settings(authority, authority.identity(name, "127.0.0.1")),
         "brokerServicePortTls": "0",
         "clusterMigrationCheckDurationSeconds": "1",
+        # Not every cluster has them.
+        "topicLevelPoliciesEnabled": "false",
     }
     spec = StackSpec(zookeepers=1, bookies=1, brokers=1, cluster=name, broker_settings=settings)
     stack = make_stack(spec, tools=tools)

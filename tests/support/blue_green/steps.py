@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from activities.blue_green import cluster, load, throttle
+from activities.blue_green import cluster, drain, flip, load, quiesce
 from activities.blue_green.batch_activities import Step
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.lifecycle.context import ActivityContext
@@ -69,8 +69,22 @@ class Steps:
         self.batch(load.load)
 
     def quiesce(self) -> Quiet:
-        """Hold writes back."""
-        return self.batch(lambda task, guards, _: throttle.quiesce(task, guards))
+        """Bring green up to date, and hold writes back."""
+        self.batch(quiesce.catch_up)
+        return self.batch(quiesce.quiesce)
+
+    def move(self) -> None:
+        """All up to the end of DRAIN, where nothing is left on blue."""
+        self.begin()
+        assert not self.quiesce().busy
+        self.batch(flip.flip)
+        assert self.batch(drain.drain).left == ()
+
+    def finish(self) -> None:
+        """The end of a migration that went well: blue's settings are as before, the flags stay."""
+        self.input = self.input.model_copy(update={"complete_cluster": False})
+        self.whole(cluster.complete)
+        self.whole(cluster.finish)
 
     def end(self) -> None:
         """Give everything up that concerns both clusters as a whole."""

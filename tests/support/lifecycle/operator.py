@@ -89,14 +89,13 @@ class Operator:
         except TimeoutError as error:
             raise AssertionError(f"it has not ended after {limit:.0f} s: {run.story()}") from error
 
-    def wait_for_batch(self, input: MigrationInput, first: str, phase: str, limit: float = LIMIT) -> None:
-        """Wait until the batch that begins with an item is in a phase.
+    def wait_for_batch(self, input: MigrationInput, first: str, phase: str, limit: float = LIMIT) -> Run:
+        """Wait until the batch that begins with an item is in a phase; returns its run.
 
         Raises:
             AssertionError: it did not come to it in time.
         """
-        handle = self.client.get_workflow_handle(f"{input.workflow_id}/{first}")
-        batch = Run(self, handle)
+        batch = self.batch(input, first)
 
         def reached() -> bool:
             try:
@@ -105,6 +104,11 @@ class Operator:
                 return False
 
         wait_for(f"{phase} of {first}", reached, limit)
+        return batch
+
+    def batch(self, input: MigrationInput, first: str) -> Run:
+        """The batch that begins with an item."""
+        return Run(self, self.client.get_workflow_handle(f"{input.workflow_id}/{first}"))
 
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""

@@ -22,24 +22,16 @@ from models.blue_green.results import (
     Undone,
 )
 from models.lifecycle.waves import Page, WaveItem
+from tests.support.blue_green.sides import side
 from tests.workflows.lifecycle import doubles
 
 NAMESPACES = ("acme/audit", "acme/bills", "acme/carts")
 
 
-def _cluster(name: str) -> dict[str, Any]:
-    return {
-        "metadata_url": f"zk:zk-{name}:2181/pulsar",
-        "admin_urls": [f"http://broker-{name}:8080"],
-        "service_url": f"http://broker-{name}:8080",
-        "broker_service_url": f"pulsar://broker-{name}:6650",
-    }
-
-
 PLAN: dict[str, Any] = {
-    "blue": _cluster("blue"),
+    "blue": side("blue"),
     "green_cluster": "green",
-    "green": _cluster("green"),
+    "green": side("green"),
     "waves": {"canary": 1, "wave_size": 10, "parallelism": 1, "gate": "none"},
 }
 
@@ -53,13 +45,14 @@ READY = Precheck(
 
 ANSWERS: dict[str, Any] = {
     "precheck": READY,
-    "register": None,
+    "register": Released(),
     "provision": Provision(created={"namespaces": 3, "topics": 12}),
     "hold_load": None,
     "list_namespaces": None,
     "record_failures": "/failed of zk:zk-blue:2181/pulsar",
     "load": Loaded(topics=4, producers=2, consumers=3, backlog=10),
     "seed": CopyFigures(topics=2, entries=40, messages=100, size=5_000),
+    "catch_up": None,
     "quiesce": Quiet(seconds=1.5),
     "carry": Carried(seconds=0.5, proof=CopyProof(topics=2, entries=44, messages=110, size=5_500, subscriptions=3)),
     "flip": Flipped(topics=4, seconds=2.0),
@@ -69,14 +62,15 @@ ANSWERS: dict[str, Any] = {
     "complete": Completion(flagged=True),
     "take_census": Census(connections=2, opened={"broker-1": 50}),
     "clean_up": CleanupStep(deleted=12, remaining=0),
-    "finish": None,
+    "finish": Released(),
     "release": Released(restored=2),
+    "settle": Undone(undone=True),
 }
 """What each step answers unless a script says otherwise: a migration without trouble."""
 
-BATCH = ["load", "quiesce", "flip", "drain", "verify"]
+BATCH = ["load", "catch_up", "quiesce", "flip", "drain", "verify"]
 """The steps of one batch, in their order."""
-COPYING_BATCH = ["load", "seed", "quiesce", "carry", "flip", "drain", "verify"]
+COPYING_BATCH = ["load", "seed", "catch_up", "quiesce", "carry", "flip", "drain", "verify"]
 """The same where backlogs are copied."""
 
 

@@ -39,7 +39,7 @@ async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> 
     await hang.entered()
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
-    assert run.script.steps == [*BEFORE, "load", "quiesce", "flip", "undo", "drain", "verify", "release"]
+    assert run.script.steps == [*BEFORE, *BATCH[:4], "undo", "drain", "verify", "release"]
     assert report.outcome is Outcome.ROLLED_BACK
     assert any("1 namespaces have moved, and stay with green" in note for note in report.notes)
 
@@ -53,7 +53,7 @@ async def test_rollback_in_the_drain_waits_for_the_batch(stage: Harness) -> None
     await run.until(lambda status: status.waiting is not None and "after their cancellation" in status.waiting.why)
     hang.release()
     report = await run.report()
-    assert run.script.steps == [*BEFORE, "load", "quiesce", "flip", "drain", "verify", "release"]
+    assert run.script.steps == [*BEFORE, *BATCH, "release"]
     assert run.script.cancelled == []
     assert report.outcome is Outcome.ROLLED_BACK
 
@@ -63,7 +63,21 @@ async def test_busy_topics_undo_their_batch(stage: Harness) -> None:
     busy = Quiet(seconds=15, busy=("persistent://acme/audit/a",))
     run = await stage.start(Script(quiesce=[busy, Quiet(seconds=1)]))
     await run.until(_asks_about_failures)
-    assert run.script.steps == [*BEFORE, "load", "quiesce", "undo"]
+    assert run.script.steps == [*BEFORE, *BATCH[:3], "undo"]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["namespaces_moved"], report.figures["namespaces_failed"]) == (2, 1)
+
+
+async def test_a_batch_that_is_rolled_back_alone_has_failed(stage: Harness) -> None:
+    """An operator may end one batch: its namespace stays with blue, and does not count as moved."""
+    hang = Hang()
+    run = await stage.start(Script(quiesce=[hang, Quiet(seconds=1)]))
+    await hang.entered()
+    await run.client.get_workflow_handle(f"{run.handle.id}/acme/audit").signal(Verb.ROLLBACK.value)
+    status = await run.until(_asks_about_failures)
+    assert status.failed_items[0].items[0].path == "acme/audit"
     await run.signal(Verb.PROCEED)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
@@ -90,6 +104,17 @@ async def test_failure_of_a_step_undoes_its_batch(stage: Harness) -> None:
     assert run.script.steps[-1] == "undo"
     await run.signal(Verb.ROLLBACK)
     await run.report()
+
+
+@pytest.mark.parametrize("step", ["quiesce", "flip"])
+async def test_writes_do_not_wait_for_a_server_for_ever(stage: Harness, step: str) -> None:
+    """A step that is tried again and again while writes are held back has a limit; then its batch goes back."""
+    script = Script(names=("acme/audit",))
+    script.say(step, ApplicationError("broker-2 does not answer", type=FailureKind.UNREACHABLE))
+    run = await stage.start(script)
+    assert "broker-2 does not answer" in (await run.typed_failure()).message
+    assert run.script.steps[-2:] == ["undo", "release"]
+    assert run.script.steps.count(step) > 1
 
 
 async def test_nothing_moved_is_a_failure(stage: Harness) -> None:

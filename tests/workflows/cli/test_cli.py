@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from temporalio import activity, workflow
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
@@ -141,6 +142,16 @@ class Shell:
         assert answer.code == 0, answer.err
         return f"metadata-store/{cluster}"
 
+    async def attend(self, cluster: str, *more: str) -> str:
+        """The same with a worker: wait until it has taken the first task, for which it loads the workflow."""
+        workflow_id = await self.begin(cluster, *more)
+        async with asyncio.timeout(LIMIT):
+            events = self.client.get_workflow_handle(workflow_id).fetch_history_events(wait_new_event=True)
+            async for event in events:
+                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                    break
+        return workflow_id
+
     async def status_with(self, workflow_id: str, wanted: Callable[[Any], bool]) -> Any:
         """Ask for the status until it is as wanted."""
         async with asyncio.timeout(LIMIT):
@@ -205,7 +216,7 @@ async def test_start_status_and_proceed(shell: Shell) -> None:
 async def test_migrations_are_found_by_their_attributes(shell: Shell) -> None:
     """The search attributes of a started migration name its kind and target."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("found")
+        workflow_id = await shell.attend("found")
         query = "MigrationKind = 'metadata-store' AND MigrationTarget = 'oxia://oxia:6648/default'"
         async with asyncio.timeout(LIMIT):
             while workflow_id not in [found.id async for found in shell.client.list_workflows(query)]:  # noqa: ASYNC110 - visibility announces nothing
@@ -216,7 +227,7 @@ async def test_migrations_are_found_by_their_attributes(shell: Shell) -> None:
 async def test_refused_verbs(shell: Shell) -> None:
     """A verb that is not legal is refused with the reason and the legal verbs, and exit code 5."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("refused")
+        workflow_id = await shell.attend("refused")
         answer = await shell("pause", workflow_id, "-o", "json")
         assert answer.code == 5
         assert "pause refused: too short. Legal now: rollback, cleanup, proceed" in answer.err
@@ -235,7 +246,7 @@ async def test_refused_verbs(shell: Shell) -> None:
 async def test_window(shell: Shell) -> None:
     """`window` moves the end of the window that is open: to now, it ends the migration."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("window")
+        workflow_id = await shell.attend("window")
         moved = await shell("window", workflow_id, "48h", "-o", "json")
         assert moved.code == 0, moved.err
         view = await shell.status_with(workflow_id, lambda view: view["status"]["deadlines"])
@@ -247,7 +258,7 @@ async def test_window(shell: Shell) -> None:
 async def test_conflict(shell: Shell) -> None:
     """A second start of the same migration is refused with exit code 6; the first goes on."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("twice")
+        workflow_id = await shell.attend("twice")
         second = await shell("start", "metadata-store", "--cluster", "twice", *PLAN)
         assert (second.code, "metadata-store/twice is running already" in second.err) == (6, True)
         assert (await shell("proceed", workflow_id)).code == 0
@@ -275,7 +286,7 @@ async def test_dry_run_with_blockers(shell: Shell) -> None:
 async def test_a_retried_step_is_seen(shell: Shell) -> None:
     """Status shows the attempt and the last failure of a step that is tried again and again."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("flaky")
+        workflow_id = await shell.attend("flaky")
         view = await shell.status_with(workflow_id, lambda view: view["steps"] and view["steps"][0]["attempt"] > 1)
         assert view["steps"][0]["name"] == "fetch"
         assert "the store is down" in view["steps"][0]["last_failure"]
@@ -354,7 +365,7 @@ async def test_unknown_ids(shell: Shell) -> None:
 async def test_history_replays(shell: Shell, tmp_path: Path) -> None:
     """A saved history replays with the code that made it, and is refused by code that takes other steps."""
     async with small_worker(shell.client):
-        workflow_id = await shell.begin("replayed")
+        workflow_id = await shell.attend("replayed")
         assert (await shell("proceed", workflow_id)).code == 0
         assert (await shell("status", workflow_id, "--watch")).code == 0
         file = tmp_path / "replayed.json"

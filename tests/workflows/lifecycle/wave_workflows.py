@@ -128,6 +128,9 @@ class Many:
         """The child workflow of some items."""
         return ChildSpec("Batch", BatchInput(catalog=self._input.catalog, items=items))
 
+    async def settle(self, items: tuple[str, ...], why: str) -> None:
+        """Nothing is left behind."""
+
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
         """What a child returned."""
         return read_batch_result(items, result)

@@ -1,4 +1,4 @@
-"""A topic of either cluster as it is: partitions, properties, policies, schemas, subscriptions and who is connected."""
+"""A topic as it is: partitions, properties, policies, schemas, subscriptions and who is connected."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from activities.blue_green.topics import COMPACTION
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
-from clients.pulsar.admin.topics import PERSISTENT, Client, TopicStats
+from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats
 from clients.pulsar.names import TopicName
 
 _ATTEMPTS = 3

@@ -1,0 +1,42 @@
+"""QUIESCE: green is brought up to date once more, then writes to a batch are held back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.held_policies import INACTIVE, RATE, hold
+from activities.blue_green.late import provision_late
+from activities.blue_green.load import provision_batch
+from activities.blue_green.throttle import topics_by_guard, wait_until_quiet
+from clients.cas.store import CasStore
+from models.blue_green.claims import FLIPPED, Stage
+from models.blue_green.results import Quiet
+
+
+def catch_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    """Create on green what came to blue since LOAD, which may be long ago: backlogs were copied, or people paused.
+
+    Raises:
+        StoreConflict: both sides differ by now in what cannot be created.
+    """
+    # Where writes are held back already, blue has a limit that green must not get.
+    waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
+    provision_late(task, waiting, store)
+    provision_batch(task, waiting, served=True)
+
+
+def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard], _store: CasStore) -> Quiet:
+    """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
+    held = _not_flipped(guards)
+    begun = time.monotonic()
+    for guard in held:
+        guard.note(stage=Stage.THROTTLED)
+        hold(task, guard, INACTIVE, RATE)
+    return wait_until_quiet(task, topics_by_guard(task, held), begun)
+
+
+def _not_flipped(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
+    """Who was flipped by an earlier run has no writes to hold back."""
+    return [guard for guard in guards if guard.require().stage not in FLIPPED]

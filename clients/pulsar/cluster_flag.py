@@ -1,0 +1,58 @@
+"""Where a cluster sends clients, and the flag that sends all of them, where brokers keep both: in their metadata store.
+
+Source: `ClusterPolicies` of Pulsar 5.0.0-M1 (PIP-188, "Broker changes" 1); seen with kazoo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from clients.cas.store import CasReader, CasStore, retry
+from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.json_records import Record, encoded, parsed, read_record
+
+
+def read_cluster_flag(store: CasReader, cluster: str) -> ClusterMigration | None:
+    """Whether a cluster's clients are sent to another one, and where to; None if that was never set."""
+    record = read_record(store, _path(cluster))
+    return None if record is None else ClusterMigration.model_validate(record)
+
+
+def set_cluster_flag(
+    store: CasStore,
+    cluster: str,
+    fence: Callable[[], object],
+    change: Callable[[ClusterMigration | None], ClusterMigration],
+) -> ClusterMigration:
+    """Change where a cluster sends clients, or whether it does; written in any case, as by `change_record`.
+
+    Args:
+        store: the metadata store of the brokers.
+        cluster: its name.
+        fence: raises where the caller may not change it any more; asked between the read and the write.
+        change: gets what stands, and returns what shall stand; may be called again.
+
+    Returns:
+        What stands now.
+
+    Raises:
+        StoreContention: others changed the record again and again.
+    """
+    path = _path(cluster)
+
+    def once() -> ClusterMigration:
+        node = store.get(path)
+        before: Record = parsed(node, path) if node else {}
+        wanted = change(ClusterMigration.model_validate(before) if node else None)
+        fence()
+        if node is None:
+            store.create(path, encoded(wanted.body()))
+        else:
+            store.set(path, encoded({**before, **wanted.body()}), node.version)
+        return wanted
+
+    return retry(once, path)
+
+
+def _path(cluster: str) -> str:
+    return f"/admin/clusters/{cluster}/policies"

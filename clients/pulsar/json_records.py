@@ -1,0 +1,76 @@
+"""Records that brokers keep as JSON in their metadata store, changed where they are kept.
+
+Brokers have endpoints for all of them, whose requests nothing can fence: one that a worker was about to send when it
+froze is carried out when the worker thaws, however much later. Here a record changes by compare-and-set, and what was
+read before the freeze does not fit any more after whoever took over has written. Brokers are told of it by their store,
+as they are of what another broker changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from clients.cas.store import CasReader, CasStore, Node, retry
+from clients.errors import StoreNotFound, StoreProtocolError
+
+Record = dict[str, Any]
+
+
+def read_record(store: CasReader, path: str) -> Record | None:
+    """A record; None if there is none.
+
+    Raises:
+        StoreProtocolError: it has another form.
+    """
+    node = store.get(path)
+    return None if node is None else parsed(node, path)
+
+
+def change_record(store: CasStore, path: str, fence: Callable[[], object], change: Callable[[Record], Record]) -> None:
+    """Change a record, fields that are not known here stay as they are.
+
+    It is written in any case, so that a change whose author read it before fails.
+
+    Args:
+        store: the metadata store of the brokers.
+        path: of the record.
+        fence: raises where the caller may not change it any more; asked between the read and the write.
+        change: gets the record as it stands, and returns what it shall be; may be called again.
+
+    Raises:
+        StoreNotFound: there is no such record.
+        StoreContention: others changed it again and again.
+        StoreProtocolError: it has another form.
+    """
+
+    def once() -> None:
+        node = store.get(path)
+        if node is None:
+            raise StoreNotFound(f"{store.url} has no {path}", server=str(store.url), path=path.encode())
+        wanted = change(parsed(node, path))
+        fence()
+        store.set(path, encoded(wanted), node.version)
+
+    retry(once, path)
+
+
+def parsed(node: Node, path: str) -> Record:
+    """The record in a node.
+
+    Raises:
+        StoreProtocolError: it has another form.
+    """
+    try:
+        found = json.loads(node.value)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StoreProtocolError(f"{path} holds no JSON object", path=path.encode())
+    return cast("Record", found)
+
+
+def encoded(record: Record) -> bytes:
+    """A record as brokers write it."""
+    return json.dumps(record, separators=(",", ":")).encode()

@@ -1,0 +1,121 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Base64;
+import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.client.api.v5.Message;
+import org.apache.pulsar.client.api.v5.MessageId;
+import org.apache.pulsar.client.api.v5.Producer;
+import org.apache.pulsar.client.api.v5.PulsarClient;
+import org.apache.pulsar.client.api.v5.PulsarClientException;
+import org.apache.pulsar.client.api.v5.QueueConsumer;
+import org.apache.pulsar.client.api.v5.StreamConsumer;
+import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
+import org.apache.pulsar.client.api.v5.schema.Schema;
+
+/** Clients of the Java library for scalable topics, which also use regular ones: shared subscriptions by queue, others as a stream. */
+public final class ScalableClients extends Clients {
+    private PulsarClient common;
+
+    private ScalableClients() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        JsonLines.serve(new ScalableClients()::perform);
+    }
+
+    private synchronized PulsarClient client(JsonNode request) throws PulsarClientException {
+        if (request.get("shared").asBoolean() && common != null) {
+            return common;
+        }
+        common = PulsarClient.builder()
+                .serviceUrl(request.get("service").asText())
+                .operationTimeout(Duration.ofSeconds(OPERATION_SECONDS))
+                .build();
+        return common;
+    }
+
+    @Override
+    CompletableFuture<Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
+        PulsarClient client = client(request);
+        String topic = plan.get("topic").asText();
+        String name = plan.get("name").asText();
+        String type = plan.get("type").asText();
+        if (type.equals("Shared") || type.equals("Key_Shared")) {
+            return client.newQueueConsumer(Schema.bytes())
+                    .topic(topic)
+                    .subscriptionName(type)
+                    .consumerName(name)
+                    .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
+                    .subscribeAsync()
+                    .thenApply(Queue::new);
+        }
+        return client.newStreamConsumer(Schema.bytes())
+                .topic(topic)
+                .subscriptionName(type)
+                .consumerName(name)
+                .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
+                .subscribeAsync()
+                .thenApply(Stream::new);
+    }
+
+    @Override
+    Send produce(JsonNode request, JsonNode plan) throws PulsarClientException {
+        Producer<byte[]> producer = client(request).newProducer(Schema.bytes())
+                .topic(plan.get("topic").asText())
+                .producerName(plan.get("name").asText())
+                .sendTimeout(Duration.ofMillis(request.get("send_limit_ms").asInt()))
+                .create();
+        return (key, number) -> producer.async().newMessage()
+                .key(key)
+                .property(NUMBER, Long.toString(number))
+                .value((key + ":" + number).getBytes(StandardCharsets.UTF_8))
+                .send();
+    }
+
+    private static Arrival arrival(Message<byte[]> message) {
+        if (message == null) {
+            return null;
+        }
+        String place = message.topic() + " " + Base64.getEncoder().encodeToString(message.id().toByteArray());
+        String body = new String(message.value(), StandardCharsets.UTF_8);
+        return new Arrival(message.key().orElse(""), message.properties().get(NUMBER), place, body, message.id());
+    }
+
+    private record Queue(QueueConsumer<byte[]> consumer) implements Inbox {
+        @Override
+        public Arrival next() throws PulsarClientException {
+            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
+        }
+
+        @Override
+        public CompletableFuture<Void> acknowledge(Arrival arrival) {
+            consumer.acknowledge((MessageId) arrival.id());
+            return CompletableFuture.completedFuture(null);
+        }
+
+        @Override
+        public boolean isConnected() {
+            // The library does not tell.
+            return true;
+        }
+    }
+
+    private record Stream(StreamConsumer<byte[]> consumer) implements Inbox {
+        @Override
+        public Arrival next() throws PulsarClientException {
+            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
+        }
+
+        @Override
+        public CompletableFuture<Void> acknowledge(Arrival arrival) {
+            consumer.acknowledgeCumulative((MessageId) arrival.id());
+            return CompletableFuture.completedFuture(null);
+        }
+
+        @Override
+        public boolean isConnected() {
+            return true;
+        }
+    }
+}
