@@ -1,0 +1,145 @@
+"""PRECHECK of one topic: why it cannot become scalable now, and what its operator should know (PIP-475).
+
+Brokers check its clients alone; all else here loses messages, or finds another topic, in 5.0.0-M1 (seen).
+"""
+
+from __future__ import annotations
+
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
+from activities.scalable_topic.census import census
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import encoded
+from clients.pulsar.scalable_records import RecordState, ScalableRecord
+from models.lifecycle.failures import some
+
+_ORDERED = ("Exclusive", "Failover")
+_COMPACTION_POLICY = "compactionThreshold"
+
+
+def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
+    """What a subscription becomes: ordered ones are read by stream consumers, all others by queue consumers."""
+    return SubscriptionKind.STREAM if subscription.type in _ORDERED else SubscriptionKind.QUEUE
+
+
+def undrained_streams(topic: TopicInventory) -> dict[str, int]:
+    """Backlogs of ordered subscriptions, by name: stream consumers cannot read what a regular topic has left."""
+    return {
+        one.name: one.backlog
+        for one in topic.subscriptions.values()
+        if one.durable and one.backlog and kind_of(one) is SubscriptionKind.STREAM
+    }
+
+
+def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord) -> None:
+    """Note all blockers and warnings of a topic at once.
+
+    Args:
+        findings: where they go.
+        topic: as it is.
+        record: what brokers keep of a scalable topic of that name.
+    """
+    _check_name(findings, topic)
+    _check_record(findings, topic, record)
+    _check_storage(findings, topic)
+    _check_subscriptions(findings, topic)
+    _tell_of_clients(findings, topic)
+
+
+def _check_name(findings: Findings, topic: TopicInventory) -> None:
+    if is_system_topic(topic.name) or not topic.persistent:
+        findings.block(
+            "NOT_A_STORED_TOPIC",
+            f"{topic.name} is {'a topic of the brokers themselves' if topic.persistent else 'not persistent'}",
+            "leave it out",
+        )
+    elif encoded(topic.name.topic) != topic.name.topic:
+        findings.block(
+            "NAME_NEEDS_ENCODING",
+            f"brokers do not decode {encoded(topic.name.topic)!r} in requests for scalable topics, and would take "
+            f"another topic for {topic.name}",
+            "leave it out, or have its messages copied to a topic whose name has letters, digits and _.-~ only",
+        )
+
+
+def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRecord) -> None:
+    path = topic.name.scalable_path
+    match record.state:
+        case RecordState.GOOD:
+            findings.block("ALREADY_SCALABLE", f"{topic.name} is scalable already", "leave it out")
+        case RecordState.EMPTY:
+            findings.block(
+                "RECORD_EMPTY",
+                f"{path} has no value: brokers fail whenever they are asked for this scalable topic",
+                "delete that node with what is beneath it, if no such topic is being created just now",
+            )
+        case RecordState.BROKEN:
+            findings.block(
+                "RECORD_BROKEN",
+                f"{path} does not hold the layout of a scalable topic",
+                "find out who wrote it; delete that node with what is beneath it if nobody needs it",
+            )
+        case RecordState.ABSENT:
+            pass
+
+
+def _check_storage(findings: Findings, topic: TopicInventory) -> None:
+    for part in topic.unloadable:
+        findings.block(
+            "TOPIC_NOT_LOADED", f"no broker can load {part.name}: {part.trouble}", "cure that, or leave the topic out"
+        )
+    if topic.compacted or (topic.policies or {}).get(_COMPACTION_POLICY):
+        findings.block(
+            "COMPACTED",
+            f"{topic.name} is compacted, and scalable topics are not: who reads it as a table would find no more "
+            "values of old keys",
+            "leave it out",
+        )
+    clusters = sorted({name for part in topic.parts if part.stats for name in part.stats.replication})
+    if clusters:
+        findings.block(
+            "REPLICATED",
+            f"{topic.name} is replicated to {', '.join(clusters)}; scalable topics are not",
+            "end the replication of this topic first, or leave it out",
+        )
+    if not topic.schemas:
+        findings.warn(
+            f"{topic.name} has no schema: V5 clients that bring one may be refused while it is active; let them use "
+            "bytes, or store the schema first"
+        )
+
+
+def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
+    durable = [one for one in topic.subscriptions.values() if one.durable]
+    if slashed := [one.name for one in durable if "/" in one.name]:
+        findings.block(
+            "SUBSCRIPTION_NAME",
+            f"brokers cannot record subscriptions with a slash in their name: {some(slashed)} of {topic.name}",
+            "move their consumers to a subscription of another name, and delete them; or leave the topic out",
+        )
+    if replicated := [one.name for one in durable if one.replicated]:
+        findings.block(
+            "SUBSCRIPTION_REPLICATED",
+            f"positions of {some(replicated)} of {topic.name} are carried to other clusters, and would not be any more",
+            "end that for these subscriptions first, or leave the topic out",
+        )
+    if delayed := [one.name for one in durable if one.delayed]:
+        findings.block(
+            "DELAYED_MESSAGES",
+            f"{some(delayed)} of {topic.name} hold messages back until they are due; V5 consumers of scalable topics "
+            "were not seen to do so",
+            "wait until they are delivered, or leave the topic out",
+        )
+    if waiting := undrained_streams(topic):
+        told = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
+        findings.warn(f"the migration of {topic.name} waits until ordered subscriptions have no backlog: {told}")
+    if unused := [one.name for one in durable if one.type == "None"]:
+        findings.warn(f"{some(unused)} of {topic.name} never had a consumer, and will be read by queue consumers")
+
+
+def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:
+    if (found := census(topic)).legacy:
+        findings.warn(
+            f"the migration of {topic.name} waits for {found.legacy} connections of clients that cannot follow: "
+            f"{', '.join(found.named)}"
+        )

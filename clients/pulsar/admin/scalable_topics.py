@@ -1,0 +1,165 @@
+"""Scalable topics: layouts, subscriptions, splits, merges, and the migration of regular topics (PIP-468 and 475).
+
+Paths are those of 5.0.0-M1, which differ from the proposals. The statistics of the interface are left out: who asks a
+broker for them makes it a controller of the topic, which can then lead without knowing that it leads (seen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from pydantic import TypeAdapter
+
+from clients.pulsar.admin.answers import NAMES, Answer
+from clients.pulsar.admin.http import Endpoint, ReadEndpoint
+from clients.pulsar.names import TopicName, encoded, encoded_namespace
+from models.segment_layout import SegmentLayout
+
+# The first scalable topic of a cluster took a broker half a minute (seen).
+_CREATION = 60.0
+
+
+class SubscriptionKind(StrEnum):
+    """How a subscription is consumed: by key in order, or by all consumers together."""
+
+    STREAM = "STREAM"
+    QUEUE = "QUEUE"
+
+
+class AutoScalePolicy(Answer):
+    """When brokers split and merge segments on their own (PIP-483); what is None is taken from the level above.
+
+    Attributes:
+        enabled: whether they do.
+        min_segments, max_segments: active ones.
+        max_dag_depth: merges in a segment's lineage.
+        split_cooldown_seconds, merge_cooldown_seconds, merge_window_seconds: pauses.
+    """
+
+    enabled: bool | None = None
+    min_segments: int | None = None
+    max_segments: int | None = None
+    max_dag_depth: int | None = None
+    split_cooldown_seconds: int | None = None
+    merge_cooldown_seconds: int | None = None
+    merge_window_seconds: int | None = None
+
+
+_LAYOUT = TypeAdapter(SegmentLayout)
+_POLICY = TypeAdapter(AutoScalePolicy)
+_COUNT = TypeAdapter(int)
+
+
+class ScalableTopicsReader:
+    """Reads scalable topics. Topics are named without their domain, or with any."""
+
+    def __init__(self, endpoint: ReadEndpoint) -> None:
+        self._endpoint = endpoint
+
+    def names(self, namespace: str) -> list[str]:
+        """`topic://tenant/namespace/topic` of all in a namespace."""
+        return self._endpoint.get_as(NAMES, f"/scalable/{encoded_namespace(namespace)}")
+
+    def layout(self, topic: TopicName) -> SegmentLayout:
+        """The layout as it is in the metadata store, whichever broker answers.
+
+        Raises:
+            AdminNotFound: the topic is not scalable.
+        """
+        return self._endpoint.get_as(_LAYOUT, _path(topic))
+
+    def auto_scale_policy(self, topic: TopicName) -> AutoScalePolicy | None:
+        """The topic's own policy; None if it has none."""
+        return self._endpoint.set_as(_POLICY, f"{_path(topic)}/autoScalePolicy")
+
+    def backlog(self, topic: TopicName, descriptor: str, subscription: str) -> int:
+        """Entries of one segment that a subscription has not acknowledged.
+
+        Args:
+            topic: the scalable one.
+            descriptor: of the segment.
+            subscription: its name.
+
+        Raises:
+            AdminNotFound: the segment is not loaded, or has no such subscription.
+        """
+        return self._endpoint.get_as(
+            _COUNT, f"{_segment(topic, descriptor)}/subscription/{encoded(subscription)}/backlog"
+        )
+
+
+class ScalableTopics(ScalableTopicsReader):
+    """Scalable topics, and what changes them. An answer proves nothing: read the layout again."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self._calls = endpoint
+
+    def create(self, topic: TopicName, segments: int = 1, properties: Mapping[str, str] | None = None) -> None:
+        """Create a scalable topic of equal segments.
+
+        Raises:
+            AdminConflict: it exists.
+        """
+        self._calls.put(_path(topic), dict(properties or {}), {"numInitialSegments": segments}, timeout=_CREATION)
+
+    def migrate(self, topic: TopicName, *, force: bool = False) -> None:
+        """Make a regular topic scalable, for good (PIP-475); with `force` also under clients that cannot follow.
+
+        Raises:
+            AdminConflict: it is scalable, or such clients are attached.
+            AdminNotFound: there is no such topic.
+        """
+        self._calls.post(f"{_path(topic)}/migrate", params={"force": force}, timeout=_CREATION)
+
+    def delete(self, topic: TopicName, *, force: bool = False) -> None:
+        """Delete a topic with its segments; what was a regular topic stays in its own topics."""
+        self._calls.delete(_path(topic), {"force": force})
+
+    def register(self, topic: TopicName, subscription: str, kind: SubscriptionKind) -> None:
+        """Record a subscription, with cursors at the begin of all active segments; harmless when done twice.
+
+        What has no record loses its place in splits, merges and migrations (seen).
+        """
+        self._calls.put(f"{_path(topic)}/subscriptions/{encoded(subscription)}", params={"type": kind.value})
+
+    def split(self, topic: TopicName, segment_id: int) -> None:
+        """Divide an active segment in the middle.
+
+        Raises:
+            AdminServerError: also where the segment is sealed, or there is no such one.
+        """
+        self._calls.post(f"{_path(topic)}/split/{segment_id}")
+
+    def merge(self, topic: TopicName, one_id: int, other_id: int) -> None:
+        """Make one segment of two active neighbours.
+
+        Raises:
+            AdminServerError: also where they are sealed, absent or not neighbours.
+        """
+        self._calls.post(f"{_path(topic)}/merge/{one_id}/{other_id}")
+
+    def set_auto_scale_policy(self, topic: TopicName, policy: AutoScalePolicy) -> None:
+        """Set the topic's own policy.
+
+        Raises:
+            AdminPreconditionFailed: its values contradict each other.
+        """
+        self._calls.post(f"{_path(topic)}/autoScalePolicy", policy.body())
+
+    def remove_auto_scale_policy(self, topic: TopicName) -> None:
+        """Leave it to the namespace and the brokers."""
+        self._calls.delete(f"{_path(topic)}/autoScalePolicy")
+
+    def create_segment(self, topic: TopicName, descriptor: str, subscriptions: Sequence[str]) -> None:
+        """Create the topic of a segment where it is missing, with cursors at its begin; harmless when done twice."""
+        self._calls.put(_segment(topic, descriptor), list(subscriptions))
+
+
+def _path(topic: TopicName) -> str:
+    return f"/scalable/{topic.local_path}"
+
+
+def _segment(topic: TopicName, descriptor: str) -> str:
+    return f"/segments/{topic.local_path}/{encoded(descriptor)}"

@@ -1,0 +1,83 @@
+"""What brokers keep of scalable topics in their metadata store, read where they write it (PIP-468, "Metadata").
+
+The admin interface answers for good records alone, and a controller knows what it read when it began; who repairs has
+to see what stands.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from typing import NamedTuple, cast
+
+from pydantic import ValidationError
+
+from clients.cas.store import CasReader
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from models.segment_layout import SegmentLayout
+
+
+class RecordState(StrEnum):
+    """How the record of a topic stands.
+
+    EMPTY: a broker reported the load of a segment before the record was written, or after it was deleted; whoever asks
+    brokers for the topic gets errors (5.0.0-M1, seen).
+    """
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    BROKEN = "broken"
+    GOOD = "good"
+
+
+class ScalableRecord(NamedTuple):
+    """The record of a topic.
+
+    Attributes:
+        state: how it stands.
+        layout: what it holds, where that is good.
+        version: of the node; -1 where there is none.
+    """
+
+    state: RecordState
+    layout: SegmentLayout | None = None
+    version: int = -1
+
+
+def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
+    """The record of a topic, however it stands."""
+    node = store.get(topic.scalable_path)
+    if node is None:
+        return ScalableRecord(RecordState.ABSENT)
+    if not node.value:
+        return ScalableRecord(RecordState.EMPTY, version=node.version)
+    try:
+        return ScalableRecord(RecordState.GOOD, SegmentLayout.parse(node.value), node.version)
+    except ValidationError:
+        return ScalableRecord(RecordState.BROKEN, version=node.version)
+
+
+def controller_of(store: CasReader, topic: TopicName) -> str | None:
+    """The broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
+    node = store.get(f"{topic.scalable_path}/controller")
+    return None if node is None else str(json.loads(node.value))
+
+
+def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, SubscriptionKind | None]:
+    """Subscriptions that have a record, by name, with its kind; None for one that only its consumers have made."""
+    base = f"{topic.scalable_path}/subscriptions"
+    return {name: _kind(store, f"{base}/{name}") for name in store.children(base)}
+
+
+def subscription_path(topic: TopicName, subscription: str) -> str:
+    """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.0-M1, seen)."""
+    return f"{topic.scalable_path}/subscriptions/{subscription}"
+
+
+def _kind(store: CasReader, path: str) -> SubscriptionKind | None:
+    node = store.get(path)
+    if node is None or not node.value:
+        return None
+    record = cast("dict[str, str]", json.loads(node.value))
+    return SubscriptionKind(record["type"])

@@ -1,0 +1,19 @@
+"""What the activities of the migration to scalable topics return."""
+
+from __future__ import annotations
+
+from models.lifecycle.base import Result
+
+
+class ClientCensus(Result):
+    """Who is connected to a regular topic.
+
+    Attributes:
+        legacy: producers, consumers and readers that cannot follow to a scalable topic; those of each partition count.
+        named: the first of them, in words: name, address, version and where.
+        managed: those that follow by themselves (V5).
+    """
+
+    legacy: int = 0
+    named: tuple[str, ...] = ()
+    managed: int = 0

@@ -1,0 +1,56 @@
+"""V5 clients through a migration by the broker's own command, with what that forgets done right after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from deploy.devstack.moving.traffic import MovingTraffic
+from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.segment_layout_check import layout_faults
+from tests.support.stacks import SharedStack
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """One broker."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_clients_go_on_when_their_topic_becomes_scalable(
+    stack: Stack, toolchain: Toolchain, tmp_path: Path, partitions: int
+) -> None:
+    """With a record of each subscription nothing is lost or doubled, and producers do not notice."""
+    plan = _plan(f"persistent://public/default/live-{partitions}", partitions)
+    topic = TopicName.parse(plan.topic)
+    tools = with_scalable_clients(toolchain)
+    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+        if partitions:
+            admin.topics.create_partitioned(topic, partitions)
+        else:
+            admin.topics.create(topic)
+        with MovingTraffic(stack.broker_url, [plan], tmp_path, tools) as traffic:
+            traffic.wait_for_more(20)
+            admin.scalable_topics.migrate(topic)
+            admin.scalable_topics.register(topic, Subscribed.SHARED.value, SubscriptionKind.QUEUE)
+            traffic.wait_for_more(20)
+            account = traffic.stop()
+        assert account.faults() == []
+        assert layout_faults(admin.scalable_topics.layout(topic)) == []
+
+
+def _plan(topic: str, partitions: int) -> TopicPlan:
+    producers = tuple(ProducerPlan(f"producer-{number}", topic, Language.JAVA_V5) for number in range(2))
+    consumers = tuple(
+        ConsumerPlan(f"consumer-{number}", topic, Language.JAVA_V5, Subscribed.SHARED) for number in range(2)
+    )
+    return TopicPlan(topic, partitions, producers, consumers)

@@ -1,0 +1,91 @@
+"""What a broker of 5.0.0-M1 keeps of scalable topics in its metadata store."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from clients.cas.store import CasStore
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import (
+    RecordState,
+    controller_of,
+    read_scalable,
+    recorded_subscriptions,
+    subscription_path,
+)
+from clients.stores import Access, open_cas
+from deploy.devstack.stack import Stack, StackSpec
+from models.store_url import parse_store_url
+from tests.support.stacks import SharedStack
+
+ODD = "a b+c~d*e%fé"
+"""Letters that are encoded in the names of other nodes."""
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """One broker."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Its admin interface."""
+    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def store(stack: Stack) -> Generator[CasStore]:
+    """Its metadata store."""
+    with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
+        yield store
+
+
+def test_records_of_a_topic(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """The record is found, with the topic's subscriptions and the broker that leads."""
+    topic = TopicName("public", "default", "record")
+    assert read_scalable(store, topic).state is RecordState.ABSENT
+    admin.scalable_topics.create(topic, 2)
+    admin.scalable_topics.register(topic, ODD, SubscriptionKind.QUEUE)
+    admin.scalable_topics.register(topic, "plain", SubscriptionKind.STREAM)
+    found = read_scalable(store, topic)
+    assert (found.state, found.layout) == (RecordState.GOOD, admin.scalable_topics.layout(topic))
+    assert recorded_subscriptions(store, topic) == {ODD: SubscriptionKind.QUEUE, "plain": SubscriptionKind.STREAM}
+    assert store.get(subscription_path(topic, ODD)) is not None
+    assert f"http://{controller_of(store, topic)}" in stack.admin_urls
+
+
+def test_subscription_with_a_slash_has_no_endpoint(admin: PulsarAdmin, store: CasStore) -> None:
+    """Topics of old may have one; here the broker fails, and leaves a record of another name behind."""
+    topic = TopicName("public", "default", "record-slash")
+    admin.scalable_topics.create(topic, 1)
+    with pytest.raises(AdminNotFound):
+        admin.scalable_topics.register(topic, "a/b", SubscriptionKind.QUEUE)
+    assert recorded_subscriptions(store, topic) == {"a": None}
+
+
+def test_name_that_needs_encoding_stands_for_another_topic(admin: PulsarAdmin, store: CasStore) -> None:
+    """The endpoints of scalable topics never decode a name: what they make, and migrate, is not called as asked."""
+    topic = TopicName("public", "default", "r b+c")
+    admin.scalable_topics.create(topic, 1)
+    assert read_scalable(store, topic).state is RecordState.ABSENT
+    assert read_scalable(store, TopicName("public", "default", "r%20b%2Bc")).state is RecordState.GOOD
+
+
+def test_empty_and_broken_records(admin: PulsarAdmin, store: CasStore) -> None:
+    """A node without a value, as reports of load leave it, and one that holds something else: brokers fail."""
+    for name, value, state in (("empty", b"", RecordState.EMPTY), ("broken", b"no JSON", RecordState.BROKEN)):
+        topic = TopicName("public", "default", f"record-{name}")
+        store.create(topic.scalable_path, value)
+        assert read_scalable(store, topic).state is state
+        assert controller_of(store, topic) is None
+        assert recorded_subscriptions(store, topic) == {}
+        with pytest.raises(AdminServerError):
+            admin.scalable_topics.layout(topic)

@@ -1,0 +1,1 @@
+"""Scalable topics (PIP-468, PIP-475)."""

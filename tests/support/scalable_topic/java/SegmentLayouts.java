@@ -1,0 +1,53 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.pulsar.broker.resources.ScalableTopicMetadata;
+import org.apache.pulsar.broker.service.scalable.SegmentLayout;
+import org.apache.pulsar.client.impl.Murmur3Hash32;
+import org.apache.pulsar.common.util.ObjectMapperFactory;
+
+/** The broker's own arithmetic of segments, and the hash of Pulsar's Java client; it answers as {@link JsonLines} says. */
+public final class SegmentLayouts {
+    private static final ObjectMapper JSON = ObjectMapperFactory.getMapper().getObjectMapper();
+
+    private SegmentLayouts() {
+    }
+
+    public static void main(String[] args) throws Exception {
+        JsonLines.serve(SegmentLayouts::perform);
+    }
+
+    private static Object perform(JsonNode request) throws Exception {
+        return switch (request.get("op").asText()) {
+            case "change" -> change(request);
+            case "hash" -> hash(request.get("keys"));
+            default -> throw new IllegalArgumentException(request.get("op").asText());
+        };
+    }
+
+    /** The stored value after each of the changes, as brokers write it. */
+    private static List<String> change(JsonNode request) throws Exception {
+        ScalableTopicMetadata stored = JSON.readValue(request.get("value").asText(), ScalableTopicMetadata.class);
+        List<String> values = new ArrayList<>();
+        for (JsonNode step : request.get("steps")) {
+            SegmentLayout layout = SegmentLayout.fromMetadata(stored);
+            JsonNode ids = step.get("ids");
+            long now = step.get("now_ms").asLong();
+            SegmentLayout changed = switch (step.get("what").asText()) {
+                case "split" -> layout.splitSegment(ids.get(0).asLong(), now);
+                case "merge" -> layout.mergeSegments(ids.get(0).asLong(), ids.get(1).asLong(), now);
+                default -> layout.pruneSegment(ids.get(0).asLong());
+            };
+            stored = changed.toMetadata(stored);
+            values.add(JSON.writeValueAsString(stored));
+        }
+        return values;
+    }
+
+    private static List<Integer> hash(JsonNode keys) {
+        List<Integer> hashes = new ArrayList<>();
+        keys.forEach(key -> hashes.add(Murmur3Hash32.getInstance().makeHash(key.asText())));
+        return hashes;
+    }
+}

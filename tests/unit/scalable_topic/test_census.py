@@ -1,0 +1,40 @@
+"""Which clients of a regular topic follow when it becomes scalable."""
+
+from __future__ import annotations
+
+from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.scalable_topic.census import census
+from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+
+_TOPIC = TopicName("acme", "shop", "orders")
+_OLD = Client(address="/10.0.0.1:4711", client_version="Pulsar-CPP-v3.13.0", producer_name="p", consumer_name="c")
+_NEW = _OLD.model_copy(update={"metadata": {"__pulsar.v5.managed": "true"}})
+
+
+def test_clients_of_all_partitions_count() -> None:
+    """Each connection to each partition counts; a reader is one too, and V5 clients stand apart."""
+    reads = {
+        "s": SubscriptionStats(consumers=(_OLD, _NEW)),
+        "reader-1": SubscriptionStats.model_validate({"isDurable": False, "consumers": [_OLD]}),
+    }
+    parts = (
+        Part(_TOPIC.of_partition(0), TopicStats(publishers=(_OLD, _NEW), subscriptions=reads)),
+        Part(_TOPIC.of_partition(1), TopicStats(publishers=(_OLD,))),
+        Part(_TOPIC.of_partition(2), None, "it cannot be loaded"),
+    )
+    found = census(TopicInventory(_TOPIC, partitions=3, parts=parts))
+    assert (found.legacy, found.managed) == (4, 2)
+    assert found.named == (
+        f"producer p at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0",
+        f"consumer c of s at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0",
+        f"reader c of reader-1 at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-0",
+        f"producer p at 10.0.0.1:4711 (Pulsar-CPP-v3.13.0) on {_TOPIC}-partition-1",
+    )
+
+
+def test_clients_without_a_name_or_version() -> None:
+    """What a broker does not know is said so."""
+    stats = TopicStats(publishers=(Client(),))
+    found = census(TopicInventory(_TOPIC, parts=(Part(_TOPIC, stats),)))
+    assert found.named == (f"producer  at unknown address (unknown version) on {_TOPIC}",)

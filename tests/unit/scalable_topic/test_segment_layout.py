@@ -1,0 +1,175 @@
+"""Layouts of scalable topics: whatever is done to them, they stay whole."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from models.segment import HASHES, HashRange, LayoutError
+from models.segment_layout import SegmentLayout, key_hash
+from models.segment_layout_check import layout_faults, migration_faults
+from tests.support.scalable_topic.layouts import random_steps
+
+_TOPICS = ("persistent://t/n/x-partition-0", "persistent://t/n/x-partition-1", "persistent://t/n/x-partition-2")
+
+
+def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> SegmentLayout:
+    """A layout after some changes that are possible."""
+    return [layout, *(after for _, after in random_steps(layout, chooser, steps))][-1]
+
+
+@given(st.integers(1, 300), st.integers(0, 40), st.randoms(use_true_random=False))
+def test_layout_stays_whole(count: int, steps: int, chooser: random.Random) -> None:
+    """After any sequence of changes each hash has one active segment, and the JSON says the same."""
+    layout = _grown(SegmentLayout.initial(count, 999), chooser, steps)
+    assert layout_faults(layout) == []
+    assert sum(one.hash_range.size for one in layout.active) == HASHES
+    value = chooser.randrange(HASHES)
+    assert value in layout.find(value).hash_range
+    assert SegmentLayout.parse(layout.encode()) == layout
+
+
+@given(st.integers(1, 40), st.integers(0, 20), st.randoms(use_true_random=False))
+def test_migrated_layout_stays_whole(partitions: int, steps: int, chooser: random.Random) -> None:
+    """The same for a topic that was migrated, whose old partitions are ancestors of all."""
+    names = [f"persistent://t/n/x-partition-{number}" for number in range(partitions)]
+    layout = SegmentLayout.migrated(names, 999)
+    assert (layout.epoch, layout.next_segment_id) == (0, 2 * partitions)
+    assert [one.topic("t/n/x") for one in layout.segments.values() if one.legacy] == names
+    layout = _grown(layout, chooser, steps)
+    assert layout_faults(layout) == []
+
+
+def test_layout_of_a_migrated_topic() -> None:
+    """Sealed parents with the whole range, and active children with all of them as parents."""
+    layout = SegmentLayout.migrated(_TOPICS, 1000)
+    assert [str(one.hash_range) for one in layout.active] == ["0000-5554", "5555-aaa9", "aaaa-ffff"]
+    assert [one.parent_ids for one in layout.active] == 3 * [(0, 1, 2)]
+    assert [
+        (str(one.hash_range), one.child_ids, one.sealed_at_epoch) for one in map(layout.segments.get, range(3)) if one
+    ] == (3 * [("0000-ffff", (3, 4, 5), 0)])
+    assert layout.active[0].topic("t/n/x") == "segment://t/n/x/0000-5554-3"
+
+
+def test_layout_that_a_migration_has_to_make() -> None:
+    """Whenever it was made it is the planned one; what brokers changed afterwards, or left out, is named."""
+    made = SegmentLayout.migrated(_TOPICS, 1_234)
+    assert migration_faults(made, _TOPICS) == []
+    assert migration_faults(made, _TOPICS[:2])[-2:] == ["segment 4 is one too many", "segment 5 is one too many"]
+    merged = made.merge(3, 4, 2_000)
+    assert migration_faults(merged, _TOPICS)[:2] == ["epoch is 1, and not 0", "next_segment_id is 7, and not 6"]
+    assert "segment 0 is missing" in migration_faults(made.prune(0), _TOPICS)
+
+
+def test_ranges_of_many_segments() -> None:
+    """The last segment takes what is left over."""
+    assert [str(part) for part in HashRange.divided(5)][-2:] == ["9999-cccb", "cccc-ffff"]
+    assert HashRange.divided(7)[-1].size == 9364
+    assert len(HashRange.divided(HASHES)) == HASHES
+    for count in (0, HASHES + 1):
+        with pytest.raises(LayoutError, match="cannot be divided"):
+            HashRange.divided(count)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("k0", 190934230), ("k7", 456769406), ("hello", 613153351), ("order-123456789", 2066323698), ("", 0)],
+)
+def test_hash_of_keys(key: str, value: int) -> None:
+    """Java clients compute the same."""
+    assert key_hash(key) == value
+
+
+def test_routing() -> None:
+    """By the remainder as long as all segments are partitions, and by ranges from then on."""
+    synthetic = SegmentLayout.synthetic(_TOPICS, 1000)
+    assert synthetic.route("hello").topic("t/n/x") == _TOPICS[613153351 % 3]
+    assert synthetic.epoch == 0
+    assert SegmentLayout.migrated(_TOPICS, 1000).route("hello").descriptor == "aaaa-ffff-5"
+
+
+def test_lineage() -> None:
+    """Ancestors are told once each, parents first, as long as they are not pruned."""
+    layout = SegmentLayout.initial(2, 0).split(0, 1).merge(3, 2, 2)
+    assert [one.segment_id for one in layout.ancestors(4)] == [0, 2, 3]
+    assert layout.segments[4].parent_ids == (3, 2)
+    assert [one.segment_id for one in layout.prune(0).ancestors(4)] == [2, 3]
+
+
+def test_what_cannot_be_done() -> None:
+    """Each refusal names the segment."""
+    layout = SegmentLayout.initial(4, 0).split(1, 1)
+    with pytest.raises(LayoutError, match="segment 1 is sealed"):
+        layout.split(1, 2)
+    with pytest.raises(LayoutError, match="there is no segment 9"):
+        layout.split(9, 2)
+    with pytest.raises(LayoutError, match="not neighbours"):
+        layout.merge(0, 3, 2)
+    with pytest.raises(LayoutError, match="segment 0 is active"):
+        layout.prune(0)
+    with pytest.raises(LayoutError, match="one hash only"):
+        SegmentLayout.initial(HASHES, 0).split(7, 1)
+    with pytest.raises(LayoutError, match="no active segment has the hash 0007"):
+        layout.model_copy(update={"segments": {}}).find(7)
+
+
+def test_unknown_fields_survive() -> None:
+    """What a later broker writes is written back."""
+    stored = SegmentLayout.initial(1, 5).encode()
+    later = stored.replace(b'{"epoch"', b'{"migratedFrom":{"partitions":3},"epoch"').replace(
+        b'"state"', b'"tier":"hot","state"'
+    )
+    layout = SegmentLayout.parse(later).split(0, 6)
+    for part in (b'"migratedFrom":{"partitions":3}', b'"tier":"hot"'):
+        assert part in layout.encode()
+    for broken in (b"", b"null", b"{}", stored.replace(b'"end":65535', b'"end":65536')):
+        with pytest.raises(ValidationError):
+            SegmentLayout.parse(broken)
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "fault"),
+    [
+        (2, {"hash_range": HashRange(start=0, end=9)}, "is a gap"),
+        (3, {"hash_range": HashRange(start=0x9000, end=0x9009)}, "has no hash of its parent 0"),
+        (2, {"hash_range": HashRange(start=0x4000, end=0x8000)}, "overlap"),
+        (1, {"segment_id": 7}, "segment 1 is called 7"),
+        (1, {"created_at_epoch": 5}, "created at epoch 5"),
+        (1, {"child_ids": (0,)}, "is active, and has children"),
+        (1, {"sealed_at_ms": 5}, "a time at which it was sealed"),
+        (1, {"legacy_topic_name": "persistent://t/n/x"}, "its messages are in persistent://t/n/x"),
+        (3, {"parent_ids": ()}, "has the child 3, which does not have it as a parent"),
+        (3, {"parent_ids": (0, 0)}, "names a parent twice"),
+        (3, {"parent_ids": (9,)}, "has the parent 9, which is not there"),
+        (3, {"parent_ids": (0, 1)}, "has the parent 1, which does not have it as a child"),
+        (0, {"child_ids": (2,)}, "which does not have it as a child"),
+        (0, {"child_ids": (2, 3, 9)}, "has the child 9, which is not there"),
+        (0, {"sealed_at_epoch": -1}, "was sealed at epoch -1"),
+        (0, {"sealed_at_ms": -1}, "was sealed before it was created"),
+    ],
+)
+def test_faults_are_named(number: int, changes: dict[str, Any], fault: str) -> None:
+    """Each kind of damage to a whole layout is found."""
+    whole = SegmentLayout.initial(2, 0).split(0, 1)
+    assert layout_faults(whole) == []
+    segments = {**whole.segments, number: whole.segments[number].model_copy(update=changes)}
+    assert fault in "; ".join(layout_faults(whole.model_copy(update={"segments": segments})))
+
+
+def test_faults_of_the_whole() -> None:
+    """Nothing active, borders without a segment, and ids that would be given twice."""
+    whole = SegmentLayout.initial(3, 0)
+
+    def without(number: int) -> SegmentLayout:
+        rest = {key: one for key, one in whole.segments.items() if key != number}
+        return whole.model_copy(update={"segments": rest})
+
+    assert layout_faults(whole.model_copy(update={"segments": {}})) == ["no segment is active"]
+    assert layout_faults(without(0)) == ["no active segment has the hashes before 5555"]
+    assert layout_faults(without(2)) == ["no active segment has the hashes after aaa9"]
+    assert layout_faults(whole.model_copy(update={"next_segment_id": 2})) == ["segment 2 is not below the next id, 2"]

@@ -1,0 +1,101 @@
+"""Why a topic cannot become scalable, and what is told of one that can."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.scalable_topic.topic_checks import check_topic, undrained_streams
+from clients.pulsar.admin.schemas import Schema
+from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, ScalableRecord
+
+_TOPIC = TopicName("acme", "shop", "orders")
+_SCHEMAS = (Schema.model_validate({"version": 0, "type": "STRING", "data": ""}),)
+_ABSENT = ScalableRecord(RecordState.ABSENT)
+
+
+def _found(topic: TopicInventory, record: ScalableRecord = _ABSENT) -> Findings:
+    findings = Findings()
+    check_topic(findings, topic, record)
+    return findings
+
+
+def _with(name: TopicName = _TOPIC, **stats: object) -> TopicInventory:
+    return TopicInventory(name, schemas=_SCHEMAS, parts=(Part(name, TopicStats.model_validate(stats)),))
+
+
+def _subscription(name: str, **fields: object) -> TopicInventory:
+    return _with(subscriptions={name: {"type": "Shared", "isDurable": True, **fields}})
+
+
+def test_plain_topic() -> None:
+    """Nothing is said of a topic that nobody uses and that has a schema."""
+    found = _found(_with())
+    assert (found.blockers, found.warnings) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (_with(_TOPIC._replace(domain="non-persistent")), "NOT_A_STORED_TOPIC"),
+        (_with(_TOPIC._replace(topic="__change_events")), "NOT_A_STORED_TOPIC"),
+        (_with(_TOPIC._replace(topic="a b")), "NAME_NEEDS_ENCODING"),
+        (TopicInventory(_TOPIC, schemas=_SCHEMAS, parts=(Part(_TOPIC, None, "no"),)), "TOPIC_NOT_LOADED"),
+        (_with(subscriptions={COMPACTION: {}}), "COMPACTED"),
+        (TopicInventory(_TOPIC, schemas=_SCHEMAS, policies={"compactionThreshold": 1}), "COMPACTED"),
+        (_with(replication={"west": {}}), "REPLICATED"),
+        (_subscription("a/b"), "SUBSCRIPTION_NAME"),
+        (_subscription("s", isReplicated=True), "SUBSCRIPTION_REPLICATED"),
+        (_subscription("s", msgDelayed=1), "DELAYED_MESSAGES"),
+    ],
+)
+def test_blockers(topic: TopicInventory, code: str) -> None:
+    """Each is named by itself, with the topic and a cure."""
+    (blocker,) = _found(topic).blockers
+    assert blocker.code == code
+    assert str(topic.name) in blocker.cause
+    assert blocker.cure
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (RecordState.GOOD, "ALREADY_SCALABLE"),
+        (RecordState.EMPTY, "RECORD_EMPTY"),
+        (RecordState.BROKEN, "RECORD_BROKEN"),
+    ],
+)
+def test_records_that_are_there(state: RecordState, code: str) -> None:
+    """Whatever stands where the record would be written keeps the topic from being migrated."""
+    assert [blocker.code for blocker in _found(_with(), ScalableRecord(state)).blockers] == [code]
+
+
+def test_what_the_migration_waits_for() -> None:
+    """Backlogs of ordered subscriptions, and clients that cannot follow, are waited for and not refused."""
+    client = Client(address="/10.0.0.1:1", client_version="Pulsar-Java-v4.0.7", producer_name="p")
+    subscriptions = {
+        "stream": {"type": "Failover", "msgBacklog": 3},
+        "drained": {"type": "Exclusive"},
+        "queue": {"type": "Key_Shared", "msgBacklog": 5},
+        "reader": {"type": "Exclusive", "msgBacklog": 7, "isDurable": False},
+        "unused": {"msgBacklog": 9},
+    }
+    topic = _with(subscriptions=subscriptions, publishers=[client])
+    found = _found(topic)
+    client_there = f"producer p at 10.0.0.1:1 (Pulsar-Java-v4.0.7) on {_TOPIC}"
+    assert undrained_streams(topic) == {"stream": 3}
+    assert found.blockers == []
+    assert found.warnings == [
+        f"the migration of {_TOPIC} waits until ordered subscriptions have no backlog: stream (3 messages)",
+        f"unused of {_TOPIC} never had a consumer, and will be read by queue consumers",
+        f"the migration of {_TOPIC} waits for 1 connections of clients that cannot follow: {client_there}",
+    ]
+
+
+def test_topic_without_a_schema() -> None:
+    """A schema that a V5 client brings may be refused then."""
+    (told,) = _found(TopicInventory(_TOPIC)).warnings
+    assert told.startswith(f"{_TOPIC} has no schema")
