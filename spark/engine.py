@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
+from spark.gateway import start_gateway
 from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
 from spark.run import Run
 from spark.session import Session
@@ -195,7 +196,9 @@ class SparkEngine:
             # Whoever waits in a throttle needs no core: how many tasks run at once is for the lanes to say.
             master = f"local[{LOCAL_SLOTS},{self._tries}]"
         conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
-        self._context = context = SparkContext(conf=conf)
+        # PySpark keeps it for the life of the process, also for sessions that come later.
+        gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf)
+        self._context = context = SparkContext(conf=conf, gateway=gateway)
         context.setLogLevel("ERROR")
         if not local:
             self._ship_code(context)

@@ -24,13 +24,3 @@ def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) 
         Operator(stack.temporal_address) as operator,
     ):
         yield Environment(stack, worker, operator, secrets)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show the end of the worker's log with a failed test."""
-    report = yield
-    environment = item.funcargs.get("environment") if isinstance(item, pytest.Function) else None  # pyright: ignore[reportUnnecessaryIsInstance] - doctests are items too
-    if report.failed and isinstance(environment, Environment):
-        report.sections.append(("log of the worker", environment.worker.story("")))
-    return report

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -19,6 +20,26 @@ from _pytest.capture import CaptureManager
 from deploy.devstack.containers import ContainerStack, engine_trouble
 from deploy.devstack.provision import Toolchain, provision
 from deploy.devstack.stack import Stack, StackSpec
+from tests.support.lifecycle.worker import WorkerProcess
+
+_COMPLAINT = re.compile(r"\b(WARN|ERROR|FATAL)\b|Exception|Error:")
+_COMPLAINTS = 12
+_running: list[Stack] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure how the worker's log ends, and what servers complained of last."""
+    report = yield
+    if report.failed:
+        worker = getattr(getattr(item, "funcargs", {}).get("environment"), "worker", None)
+        if isinstance(worker, WorkerProcess):
+            report.sections.append(("log of the worker", worker.story("")))
+        for server in (one for stack in _running if any(one.alive for one in stack) for one in stack):
+            complaints = [line for line in server.tail(1000) if _COMPLAINT.search(line)][-_COMPLAINTS:]
+            if complaints:
+                report.sections.append((f"last complaints of {server.name}", "\n".join(complaints)))
+    return report
 
 
 class SharedStack(Protocol):
@@ -102,6 +123,7 @@ def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: 
     ) -> Stack:
         stack = stack_type(spec, folders.mktemp("stack"), tools or toolchain)
         stacks.append(stack)
+        _running.append(stack)
         if before_start:
             before_start(stack)
         stack.up()
@@ -109,6 +131,7 @@ def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: 
 
     yield make
     for stack in stacks:
+        _running.remove(stack)
         stack.down(graceful=False)
         _clean(stack.folder, keep_logs=session.testsfailed > failed_before)
 

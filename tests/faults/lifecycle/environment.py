@@ -64,8 +64,7 @@ class FaultEnvironment:
         """How a migration ends, while Temporal may go away and come back.
 
         Raises:
-            AssertionError: it did not end in time, or it ended without a report and without a typed failure; the
-                worker's log is in the message.
+            AssertionError: it did not end in time, or it ended without a report and without a typed failure.
         """
 
         def seen() -> End | None:
@@ -78,10 +77,7 @@ class FaultEnvironment:
             except (RPCError, TimeoutError):
                 return None
 
-        try:
-            return wait_for("the end of the migration", seen, limit)
-        except AssertionError as error:
-            raise AssertionError(self.worker.story(str(error))) from error
+        return wait_for("the end of the migration", seen, limit)
 
 
 def end_state(end: End | None) -> str:

@@ -131,7 +131,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         """Wait for the end of the migration.
 
         Raises:
-            AssertionError: it did not end in time, or not as a migration ends; the worker's log is in the message.
+            AssertionError: it did not end in time, or not as a migration ends.
         """
         try:
             self.end = self.environment.end_of(run, _END_LIMIT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -55,6 +57,22 @@ def _meet(marker: str) -> int:
     Path(marker).touch()
     wait_for("the other task", lambda: len(list(Path(marker).parent.iterdir())) == 2, 30)
     return 2
+
+
+def test_a_session_starts_without_a_fork() -> None:
+    """No handler of a fork runs in the process: gRPC's hang or abort while calls are under way (seen)."""
+    program = """
+import os
+forks = []
+os.register_at_fork(before=lambda: forks.append(1))
+from spark.engine import SparkEngine
+engine = SparkEngine("local[1]")
+engine.start()
+print(len(forks), engine.run([-7], abs, tag="one"))
+engine.stop()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout.split() == ["0", "[7]"]
 
 
 def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,14 @@ from deploy.devstack import supervise
 from models.settings import Settings
 from tests.support.lifecycle.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.waiting import wait_for
 from worker import process
 from worker.catalog import KINDS
 
 _PREFIXES = tuple(f"{kind.package}_" for kind in KINDS.values())
 _POLL = 0.02
 _HEARTBEAT_EVERY = 1.0
+_DUMP_LIMIT = 3.0
 
 
 class FaultyWorkerProcess(WorkerProcess):
@@ -45,6 +49,16 @@ class FaultyWorkerProcess(WorkerProcess):
         program = [sys.executable, "-m", "tests.support.lifecycle.faulty_worker", "--ready-file", str(self._ready_file)]
         self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
         self._sessions.append(self._child.pid)
+
+    def story(self, headline: str) -> str:
+        """A headline with the end of the log, and what each thread does now, if the worker lives."""
+        if self._child is not None and self._child.poll() is None:
+            os.kill(self._child.pid, signal.SIGUSR1)
+            with suppress(AssertionError):
+                wait_for(
+                    "the stacks", lambda: "Current thread" in super(FaultyWorkerProcess, self).story(""), _DUMP_LIMIT
+                )
+        return super().story(headline)
 
     def freeze(self) -> None:
         """Freeze worker and executors, as a machine that hangs."""
@@ -117,6 +131,7 @@ def main() -> None:
         return Client(**config)
 
     process.connect = connect_with_gates
+    faulthandler.register(signal.SIGUSR1)
     process.run_worker(Settings(), ready_file=options.ready_file)
 
 

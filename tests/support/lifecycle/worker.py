@@ -18,6 +18,7 @@ from tests.support.waiting import wait_for
 _ROOT = Path(__file__).parents[3]
 _READY_LIMIT = 120.0
 _END_LIMIT = 40.0
+_STORY_LINES = 150
 
 
 class WorkerProcess:
@@ -134,7 +135,7 @@ class WorkerProcess:
 
     def story(self, headline: str) -> str:
         """A headline with the end of the log."""
-        return "\n".join([headline, *supervise.tail(self.log, 40)])
+        return "\n".join([headline, *supervise.tail(self.log, _STORY_LINES)])
 
     def _end_session(self, patience: float) -> list[int]:
         """What is left of the sessions after some patience; it is killed."""

@@ -1,0 +1,83 @@
+"""The JVM of a Spark driver, started without a fork of this process.
+
+PySpark's own start has a `preexec_fn`, so the interpreter forks and runs Python code in the copy of a process that has
+many threads. gRPC's handlers of forks do not bear that while calls are under way: the copy aborts, and calls of the
+process itself hang (both seen). A worker that takes over from another one has such calls as its JVM starts.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import struct
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+
+START_SECONDS = 120.0
+"""Longest start of a JVM until it tells where it listens; 2 s are usual."""
+
+_LOOK_SECONDS = 0.05
+# A program that is started while SIGINT is ignored goes on ignoring it: Ctrl-C is for the worker to answer.
+_IGNORE_SIGINT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+_HEAD = struct.calcsize(">ii")
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+
+
+def start_gateway(conf: SparkConf) -> JavaGateway:
+    """Start the JVM by `spark-submit`, and connect to it; its process is the gateway's `proc`.
+
+    It ends when this process does.
+
+    Raises:
+        PySparkRuntimeError: it ended, or did not tell where it listens in `START_SECONDS`.
+    """
+    from pyspark import java_gateway
+
+    launch = cast("Callable[[], Any]", java_gateway.launch_gateway)  # pyright: ignore[reportUnknownMemberType]
+    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-") as folder:
+        told = Path(folder) / "gateway"
+        variables = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        # The JVM ends when its standard input does.
+        process = subprocess.Popen([*_IGNORE_SIGINT, *_command(conf)], stdin=subprocess.PIPE, env=variables)
+        port, secret = _where(process, told)
+    os.environ[_PORT], os.environ[_SECRET] = str(port), secret
+    try:
+        gateway = launch()
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
+    gateway.proc = process
+    return gateway
+
+
+def _command(conf: SparkConf) -> list[str]:
+    from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage] - there is no other
+
+    settings = [part for name, value in conf.getAll() for part in ("--conf", f"{name}={value}")]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    return [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *settings, *arguments]
+
+
+def _where(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+    """Port and secret, as soon as the JVM has told them; without them it is killed."""
+    from pyspark.errors import PySparkRuntimeError
+
+    limit = time.monotonic() + START_SECONDS
+    # The file comes by a rename, with all that is in it.
+    while not told.exists():
+        if process.poll() is not None or time.monotonic() > limit:
+            process.kill()
+            process.wait()
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+        time.sleep(_LOOK_SECONDS)
+    # Big-endian: the port, the secret's length in bytes, the secret.
+    port, length = struct.unpack_from(">ii", content := told.read_bytes())
+    return port, content[_HEAD : _HEAD + length].decode()
