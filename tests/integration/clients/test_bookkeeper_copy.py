@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -25,6 +25,7 @@ from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
+from deploy.devstack.answering import Refused
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
 from models.bookie_registry import SwitchClaim
@@ -38,11 +39,13 @@ from spark.fence import WriteFence
 from tests.support.clients.claims import attempt_of
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, LedgerRead
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
 
 PAIR = Ledger(ensemble=2, write=2, ack=2, entries=20, custom={"component": b"\x00\xffschema", "a": b""})
 LARGE = Ledger(ensemble=2, write=2, ack=2, entries=6_000, sizes=(2_000,), seed=11)
 CLAIM = "/claims/copy"
 ME = attempt_of(attempt=3)
+_BACK_LIMIT = 60.0
 #: Ids that the generator will not come to.
 IDS = count(1 << 33)
 
@@ -59,6 +62,20 @@ class Environment:
     def create(self, ledger: Ledger, *, count: int = 1, close: bool = True) -> list[int]:
         """Make ledgers in the source."""
         return self.java.create(self.source_uri, ledger, count=count, close=close)
+
+    def bring_back(self, *names: str) -> None:
+        """Start bookies of the source again, where they are down, and wait until the Java client writes to both."""
+        for name in names:
+            if not self.stack[name].alive:
+                self.stack[name].start()
+
+        def written() -> bool:
+            with suppress(Refused):
+                self.create(PAIR)
+                return True
+            return False
+
+        wait_for(f"a ledger on both bookies after {names}", written, _BACK_LIMIT)
 
     def read(self, uri: str, ids: Sequence[int], ledger: Ledger) -> list[LedgerRead]:
         """What the Java client finds."""
@@ -207,7 +224,7 @@ def test_segments_become_one(environment: Environment, clusters: tuple[Cluster, 
         held.add(b"after")
         held.close()
     finally:
-        environment.stack[first].start()
+        environment.bring_back(first)
     assert len(metadata(clusters[0], held.ledger_id).segments) == 2
     assert verdicts(copy_batch(*clusters, [held.ledger_id])) == {held.ledger_id: Verdict.COPIED}
     assert len(metadata(clusters[1], held.ledger_id).segments) == 1
@@ -320,7 +337,7 @@ def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, cluster
     try:
         outcomes = copy_batch(*clusters, ids, check=once(environment.stack["bookie-1"].kill))
     finally:
-        environment.stack["bookie-1"].start()
+        environment.bring_back("bookie-1")
     assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
     environment.assert_copied(ids, LARGE)
 
@@ -339,9 +356,7 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
         with pytest.raises(StoreUnreachable):
             copy_batch(*clusters, ids)
     finally:
-        environment.stack["bookie-1"].start()
-        if not environment.stack["bookie-2"].alive:
-            environment.stack["bookie-2"].start()
+        environment.bring_back("bookie-1", "bookie-2")
     assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
     assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
 

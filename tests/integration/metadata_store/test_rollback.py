@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,12 +20,13 @@ from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import Traffic
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.status import Outcome
+from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -121,11 +122,18 @@ class FlagWatch:
 
 
 @contextmanager
-def held(cluster: Cluster, phase: FlagPhase) -> Generator[Callable[[], bool]]:
-    """Hold a migration in a phase of the flag by freezing the target; yields how to wait for that moment."""
-    watch = FlagWatch(cluster, cluster.oxia, phase)
+def prepared(cluster: Cluster, environment: Environment, **changes: object) -> Generator[Run]:
+    """A migration that stays in PREPARATION: its target is frozen right before the cut-over.
+
+    Frozen later it may be too late: brokers that are ready from an attempt before need nothing of the target.
+    """
+    run = environment.operator.start(cluster.input(hold_before_cutover=True, **changes))
+    run.wait_until_it_waits_for(WaitKind.HOLD, phase=Phase.CATCH_UP)
+    cluster.oxia.pause()
     try:
-        yield lambda: watch.seen.wait(60)
+        run.signal(Verb.PROCEED)
+        _wait_for_flag(cluster, FlagPhase.PREPARATION)
+        yield run
     finally:
         cluster.oxia.resume()
 
@@ -171,22 +179,18 @@ def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, environment
 )
 def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment, phase: FlagPhase) -> None:
     """A rollback in PREPARATION or COPYING, while the target does not answer, gives the writes back before it does."""
-    with held(cluster, FlagPhase.PREPARATION) as reached:
-        run = environment.operator.start(cluster.input())
-        assert reached()
+    # A comparison of everything makes COPYING last.
+    with prepared(cluster, environment, full_verify=True) as run:
         assert not cluster.admin.can_write(CLUSTER)
         # Now nobody but this test writes to the source.
         cluster.fill(phase.value.encode())
         cluster.remember()
         if phase is FlagPhase.COPYING:
-            with held(cluster, phase) as copying:
-                cluster.oxia.resume()
-                assert copying()
-                run.signal(Verb.ROLLBACK)
-                _wait_for_flag(cluster, FlagPhase.FAILED)
-        else:
-            run.signal(Verb.ROLLBACK)
-            _wait_for_flag(cluster, FlagPhase.FAILED)
+            watch = FlagWatch(cluster, cluster.oxia, phase)
+            cluster.oxia.resume()
+            assert watch.seen.wait(60)
+        run.signal(Verb.ROLLBACK)
+        _wait_for_flag(cluster, FlagPhase.FAILED)
     report = run.result()
     assert report.outcome is Outcome.ROLLED_BACK
     assert [entry.phase for entry in report.history if entry.outcome is Outcome.ROLLED_BACK] == [phase.value]
@@ -196,9 +200,7 @@ def test_rollback_with_writes_blocked(cluster: Cluster, environment: Environment
 @pytest.mark.exhaustive
 def test_rollback_while_verifying(cluster: Cluster, environment: Environment) -> None:
     """A rollback in VERIFY, the last phase before the commit, leaves the source in charge."""
-    with held(cluster, FlagPhase.PREPARATION) as reached:
-        run = environment.operator.start(cluster.input(full_verify=True))
-        assert reached()
+    with prepared(cluster, environment, full_verify=True) as run:
         cluster.fill(b"verify")
         cluster.remember()
     run.wait_for_phase(Phase.VERIFY)
@@ -212,9 +214,7 @@ def test_rollback_while_verifying(cluster: Cluster, environment: Environment) ->
 def test_the_deadline_is_kept_without_temporal(cluster: Cluster, environment: Environment) -> None:
     """The worker that blocked writes gives them back when Temporal is frozen; the migration fails when it is back."""
     temporal = environment.stack["temporal"]
-    with held(cluster, FlagPhase.PREPARATION) as reached:
-        run = environment.operator.start(cluster.input(blocked_deadline="PT15S", preparation_timeout="PT15S"))
-        assert reached()
+    with prepared(cluster, environment, blocked_deadline="PT15S", preparation_timeout="PT15S") as run:
         cluster.remember()
         begun = time.monotonic()
         temporal.pause()

@@ -75,6 +75,9 @@ public final class Ledgers {
             conf.setUseV2WireProtocol(true);
             conf.setThrottleValue(0);
             conf.setNettyMaxFrameSizeBytes(6 << 20);
+            // A bookie on a machine with other work is slow, and not lost: one that is gone refuses connections.
+            conf.setAddEntryTimeout((int) TIMEOUT_SECONDS / 2);
+            conf.setReadEntryTimeout((int) TIMEOUT_SECONDS / 2);
             settings.properties().forEach(one -> conf.setProperty(one.getKey(), one.getValue().asText()));
             clients.put(key, BookKeeper.newBuilder(conf).build());
         }
