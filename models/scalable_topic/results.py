@@ -17,3 +17,19 @@ class ClientCensus(Result):
     legacy: int = 0
     named: tuple[str, ...] = ()
     managed: int = 0
+
+
+class FlippedTopic(Result):
+    """A topic that is scalable.
+
+    Attributes:
+        segments: that take new messages.
+        registered: subscriptions that have a record and a cursor on each of these segments.
+        terminated: regular topics that this attempt had to end itself.
+        faults: how the layout differs from the plan, in words; empty for none.
+    """
+
+    segments: int
+    registered: int
+    terminated: int = 0
+    faults: tuple[str, ...] = ()

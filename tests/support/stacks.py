@@ -35,11 +35,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         worker = getattr(getattr(item, "funcargs", {}).get("environment"), "worker", None)
         if isinstance(worker, WorkerProcess):
             report.sections.append(("log of the worker", worker.story("")))
-        for server in (one for stack in _running if any(one.alive for one in stack) for one in stack):
-            complaints = [line for line in server.tail(1000) if _COMPLAINT.search(line)][-_COMPLAINTS:]
-            if complaints:
-                report.sections.append((f"last complaints of {server.name}", "\n".join(complaints)))
+        for stack in _running:
+            report.sections += complaints(stack)
     return report
+
+
+def complaints(stack: Stack) -> list[tuple[str, str]]:
+    """What each server of a stack complained of last, with a title; nothing where none of them runs."""
+    if not any(server.alive for server in stack):
+        return []
+    told = [(server.name, [line for line in server.tail(1000) if _COMPLAINT.search(line)]) for server in stack]
+    return [(f"last complaints of {name}", "\n".join(lines[-_COMPLAINTS:])) for name, lines in told if lines]
 
 
 class SharedStack(Protocol):

@@ -27,6 +27,7 @@ from tests.faults.lifecycle.rounds import (
 )
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
+from tests.support.stacks import complaints
 
 _DELAY = 0.2
 """Seconds by which a slow link holds back each chunk."""
@@ -90,8 +91,11 @@ class FaultRound(ABC, Generic[RoundT]):
             self.run(fault)
             line = self._line(fault)
             self.check_round(fault)
-        except BaseException:
+        except BaseException as error:
             tell(f"{self._line(fault)}  BROKEN")
+            # The stack is gone when the failure is reported.
+            for title, lines in complaints(self.stack):
+                error.add_note(f"{title}:\n{lines}")
             raise
         tell(line)
 
