@@ -22,10 +22,11 @@ from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from clients.zookeeper.coordination import CoordinationReader
-from models.blue_green.claims import FLIPPED, namespace_record
+from models.blue_green.claims import FLIPPED
 from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
 from models.blue_green.input import IdleSubscriptions
 from models.lifecycle.base import Result
+from models.lifecycle.claim import namespace_record
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.store_url import StoreUrl
 from spark.blue_green.copy_record import recorded_copies

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
-from activities.blue_green.flags import LOOK_EVERY, SEEN_WITHIN, urls_of, wait_until_cluster_seen
+from activities.blue_green.flags import urls_of, wait_until_cluster_seen
 from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import use_of
 from activities.blue_green.listing import forget_failures, namespaces_of
 from activities.blue_green.load import forget_clients
-from activities.blue_green.records import recorded, records, sent_away, sent_elsewhere
+from activities.blue_green.records import records, sent_away, sent_elsewhere
 from activities.blue_green.subscription_copy import forget_copies
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
+from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
+from activities.lifecycle.namespace_guard import recorded_namespaces
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnreachable
 from clients.pulsar.admin.clusters import ClusterMigration
@@ -98,7 +100,7 @@ def release(task: BlueGreenTask) -> Released:
             return Released()
         guard.renew()
         kept, restored = restore_settings(task, guard, forget=False)
-        moved = sum(1 for namespace in recorded(blue) if read_flag(blue, namespace))
+        moved = sum(1 for namespace in recorded_namespaces(blue) if read_flag(blue, namespace))
         # No request of an earlier attempt can arrive after this.
         task.context.pause(REQUEST_LIMIT + 1)
         again, _ = restore_settings(task, guard)

@@ -7,18 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Self, TypeVar
 
+from activities.lifecycle import namespace_guard as guards
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
-from clients.cas.claims import ClaimKeeper, read_claim, require_newest
+from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
-from clients.errors import Superseded
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_reader
-from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, namespace_record
+from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
 from models.blue_green.input import BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
 
@@ -128,67 +128,11 @@ class BlueGreenTask:
         return self._open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
 
 
-class NamespaceGuard:
-    """The right of one attempt to change one namespace, on blue and on green.
-
-    Args:
-        store: blue's metadata store.
-        me: the attempt.
-        namespace: `tenant/namespace`.
-    """
+class NamespaceGuard(guards.NamespaceGuard[NamespaceClaim]):
+    """The right of one attempt to change one namespace, on blue and on green; its record is in blue's store."""
 
     def __init__(self, store: CasStore, me: Attempt, namespace: str) -> None:
-        self.namespace = namespace
-        self.store = store
-        self._me = me
-        self._record = ClaimKeeper(store, NamespaceClaim, me, path=namespace_record(namespace))
-
-    def take(self) -> NamespaceClaim:
-        """Take the namespace's record for this attempt; every earlier one stops.
-
-        Raises:
-            ClaimHeld: another migration holds it.
-            Superseded: this run does not hold the migration's claim, or a newer attempt has begun.
-        """
-        self._require_migration()
-        return self._record.take()
-
-    def require(self) -> NamespaceClaim:
-        """The fence, asked right before each change.
-
-        Raises:
-            ClaimHeld: another migration holds it.
-            Superseded: this run has ended, or a newer attempt has begun.
-        """
-        self._require_migration()
-        return self._record.require()
-
-    def read(self) -> NamespaceClaim | None:
-        """The record, whoever holds it."""
-        held = self._record.read()
-        return held.claim if held else None
-
-    def note(self, **fields: object) -> NamespaceClaim:
-        """Write into the record what is about to be changed, or was.
-
-        Raises:
-            ClaimHeld, Superseded: see `require`.
-        """
-        self._require_migration()
-        return self._record.renew(**fields)
-
-    def release(self) -> None:
-        """Remove the record."""
-        self._require_migration()
-        self._record.release()
-
-    def _require_migration(self) -> None:
-        held = read_claim(self.store, BlueGreenClaim)
-        claim = held.claim if held else None
-        # Batches run side by side, so whoever of the same run renewed the migration's claim last is no newer attempt.
-        if claim is None or not claim.is_of(self._me):
-            require_newest(claim, self._me, str(self.store.url))
-            raise Superseded(f"{self._me} does not hold {self.store.url} any more; a late attempt stops")
+        super().__init__(store, me, namespace, NamespaceClaim)
 
 
 def is_held(task: BlueGreenTask, store: CasStore) -> bool:

@@ -6,17 +6,13 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask
+from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
 from clients.errors import StoreContention, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.http import HttpSession
 from models.blue_green.input import PulsarCluster
-
-LOOK_EVERY = 0.2
-"""Seconds between two looks at brokers that have been told something."""
-SEEN_WITHIN = 30.0
-"""Seconds within which they have to know it."""
 
 
 def urls_of(cluster: PulsarCluster) -> ClusterUrls:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flags import LOOK_EVERY, sends_to_green, urls_of, wait_until_seen
+from activities.blue_green.flags import sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
 from activities.blue_green.throttle import let_go, require_quiet, throttle, wait_until_quiet
 from activities.blue_green.topics import look_at, stored, topics_of
+from activities.lifecycle.held_policies import LOOK_EVERY
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader

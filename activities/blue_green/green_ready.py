@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.flags import LOOK_EVERY
 from activities.blue_green.topics import look_at
 from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.held_policies import LOOK_EVERY
 from activities.lifecycle.registrations import brokers
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader

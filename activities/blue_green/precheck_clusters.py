@@ -8,17 +8,10 @@ from typing import NamedTuple
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.precheck_redirects import check_redirects
-from activities.lifecycle.exclusion import (
-    another_cluster,
-    bookies_on_the_move,
-    claimed,
-    metadata_on_the_move,
-    no_brokers,
-    other_holder,
-)
+from activities.lifecycle.cluster_checks import check_store
+from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
-from clients.cas.store import CasReader
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -69,23 +62,13 @@ def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
 def _store_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
         with open_cas_reader(side.cluster.store, task.stores(side.cluster)) as store:
-            _check_store(task, findings, side, store)
+            check_store(findings, store, side.name, task.attempt.workflow_id, taken=f"{side.code}_CLAIMED")
         with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
             if not brokers(reader):
                 cause = no_brokers(side.cluster.metadata_url).cause
                 findings.block(f"{side.code}_NO_BROKERS", cause, "name the store as the brokers do, and start them")
 
     return check
-
-
-def _check_store(task: BlueGreenTask, findings: Findings, side: Side, store: CasReader) -> None:
-    workflow_id = task.attempt.workflow_id
-    if (other := other_holder(store, workflow_id)) is not None:
-        findings.blockers.append(claimed(store, other, f"{side.code}_CLAIMED"))
-    found = [another_cluster(store, side.name), metadata_on_the_move(store)]
-    if store.url.scheme == "zk":
-        found.append(bookies_on_the_move(store, workflow_id))
-    findings.blockers += [blocker for blocker in found if blocker]
 
 
 def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:

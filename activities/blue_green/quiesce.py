@@ -6,10 +6,11 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import INACTIVE, RATE, hold
+from activities.blue_green.held_policies import INACTIVE, rate
 from activities.blue_green.late import provision_late
 from activities.blue_green.load import provision_batch
 from activities.blue_green.throttle import topics_by_guard, wait_until_quiet
+from activities.lifecycle.held_policies import hold
 from clients.cas.store import CasStore
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet
@@ -33,7 +34,7 @@ def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard], _store: CasSt
     begun = time.monotonic()
     for guard in held:
         guard.note(stage=Stage.THROTTLED)
-        hold(task, guard, INACTIVE, RATE)
+        hold(guard, INACTIVE, rate(task.input))
     return wait_until_quiet(task, topics_by_guard(task, held), begun)
 
 

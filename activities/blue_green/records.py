@@ -8,26 +8,18 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import stored, topics_of
+from activities.lifecycle.namespace_guard import recorded_namespaces
 from clients.cas.store import CasReader
 from clients.pulsar.cluster_flag import read_cluster_flag
 from clients.pulsar.namespace_flag import read_flag
-from models.blue_green.claims import FLIPPED, NamespaceClaim, namespace_record
-from models.lifecycle.claim import CLAIM
+from models.blue_green.claims import FLIPPED, NamespaceClaim
+from models.lifecycle.claim import namespace_record
 from models.lifecycle.failures import some
-
-_RECORDS = f"{CLAIM}-namespaces"
-
-
-def recorded(store: CasReader) -> list[str]:
-    """Namespaces that have a record."""
-    return [
-        f"{tenant}/{name}" for tenant in store.children(_RECORDS) for name in store.children(f"{_RECORDS}/{tenant}")
-    ]
 
 
 def records(store: CasReader) -> Mapping[str, NamespaceClaim]:
     """All records, by namespace, whoever holds them."""
-    found = {namespace: read_record(store, namespace) for namespace in recorded(store)}
+    found = {namespace: read_record(store, namespace) for namespace in recorded_namespaces(store)}
     return {namespace: claim for namespace, claim in found.items() if claim}
 
 

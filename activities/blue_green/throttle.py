@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import RATE, held_value, hold, is_held, put_back, tell_again
+from activities.blue_green.held_policies import put_back, rate
 from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
+from activities.lifecycle.held_policies import held_value, hold, is_held, tell_again
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.names import TopicName
 from models.blue_green.results import Quiet
@@ -31,12 +32,12 @@ _TELL_EVERY = 3.0
 
 def throttle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
-    hold(task, guard, RATE)
+    hold(guard, rate(task.input))
 
 
 def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
     """Put the namespace's own limit back; see `put_back`."""
-    return put_back(task, guard, RATE)
+    return put_back(task, guard, rate(task.input))
 
 
 def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
@@ -46,8 +47,8 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None
         StoreConflict: somebody has changed the limit, or writes are under way in spite of it.
     """
     for guard in guards:
-        if not is_held(task, guard, RATE):
-            now = held_value(task, guard, RATE)
+        if not is_held(guard, rate(task.input)):
+            now = held_value(guard, rate(task.input))
             raise StoreConflict(
                 f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
                 "set to hold writes back: somebody has changed it, so nothing is flipped"

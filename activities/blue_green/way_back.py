@@ -12,11 +12,12 @@ from contextlib import suppress
 from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
-from activities.blue_green.held_policies import INACTIVE, as_before, exchange
+from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.records import read_record
 from activities.blue_green.topics import cursors_of, stored, topics_of
+from activities.lifecycle.held_policies import exchange
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
@@ -24,7 +25,8 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
-from models.blue_green.claims import Changed, NamespaceClaim, Stage, namespace_record
+from models.blue_green.claims import NamespaceClaim, Stage
+from models.lifecycle.claim import Changed, namespace_record
 
 
 def flagged(store: CasReader, namespaces: Iterable[str]) -> list[str]:
@@ -82,7 +84,7 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
             set_flag(store, guard.namespace, guard.require, migrated=False)
         if changed := _kept(store, guard.namespace):
             back = Changed(before=changed.ours, ours=changed.before)
-            exchange(store, task.input.green_cluster, guard, INACTIVE, back)
+            exchange(store, guard, INACTIVE, back)
     wait_until_seen_off(task, guard.namespace)
 
 
@@ -102,7 +104,7 @@ def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader
         with task.green_store() as there:
             set_flag(there, guard.namespace, guard.require, migrated=True)
             if changed := _kept(there, guard.namespace):
-                exchange(there, task.input.green_cluster, guard, INACTIVE, changed)
+                exchange(there, guard, INACTIVE, changed)
     guard.note(green_flag=False)
     if not used:
         return ""

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.scalable_topic.clients import waits_for
+from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
@@ -18,11 +21,38 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
-from models.scalable_topic.results import FlippedTopic
+from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import migration_faults
 
 _TERMINATED = "Terminated"
+
+
+def flip(task: TopicTask) -> FlipAnswer:
+    """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
+
+    Raises:
+        StoreConflict: policies are not held any more, or the record is empty or broken.
+    """
+    with task.store() as store:
+        task.keeper(store).renew()
+        guard = task.guard(store)
+        guard.take()
+        if not (begun := _is_begun(store, task.name)):
+            require_held(guard)
+            if not task.input.force and (waiting := waits_for(task.read_topic())):
+                return FlipAnswer(refused=waiting)
+        try:
+            flipped = Flip(task.admin, store, task.read_topic, guard.require).run(force=task.input.force)
+        except AdminConflict as error:
+            if begun or _is_begun(store, task.name):
+                raise
+            return FlipAnswer(refused=str(error))
+        return FlipAnswer(flipped=flipped)
+
+
+def _is_begun(store: CasReader, name: TopicName) -> bool:
+    return read_scalable(store, name).state is not RecordState.ABSENT
 
 
 @dataclass(frozen=True)
@@ -39,7 +69,7 @@ class Flip:
     admin: PulsarAdmin
     store: CasReader
     read: Callable[[], TopicInventory]
-    require: Callable[[], None]
+    require: Callable[[], object]
 
     def run(self, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
@@ -54,11 +84,11 @@ class Flip:
         """
         topic = self.read()
         layout = self._made_scalable(topic.name, force=force)
-        known = _durable(topic)
+        known = durable_of(topic)
         self._register(topic.name, known)
-        ended = sum(self._terminated(part) for part in _regular(topic))
+        ended = sum(self._terminated(part) for part in regular_parts(topic))
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them.
-        late = [one for one in _durable(self.read()) if one.name not in {before.name for before in known}]
+        late = [one for one in durable_of(self.read()) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
         for one in (*known, *late):
             self._require_cursors(topic.name, layout, one.name)
@@ -66,7 +96,7 @@ class Flip:
             segments=len(layout.active),
             registered=len(known) + len(late),
             terminated=ended,
-            faults=tuple(migration_faults(layout, [str(part) for part in _regular(topic)])),
+            faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
         )
 
     def _made_scalable(self, name: TopicName, *, force: bool) -> SegmentLayout:
@@ -117,10 +147,11 @@ class Flip:
                 self.admin.scalable_topics.backlog(name, segment.descriptor, subscription)
 
 
-def _durable(topic: TopicInventory) -> list[SubscriptionInventory]:
+def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
+    """Subscriptions that last."""
     return [one for one in topic.subscriptions.values() if one.durable]
 
 
-def _regular(topic: TopicInventory) -> list[TopicName]:
-    """Its partitions in their order, or itself."""
+def regular_parts(topic: TopicInventory) -> list[TopicName]:
+    """The partitions of a topic in their order, or itself."""
     return [topic.name.of_partition(number) for number in range(topic.partitions)] or [topic.name]

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
 
 from pydantic import Field
 
 from models.lifecycle.base import Result
-from models.lifecycle.claim import CLAIM, Claim, PacedClaim
-
-
-class Changed(Result):
-    """A setting that was changed for the time of the migration.
-
-    Attributes:
-        before: its value before; None where it was not set.
-        ours: the value that the migration set. What is neither is an operator's, and stays.
-    """
-
-    before: Any = None
-    ours: Any = None
+from models.lifecycle.claim import CLAIM, Changed, Claim, PacedClaim
 
 
 class ChangedSetting(Changed):
@@ -97,11 +84,6 @@ class TopicClients(Result):
     properties: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
     replicated: tuple[str, ...] = ()
     ended: tuple[int, int] | None = None
-
-
-def namespace_record(namespace: str) -> str:
-    """The path of a namespace's record, beside the claim."""
-    return f"{CLAIM}-namespaces/{namespace}"
 
 
 def clients_record(namespace: str, part: int) -> str:

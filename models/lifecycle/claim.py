@@ -11,10 +11,14 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from models.lifecycle.base import Result
 from models.lifecycle.execution import Execution, InputT
 
 CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"
 """Path of the claim. It lies in Pulsar's own coordination subtree, which is never copied or compared."""
+
+NAMESPACES = f"{CLAIM}-namespaces"
+"""Where records of single namespaces are, beneath their names."""
 
 
 class Attempt(NamedTuple):
@@ -93,6 +97,18 @@ class Claim(BaseModel):
         return self.model_copy(update=fields).encode()
 
 
+class Changed(Result):
+    """A setting that was changed for the time of a migration; part of a claim or of a record beside it.
+
+    Attributes:
+        before: its value before; None where it was not set.
+        ours: the value that the migration set. What is neither is an operator's, and stays.
+    """
+
+    before: Any = None
+    ours: Any = None
+
+
 class PacedClaim(Claim):
     """A claim that also says how fast its attempt may write.
 
@@ -101,3 +117,8 @@ class PacedClaim(Claim):
     """
 
     throttle: float | None = None
+
+
+def namespace_record(namespace: str) -> str:
+    """The path of a namespace's record, beside the claim."""
+    return f"{NAMESPACES}/{namespace}"

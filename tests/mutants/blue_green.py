@@ -14,7 +14,7 @@ _BACK = "tests/integration/blue_green/test_undo.py"
 _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FLIP = "activities/blue_green/flip.py"
 _UNDO = "activities/blue_green/undo.py"
-_HELD = "activities/blue_green/held_policies.py"
+_HELD = "activities/lifecycle/held_policies.py"
 _RECORDS = "activities/blue_green/records.py"
 
 MUTANTS = (
@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "blue-green/topics-that-brokers-delete",
         "activities/blue_green/quiesce.py",
-        "        hold(task, guard, INACTIVE, RATE)\n",
-        "        hold(task, guard, RATE)\n",
+        "        hold(guard, INACTIVE, rate(task.input))\n",
+        "        hold(guard, rate(task.input))\n",
         (f"{_AGAIN}::test_topics_of_blue_stay_until_they_are_cleaned_up",),
     ),
     Mutant(

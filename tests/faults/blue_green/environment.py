@@ -20,9 +20,9 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.stack import Stack
-from models.blue_green.claims import Stage, namespace_record
+from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
-from models.lifecycle.claim import CLAIM
+from models.lifecycle.claim import CLAIM, namespace_record
 from models.store_url import parse_store_url
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.blue_green.environment import BLUE, Clusters

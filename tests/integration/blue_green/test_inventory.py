@@ -11,6 +11,7 @@ import pytest
 
 from activities.blue_green.inventory import read_namespace
 from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
+from activities.blue_green.topics import stored
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
@@ -130,7 +131,9 @@ def test_topics_that_cannot_be_loaded(clusters: Clusters) -> None:
     admin.namespaces.set_migrated(name, migrated=True)
     try:
         names = [topics[0], *map(topics[1].of_partition, range(2))]
-        wait_for("the end of all topics", lambda: all(admin.topics.internal_info(one).migrated for one in names), 30)
+        wait_for(
+            "the end of all topics", lambda: all((info := stored(admin, one)) and info.migrated for one in names), 30
+        )
         admin.namespaces.unload(name)
         found = read_namespace(admin, name)
     finally:

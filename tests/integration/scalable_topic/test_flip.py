@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Generator
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -13,43 +10,15 @@ from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.flip import Flip
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict, Superseded
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
-from clients.stores import Access, open_cas_reader
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.segment_layout_check import layout_faults
-from models.store_url import parse_store_url
-from tests.support.stacks import SharedStack
-
-# The library has no types.
-pulsar: Any = importlib.import_module("pulsar")
-
-MESSAGES = 20
-
-
-@pytest.fixture(scope="module")
-def stack(shared_stack: SharedStack) -> Stack:
-    """One broker."""
-    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
-
-
-@pytest.fixture(scope="module")
-def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Its admin interface."""
-    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
-        yield admin
-
-
-@pytest.fixture(scope="module")
-def store(stack: Stack) -> Generator[CasReader]:
-    """Its metadata store."""
-    with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
-        yield store
+from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
 
 
 def _flip(admin: PulsarAdmin, store: CasReader, name: TopicName, partitions: int) -> Flip:
@@ -63,21 +32,6 @@ def _flip(admin: PulsarAdmin, store: CasReader, name: TopicName, partitions: int
     return Flip(admin, store, read, lambda: None)
 
 
-def _filled(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> None:
-    """A topic with a backlog of two subscriptions, and without clients."""
-    if partitions:
-        admin.topics.create_partitioned(name, partitions)
-    else:
-        admin.topics.create(name)
-    with closing(quiet_client(stack.broker_url)) as client:
-        for subscription, kind in (("queue", pulsar.ConsumerType.Shared), ("stream", pulsar.ConsumerType.Failover)):
-            client.subscribe(str(name), subscription, kind).close()
-        producer: Any = client.create_producer(str(name))
-        for number in range(MESSAGES):
-            producer.send(b"%d" % number, partition_key=str(number))
-        producer.close()
-
-
 def _backlogs(flip: Flip) -> dict[str, int]:
     return {one.name: one.backlog for one in flip.read().subscriptions.values()}
 
@@ -88,7 +42,7 @@ def test_all_that_a_migration_leaves_out_is_there(
 ) -> None:
     """The layout is the plan's, every subscription has its places, old topics are ended, and no message is gone."""
     name = TopicName.parse(f"persistent://public/default/flip-{partitions}")
-    _filled(stack, admin, name, partitions)
+    fill(stack, admin, name, partitions)
     flip = _flip(admin, store, name, partitions)
     done = flip.run()
     assert (done.segments, done.registered, done.faults) == (max(partitions, 1), 2, ())
@@ -109,7 +63,7 @@ def test_all_that_a_migration_leaves_out_is_there(
 def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
     """The next one finds the topic scalable, and does the rest."""
     name = TopicName.parse("persistent://public/default/died")
-    _filled(stack, admin, name, 2)
+    fill(stack, admin, name, 2)
     admin.scalable_topics.migrate(name)
     assert recorded_subscriptions(store, name) == {}
     done = _flip(admin, store, name, 2).run()
@@ -120,7 +74,7 @@ def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: 
 def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
     """Nothing changes under a client of before, unless it is forced."""
     name = TopicName.parse("persistent://public/default/attached")
-    _filled(stack, admin, name, 0)
+    fill(stack, admin, name, 0)
     flip = _flip(admin, store, name, 0)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), "queue", pulsar.ConsumerType.Shared)
@@ -134,7 +88,7 @@ def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, 
 def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
     """The claim is asked before the first change."""
     name = TopicName.parse("persistent://public/default/superseded")
-    _filled(stack, admin, name, 0)
+    fill(stack, admin, name, 0)
     mine = _flip(admin, store, name, 0)
 
     def refuse() -> None:

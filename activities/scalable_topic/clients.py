@@ -1,0 +1,41 @@
+"""CLIENTS: wait until nobody uses the regular topic who cannot follow (PIP-475, "Client readiness")."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.census import census
+from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.topic_checks import undrained_streams
+from models.lifecycle.failures import some
+from models.lifecycle.status import WaitKind
+from models.scalable_topic.results import ClientsGone
+
+_LOOK_EVERY = 1.0
+_ACTION = (
+    "consume the backlog of ordered subscriptions with the clients that they have, then connect V5 clients instead of "
+    'all others; or start again with "force": true'
+)
+
+
+def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
+    """Watch the topic until it can become scalable, or the time is up."""
+    while waiting := "" if task.input.force else waits_for(task.read_topic()):
+        if datetime.now(UTC) >= until:
+            break
+        task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION)
+        task.context.pause(_LOOK_EVERY)
+    task.context.waits_no_more()
+    return ClientsGone(waiting=waiting)
+
+
+def waits_for(topic: TopicInventory) -> str:
+    """What the topic still has that a scalable one cannot serve, in words; empty for nothing."""
+    told: list[str] = []
+    if (found := census(topic)).legacy:
+        told.append(f"{found.legacy} connections of clients that cannot follow: {', '.join(found.named)}")
+    if waiting := undrained_streams(topic):
+        backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
+        told.append(f"ordered subscriptions with a backlog: {backlogs}")
+    return "; ".join(told)

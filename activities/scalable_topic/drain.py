@@ -1,0 +1,89 @@
+"""DRAIN and VERIFY: what the regular topic still has, and whether the scalable one has all that it must."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.flip import durable_of, regular_parts
+from activities.scalable_topic.topic_checks import undrained_streams
+from clients.cas.store import CasReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
+from models.lifecycle.failures import some
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.scalable_topic.results import DrainedTopic, TopicCheck
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+
+_LOOK_EVERY = 1.0
+_LONGEST_PAUSE = 10.0
+_LOOKS_PER_AGE = 60
+_CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
+_CONSUME_REGULAR = "stream consumers cannot read what the regular topic has left: consume it with a regular client"
+
+
+def drain(task: TopicTask, until: datetime) -> DrainedTopic:
+    """Watch until no durable subscription has old messages left, or the time is up."""
+    begun = time.monotonic()
+    while left := _left(topic := task.find_topic()):
+        _show(task, topic, sum(left.values()))
+        if datetime.now(UTC) >= until:
+            break
+        told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
+        ordered = topic is not None and undrained_streams(topic)
+        task.context.waiting_for(
+            WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=_CONSUME_REGULAR if ordered else _CONSUME
+        )
+        age = time.monotonic() - begun
+        task.context.pause(min(max(age / _LOOKS_PER_AGE, _LOOK_EVERY), _LONGEST_PAUSE))
+    task.context.waits_no_more()
+    return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
+
+
+def verify(task: TopicTask) -> TopicCheck:
+    """Compare the scalable topic with what the regular one had."""
+    topic = task.find_topic()
+    with task.store() as store:
+        layout = read_scalable(store, task.name).layout
+        if layout is None:
+            fault = f"the record of {task.name} is gone: somebody has deleted the scalable topic"
+            return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
+        faults = [*layout_faults(layout), *_missing(task, store, layout, topic)]
+    there = {one.legacy_topic_name for one in layout.segments.values()}
+    pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
+    if pruned and (left := _left(topic)):
+        faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
+    return TopicCheck(
+        faults=tuple(faults),
+        segments=len(layout.active),
+        subscriptions=len(durable_of(topic)) if topic else 0,
+        pruned=len(pruned),
+    )
+
+
+def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
+    parts = [part.stats for part in topic.parts if part.stats] if topic else []
+    drained = sum(1 for stats in parts if not any(one.msg_backlog for one in stats.subscriptions.values()))
+    detail = f"{messages:,} messages left"
+    task.context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, drained, len(parts), detail=detail)
+
+
+def _left(topic: TopicInventory | None) -> dict[str, int]:
+    return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
+
+
+def _missing(task: TopicTask, store: CasReader, layout: SegmentLayout, topic: TopicInventory | None) -> Iterator[str]:
+    """Subscriptions without a record, or without a place on a segment."""
+    known = recorded_subscriptions(store, task.name)
+    for one in durable_of(topic) if topic else ():
+        if known.get(one.name) is None:
+            yield f"{one.name} has no record"
+        for segment in layout.active:
+            try:
+                task.admin.scalable_topics.backlog(task.name, segment.descriptor, one.name)
+            except AdminNotFound:
+                yield f"{one.name} has no cursor on segment {segment.descriptor}"

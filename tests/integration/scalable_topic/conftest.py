@@ -1,0 +1,35 @@
+"""What tests of the migration to scalable topics share: one broker of Pulsar 5."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from clients.cas.store import CasReader
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.stack import Stack, StackSpec
+from models.store_url import parse_store_url
+from tests.support.stacks import SharedStack
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """One broker."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Its admin interface."""
+    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def store(stack: Stack) -> Generator[CasReader]:
+    """Its metadata store."""
+    with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
+        yield store

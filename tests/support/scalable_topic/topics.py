@@ -1,0 +1,46 @@
+"""Regular topics that tests make scalable."""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import closing
+from typing import Any
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+MESSAGES = 20
+"""Messages of a topic, none of which was consumed."""
+
+QUEUE, STREAM = "queue", "stream"
+"""Its subscriptions, whose kinds these are."""
+
+
+def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> None:
+    """A topic with a backlog of both subscriptions, and without clients."""
+    if partitions:
+        admin.topics.create_partitioned(name, partitions)
+    else:
+        admin.topics.create(name)
+    with closing(quiet_client(stack.broker_url)) as client:
+        for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
+            client.subscribe(str(name), subscription, kind).close()
+        producer: Any = client.create_producer(str(name))
+        for number in range(MESSAGES):
+            producer.send(b"%d" % number, partition_key=str(number))
+        producer.close()
+
+
+def consume(consumer: Any, count: int) -> list[bytes]:
+    """Receive and acknowledge messages; what they hold."""
+    found: list[bytes] = []
+    for _ in range(count):
+        message = consumer.receive(30_000)
+        consumer.acknowledge(message)
+        found.append(message.data())
+    return found

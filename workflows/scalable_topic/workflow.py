@@ -1,0 +1,184 @@
+"""Make one regular topic scalable, with its subscriptions and its messages (PIP-475)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.scalable_topic.activities import ScalableTopicActivities as Activities
+    from models.lifecycle.failures import FailureKind
+    from models.lifecycle.policy import VerbState
+    from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome
+    from models.scalable_topic.input import KIND, ScalableTopicInput
+    from models.scalable_topic.phases import Phase
+    from models.scalable_topic.results import DrainedTopic, Precheck
+    from models.scalable_topic.state import TopicStart, TopicState
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
+    from workflows.scalable_topic.policy import POLICIES
+
+
+@workflow.defn
+class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
+    """Make one regular topic scalable (PIP-475)."""
+
+    @workflow.init
+    def __init__(self, *given: Any) -> None:
+        start = read_start(TopicStart, given)
+        super().__init__(
+            start.input,
+            start.state or TopicState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
+            kind=KIND,
+            target=start.input.target_name,
+            first=Phase.PRECHECK,
+            policies=POLICIES,
+        )
+
+    @workflow.run
+    async def run(self, *given: Any) -> Report[Any, Any]:
+        """Run the migration; the report holds figures and certificate."""
+        del given
+        return await self.execute(self._migrate)
+
+    async def _migrate(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        if self.input.dry_run:
+            return self.report(Outcome.PLANNED, _plan_summary(self._facts))
+        await self.phases.rollback_on_failure(self._make_scalable, undo=self._roll_back)
+        # Whoever broke this off would leave the policies of the namespace held.
+        await self.phases.unbroken(self._finish)
+        proof = self.state.certificate
+        outcome = Outcome.DONE_WITH_FAILURES if proof.faults or proof.undrained else Outcome.DONE
+        return self.report(outcome, f"{self.input.topic} is scalable, with {proof.segments} segments")
+
+    # The phases -------------------------------------------------------------------------------------------------------
+
+    async def _make_scalable(self) -> None:
+        await self.phases.run(Phase.CLIENTS, self._await_clients, holds_inside=True)
+        await self.phases.run(Phase.GUARD, self._guard)
+        await self.phases.run(Phase.FLIP, self._flip)
+
+    async def _finish(self) -> None:
+        try:
+            await self.phases.run(Phase.DRAIN, self._drain)
+            await self.phases.run(Phase.VERIFY, self._verify)
+        except (ActivityError, ApplicationError):
+            await self.phases.undo(Phase.COMPLETE, self._release)
+            raise
+        await self.phases.undo(Phase.COMPLETE, self._release)
+
+    async def _precheck(self) -> None:
+        call = Call(f"Check {self.input.topic}")
+        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        for warning in facts.warnings:
+            self.note(f"warning: {warning}")
+        self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
+        if self.input.dry_run:
+            self.state.figures.blockers = len(facts.blockers)
+            return
+        require_ready(facts.blockers)
+
+    async def _await_clients(self) -> None:
+        registered = await self.activities.run(Activities.register, Call(f"Claim {self.input.cluster}"))
+        for kept in registered.kept:
+            self.note(kept)
+        await self._wait_for_clients()
+        await self.hold.wait()
+
+    async def _wait_for_clients(self) -> None:
+        until = self.state.history[-1].started + self.input.client_timeout
+        call = Call(f"Wait until clients of {self.input.topic} can follow", again=True)
+        gone = await self.activities.run(Activities.await_clients, call, until)
+        if gone.waiting:
+            raise ApplicationError(
+                f"{self.input.topic} still has {gone.waiting}, after {self.input.client_timeout}. Nothing was changed. "
+                "Give a longer client_timeout, or see to these clients",
+                type=FailureKind.NOT_READY,
+                non_retryable=True,
+            )
+
+    async def _guard(self) -> None:
+        await self.activities.run(Activities.guard, Call(f"Hold the policies of the namespace of {self.input.topic}"))
+
+    async def _flip(self) -> None:
+        answer = await self.activities.run(Activities.flip, Call(f"Make {self.input.topic} scalable"))
+        if answer.flipped is None:
+            raise ApplicationError(
+                f"nothing was changed, since clients have come meanwhile: {answer.refused}. Start again",
+                type=FailureKind.NOT_READY,
+                non_retryable=True,
+            )
+        flipped = self.state.facts.flipped = answer.flipped
+        for fault in flipped.faults:
+            self.note(f"the layout is not as planned: {fault}")
+        self.state.certificate.update(
+            migrated_from=self.input.topic, segments=flipped.segments, faults=list(flipped.faults)
+        )
+
+    async def _drain(self) -> None:
+        until = self.state.history[-1].started + self.input.drain_timeout
+        if not await self.timers.unless_told(self._watch_drain(until)):
+            self.note("the wait for old messages was ended by `proceed`")
+
+    async def _watch_drain(self, until: Any) -> None:
+        call = Call(f"Wait until old messages of {self.input.topic} are consumed")
+        self._tell_drained(await self.activities.run(Activities.drain, call, until))
+
+    def _tell_drained(self, drained: DrainedTopic) -> None:
+        self.state.facts.drained = drained
+        self.state.figures.drain_seconds = drained.seconds
+        self.state.certificate.undrained = drained.left
+        for name, messages in drained.left.items():
+            self.note(f"{name} has {messages} old messages left, which stay for its consumers")
+
+    async def _verify(self) -> None:
+        call = Call(f"Compare {self.input.topic} with what it was")
+        check = await self.activities.run(Activities.verify, call)
+        proof = self.state.certificate
+        proof.update(
+            segments=check.segments,
+            subscriptions=check.subscriptions,
+            faults=[*(proof.faults or ()), *check.faults],
+        )
+        for fault in check.faults:
+            self.board.alarm(fault)
+
+    async def _release(self) -> None:
+        released = await self.activities.run(Activities.release, Call("Put the policies of the namespace back"))
+        for kept in released.kept:
+            self.note(kept)
+        self.state.certificate.completed_at = workflow.now()
+
+    async def _roll_back(self, cause: str) -> str:
+        del cause
+        await self.phases.undo(Phase.ROLLBACK, self._release_only)
+        return ""
+
+    async def _release_only(self) -> None:
+        released = await self.activities.run(Activities.release, Call("Put the policies of the namespace back"))
+        for kept in released.kept:
+            self.note(kept)
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _facts(self) -> Precheck:
+        """The result of PRECHECK."""
+        facts = self.state.facts.precheck
+        assert facts is not None, "PRECHECK has passed"
+        return facts
+
+
+def _plan_summary(facts: Precheck) -> str:
+    if facts.blockers:
+        return not_ready(facts.blockers)
+    return (
+        f"ready: {facts.parents} sealed segments with {facts.backlog} messages of {facts.subscriptions} subscriptions, "
+        f"and new segments {', '.join(facts.children)}"
+    )
