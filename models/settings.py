@@ -42,6 +42,7 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
             and `epoch`, answered with 2xx.
         broker_webhook_token: bearer token for it.
         broker_webhook_token_file: file that holds it instead; read again when it changes.
+        enable_scalable_topic_migration: whether topics may become scalable (PIP-475), which cannot be taken back.
     """
 
     model_config = SettingsConfigDict(
@@ -72,6 +73,7 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
     broker_webhook: str = ""
     broker_webhook_token: SecretStr = SecretStr("")
     broker_webhook_token_file: str = ""
+    enable_scalable_topic_migration: bool = True
 
     @model_validator(mode="after")
     def _must_agree(self) -> Self:

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel
 
+from models.blue_green import phases as blue_green_phases
 from models.blue_green.input import KIND as BLUE_GREEN
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.state import BlueGreenState
+from models.bookie_cluster import phases as bookie_cluster_phases
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.state import BookieClusterState
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.state import MigrationState
+from models.metadata_store import phases as metadata_store_phases
 from models.metadata_store.input import KIND as METADATA_STORE
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
+from models.scalable_topic import phases as scalable_topic_phases
+from models.scalable_topic.input import KIND as SCALABLE_TOPIC
+from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.namespace_input import KIND as SCALABLE_NAMESPACE
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.state import NamespaceState, TopicState
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -35,7 +45,8 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 class Kind(Generic[InputT]):
     """One kind of migration.
 
-    Its own commands are in `cli.<package>`, its demo is `deploy.demos.<package>`, its page `docs/<package>.md`.
+    Its own commands are in `cli.<package>`, its demo is `deploy.demos.<package>`, its page `docs/<package>.md`,
+    all of them shared by the kinds of one package but for the page.
 
     Attributes:
         package: name of its package or module in every layer.
@@ -45,6 +56,8 @@ class Kind(Generic[InputT]):
         workflows: `module:class` of each workflow that a worker registers for it.
         activities: `module:class` of its activities; each class takes the process's runtime.
         state: what its workflow carries; holds the models of its facts, figures and certificate.
+        phases: of its workflow.
+        docs: name of its page, where the package has more than one kind.
     """
 
     package: str
@@ -54,6 +67,8 @@ class Kind(Generic[InputT]):
     workflows: tuple[str, ...]
     activities: tuple[str, ...]
     state: type[MigrationState[Any, Any, Any]]
+    phases: type[StrEnum]
+    docs: str = ""
 
     @property
     def models(self) -> dict[str, type[BaseModel]]:
@@ -65,7 +80,7 @@ class Kind(Generic[InputT]):
     @property
     def page(self) -> str:
         """Its page for operators, from the root of the repository."""
-        return f"docs/{self.package}.md"
+        return f"docs/{self.docs or self.package}.md"
 
     @property
     def demo(self) -> str:
@@ -82,6 +97,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
         activities=("activities.metadata_store.activities:MetadataStoreActivities",),
         state=MetadataStoreState,
+        phases=metadata_store_phases.Phase,
     ),
     Kind(
         package="bookie_cluster",
@@ -91,6 +107,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
         activities=("activities.bookie_cluster.activities:BookieClusterActivities",),
         state=BookieClusterState,
+        phases=bookie_cluster_phases.Phase,
     ),
     Kind(
         package="blue_green",
@@ -106,6 +123,28 @@ _ALL: tuple[Kind[Any], ...] = (
             "activities.blue_green.batch_activities:BlueGreenBatchActivities",
         ),
         state=BlueGreenState,
+        phases=blue_green_phases.Phase,
+    ),
+    Kind(
+        package="scalable_topic",
+        name=SCALABLE_TOPIC,
+        workflow="ScalableTopicMigration",
+        input=ScalableTopicInput,
+        workflows=("workflows.scalable_topic.workflow:ScalableTopicMigration",),
+        activities=("activities.scalable_topic.activities:ScalableTopicActivities",),
+        state=TopicState,
+        phases=scalable_topic_phases.Phase,
+    ),
+    Kind(
+        package="scalable_topic",
+        name=SCALABLE_NAMESPACE,
+        workflow="NamespaceScalableMigration",
+        input=NamespaceScalableInput,
+        workflows=("workflows.scalable_topic.namespace_workflow:NamespaceScalableMigration",),
+        activities=("activities.scalable_topic.namespace_activities:NamespaceScalableActivities",),
+        state=NamespaceState,
+        phases=scalable_topic_phases.NamespacePhase,
+        docs="scalable_namespace",
     ),
 )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Self, TypeVar
+from typing import Self
 
 from activities.lifecycle import namespace_guard as guards
+from activities.lifecycle import parallel
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.parallel import LANES, ItemT, ResultT
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
 from clients.cas.claims import ClaimKeeper, read_claim
@@ -22,14 +23,8 @@ from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
 from models.blue_green.input import BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
-
 REQUEST_LIMIT = 5.0
 """Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
-
-LANES = 8
-"""Requests to one cluster at once."""
 
 
 class BlueGreenTask:
@@ -96,23 +91,8 @@ class BlueGreenTask:
         return open_reader(self.input.blue.store, self.stores(self.input.blue))
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; stops where the activity was cancelled.
-
-        Raises:
-            Cancelled: it was.
-        """
-
-        def checked(item: ItemT) -> ResultT:
-            self.context.check()
-            return work(item)
-
-        with ThreadPoolExecutor(LANES) as pool:
-            futures = [pool.submit(checked, item) for item in items]
-            try:
-                return [future.result() for future in futures]
-            finally:
-                for future in futures:
-                    future.cancel()
+        """Do the same for many items, some at once; see `parallel.each`."""
+        return parallel.each(self.context, items, work)
 
     def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
         access, key = self.runtime.admin_of(cluster.credentials), cluster.metadata_url

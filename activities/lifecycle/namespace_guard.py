@@ -1,7 +1,8 @@
-"""The right to change one namespace of a cluster, and the record that says what was changed there."""
+"""The right to change one part of a cluster, and the record that says what was changed there."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Generic
 
 from clients.cas.claims import ClaimKeeper, ClaimT, read_claim, require_newest
@@ -10,24 +11,26 @@ from clients.errors import Superseded
 from models.lifecycle.claim import NAMESPACES, Attempt, Claim, namespace_record
 
 
-class NamespaceGuard(Generic[ClaimT]):
-    """The right of one attempt of the migration that holds a cluster to change one of its namespaces.
+class RecordGuard(Generic[ClaimT]):
+    """The right of one attempt of the migration that holds a cluster to change a part of it.
 
     Args:
         store: the cluster's metadata store.
         me: the attempt.
-        namespace: `tenant/namespace`.
-        record: model of the namespace's record.
+        record: model of the part's record.
+        path: where the record is.
+        ended: first runs of other migrations that have ended, whose records this one may take over.
     """
 
-    def __init__(self, store: CasStore, me: Attempt, namespace: str, record: type[ClaimT]) -> None:
-        self.namespace = namespace
+    def __init__(
+        self, store: CasStore, me: Attempt, record: type[ClaimT], path: str, *, ended: Container[str] = ()
+    ) -> None:
         self.store = store
         self._me = me
-        self._record = ClaimKeeper(store, record, me, path=namespace_record(namespace))
+        self._record = ClaimKeeper(store, record, me, path=path, ended=ended)
 
     def take(self) -> ClaimT:
-        """Take the namespace's record for this attempt; every earlier one stops.
+        """Take the record for this attempt; every earlier one stops.
 
         Raises:
             ClaimHeld: another migration holds it.
@@ -72,6 +75,24 @@ class NamespaceGuard(Generic[ClaimT]):
         if claim is None or not claim.is_of(self._me):
             require_newest(claim, self._me, str(self.store.url))
             raise Superseded(f"{self._me} does not hold {self.store.url} any more; a late attempt stops")
+
+
+class NamespaceGuard(RecordGuard[ClaimT]):
+    """The right of one attempt to change one namespace.
+
+    Args:
+        store: the cluster's metadata store.
+        me: the attempt.
+        namespace: `tenant/namespace`.
+        record: model of the namespace's record.
+        ended: see `RecordGuard`.
+    """
+
+    def __init__(
+        self, store: CasStore, me: Attempt, namespace: str, record: type[ClaimT], *, ended: Container[str] = ()
+    ) -> None:
+        super().__init__(store, me, record, namespace_record(namespace), ended=ended)
+        self.namespace = namespace
 
 
 def recorded_namespaces(store: CasReader) -> list[str]:

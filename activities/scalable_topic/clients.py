@@ -21,7 +21,7 @@ _ACTION = (
 
 def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
     """Watch the topic until it can become scalable, or the time is up."""
-    while waiting := "" if task.input.force else waits_for(task.read_topic()):
+    while waiting := "" if task.input.force else waits_for(task.read_topic(task.name)):
         if datetime.now(UTC) >= until:
             break
         task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION)

@@ -1,54 +1,116 @@
-"""What a migration to a scalable topic takes of the cluster, and gives back: the claim, and policies that are held."""
+"""What a migration to scalable topics takes of a cluster, and gives back: claims, records, policies that are held."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from urllib.parse import unquote
+
 from activities.lifecycle.namespace_guard import recorded_namespaces
-from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
-from clients.cas.store import CasStore
+from clients.cas.store import CasReader, CasStore
+from clients.errors import StoreNotFound
+from clients.pulsar.admin.late_requests import IDLE_LIMIT
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from models.lifecycle.status import WaitKind
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import TOPICS, Stage, is_ours
 from models.scalable_topic.results import Released
 
+LONGEST_MIGRATION = 30.0
+"""Seconds that a broker may take for a request that it has; a cold one took half a minute (5.0.0-M1)."""
 
-def register(task: TopicTask) -> Released:
-    """Take the claim on the cluster, and put policies back that an earlier run left when it was ended.
+
+def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
+    """Take the claim on the cluster, bring to its end what an earlier run left, and hold the policies of namespaces.
+
+    Waits while a migration of other topics of the cluster runs.
 
     Raises:
-        ClaimHeld: another migration holds it.
+        ClaimHeld: another kind of migration holds the cluster.
     """
     with task.store() as store:
-        task.keeper(store).take()
-        return Released(kept=_put_back(task, store))
+        task.take_cluster(store)
+        # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
+        told = [*_finish_topics(task, store), *_put_back(task, store)]
+        for namespace in namespaces:
+            guard = task.namespace_guard(store, namespace)
+            guard.take()
+            hold_policies(guard, task.context, task.brokers)
+    return Released(kept=tuple(told))
 
 
-def guard(task: TopicTask) -> None:
-    """GUARD: hold the policies of the namespace."""
-    with task.store() as store:
-        task.keeper(store).renew()
-        held = task.guard(store)
-        held.take()
-        hold_policies(held, task.context, task.brokers)
-
-
-def release(task: TopicTask) -> Released:
+def give_back(task: ClusterTask[ClusterInput]) -> Released:
     """Put the policies back, and give up the claim; harmless where both was done."""
     with task.store() as store:
-        keeper = task.keeper(store)
-        found = keeper.read()
-        if found is None or not found.claim.is_of(task.attempt):
-            # It was never taken, or an earlier attempt has given it up.
+        if not holds_cluster(task, store):
             return Released()
+        keeper = task.keeper(store)
         keeper.renew()
-        kept = _put_back(task, store)
+        told = [*_finish_topics(task, store), *_put_back(task, store)]
         keeper.release()
-        return Released(kept=kept)
+        return Released(kept=tuple(told))
 
 
-def _put_back(task: TopicTask, store: CasStore) -> tuple[str, ...]:
-    kept: list[str] = []
+def holds_cluster(task: ClusterTask[ClusterInput], store: CasStore) -> bool:
+    """Whether this run holds the cluster: it may never have taken it, or given it up already."""
+    found = task.keeper(store).read()
+    return found is not None and found.claim.is_of(task.attempt)
+
+
+def recorded_topics(store: CasReader) -> Iterator[TopicName]:
+    """All topics that have a record."""
+    for tenant in store.children(TOPICS):
+        for namespace in store.children(f"{TOPICS}/{tenant}"):
+            for topic in store.children(f"{TOPICS}/{tenant}/{namespace}"):
+                yield TopicName(tenant, namespace, unquote(topic))
+
+
+def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
+    """Bring topics to their end that a run left amid their flip; says in words what cannot be done."""
+    left: list[TopicName] = []
+    for name in recorded_topics(store):
+        guard = task.topic_guard(store, name)
+        if (record := guard.read()) is None or record.stage is Stage.FLIPPED:
+            continue
+        task.take_over(record)
+        if guard.take().stage is Stage.CLAIMED:
+            guard.release()
+        else:
+            left.append(name)
+    await_late_requests(task, store, left)
+    for name in left:
+        match read_scalable(store, name).state:
+            case RecordState.ABSENT:
+                task.topic_guard(store, name).release()
+            case RecordState.GOOD:
+                yield from _finish_topic(task, store, name)
+            case broken:
+                yield f"the record of {name} in the metadata store is {broken}, and no broker can read it"
+
+
+def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:
+    """Wait until no request of an earlier attempt can make a topic scalable any more, where it is not."""
+    if any(read_scalable(store, name).state is RecordState.ABSENT for name in topics):
+        with task.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
+            task.context.pause(IDLE_LIMIT + LONGEST_MIGRATION)
+
+
+def _finish_topic(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> Iterator[str]:
+    try:
+        flip_of(task, store, task.topic_guard(store, name), name).run()
+    except StoreNotFound:
+        yield f"{name} was left amid its flip, and its regular topic is gone now"
+    else:
+        yield f"{name} was left amid its flip by an earlier run, and is complete now"
+
+
+def _put_back(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
     for namespace in recorded_namespaces(store):
-        guard = task.guard(store, namespace)
+        guard = task.namespace_guard(store, namespace)
         record = guard.read()
-        # Other kinds of migrations keep records of namespaces there as well.
-        if record and record.workflow_id == task.attempt.workflow_id:
-            kept += put_policies_back(guard, task.context, task.brokers)
-    return tuple(kept)
+        if record is not None and is_ours(record):
+            task.take_over(record)
+            yield from put_policies_back(guard, task.context, task.brokers)

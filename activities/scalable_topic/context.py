@@ -1,16 +1,18 @@
-"""What the steps of one migration to a scalable topic share: the cluster, the claim, and the topic as it is."""
+"""What the steps about scalable topics share: the cluster, the claims, and a regular topic as it is."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
+from activities.lifecycle.parallel import LANES, ItemT, ResultT, each
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
-from activities.scalable_topic.guards import Guard
+from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import StoreNotFound
@@ -21,28 +23,39 @@ from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas, open_reader
 from models.lifecycle.claim import Attempt, Claim
-from models.scalable_topic.claims import GuardedNamespace
+from models.lifecycle.status import WaitKind
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import GuardedNamespace, TopicClaim, topic_record
 from models.scalable_topic.input import ScalableTopicInput
 
+InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
-class TopicTask:
-    """One attempt's view of its migration; a context manager.
+_LOOK_EVERY = 2.0
+
+
+class ClusterTask(Generic[InputT_co]):
+    """One attempt's view of a cluster whose topics are, or become, scalable; a context manager.
 
     Args:
         runtime: what the process shares.
-        input: of the migration.
-        attempt: which attempt of the migration this is.
+        input: of the workflow.
+        attempt: which attempt of it this is.
         context: of the activity.
+        owners: tells whether other migrations still run.
     """
 
-    def __init__(self, runtime: Runtime, input: ScalableTopicInput, attempt: Attempt, context: ActivityContext) -> None:
+    def __init__(
+        self, runtime: Runtime, input: InputT_co, attempt: Attempt, context: ActivityContext, owners: Owners
+    ) -> None:
         self.runtime = runtime
         self.input = input
         self.attempt = attempt
         self.context = context
+        self._owners = owners
+        self._ended: set[str] = set()
         self._open = ExitStack()
-        self.name = TopicName.parse(input.topic)
-        self.admin = self._open.enter_context(PulsarAdmin.open(runtime.admin_of(input.credentials), input.admin_urls))
+        access = runtime.admin_of(input.credentials)
+        self.admin = self._open.enter_context(PulsarAdmin.open(access, input.admin_urls, connections=LANES))
 
     def __enter__(self) -> Self:
         return self
@@ -62,12 +75,47 @@ class TopicTask:
             yield store
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
-        """The claim of the migration on the cluster."""
-        return ClaimKeeper(store, Claim, self.attempt)
+        """The claim on the cluster."""
+        return ClaimKeeper(store, Claim, self.attempt, ended=self._ended)
 
-    def guard(self, store: CasStore, namespace: str = "") -> Guard:
-        """The right to change a namespace; by default that of the topic."""
-        return Guard(store, self.attempt, namespace or self.name.namespace_path, GuardedNamespace)
+    def take_cluster(self, store: CasStore) -> None:
+        """Take the claim on the cluster; waits while a migration of other topics of it runs.
+
+        Raises:
+            ClaimHeld: another kind of migration holds it, or one that this Temporal does not know.
+            Superseded: a newer attempt or run of this one has it.
+        """
+        keeper = self.keeper(store)
+        while True:
+            found = keeper.read()
+            if found is None or found.claim.workflow_id == self.attempt.workflow_id:
+                break
+            if not self._owners.is_open(found.claim, store.url):
+                self._ended.add(found.claim.run_id)
+                break
+            self.context.waiting_for(
+                WaitKind.MIGRATION, f"{found.claim.workflow_id} of the same cluster to end", action="let it end"
+            )
+            self.context.pause(_LOOK_EVERY)
+        self.context.waits_no_more()
+        keeper.take()
+
+    def take_over(self, claim: Claim) -> None:
+        """Count the run that left a record as ended: whoever holds the cluster may take its records over."""
+        self._ended.add(claim.run_id)
+
+    def namespace_guard(self, store: CasStore, namespace: str) -> NamespaceGuard[GuardedNamespace]:
+        """The right to change a namespace."""
+        return NamespaceGuard(store, self.attempt, namespace, GuardedNamespace, ended=self._ended)
+
+    def topic_guard(self, store: CasStore, topic: TopicName) -> RecordGuard[TopicClaim]:
+        """The right to change a topic."""
+        path = topic_record(f"{topic.namespace_path}/{topic.topic}")
+        return RecordGuard(store, self.attempt, TopicClaim, path, ended=self._ended)
+
+    def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
+        """Do the same for many items, some at once; see `parallel.each`."""
+        return each(self.context, items, work)
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Every broker that is active, with its address, for what each has to know."""
@@ -77,21 +125,30 @@ class TopicTask:
             found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
         return [(name, PulsarAdminReader(session, urls)) for name, urls in found]
 
-    def find_topic(self) -> TopicInventory | None:
-        """The regular topic as it is; None where there is none."""
+    def find_topic(self, name: TopicName) -> TopicInventory | None:
+        """A regular topic as it is; None where there is none."""
         reader = TopicReader(self.admin, self.context.check)
         try:
-            partitions = self.admin.topics.partitions(self.name)
+            partitions = self.admin.topics.partitions(name)
         except AdminNotFound:
             return None
-        return reader.partitioned(self.name) if partitions else reader.plain(self.name)
+        return reader.partitioned(name) if partitions else reader.plain(name)
 
-    def read_topic(self) -> TopicInventory:
-        """The regular topic as it is.
+    def read_topic(self, name: TopicName) -> TopicInventory:
+        """A regular topic as it is.
 
         Raises:
             StoreNotFound: it is gone.
         """
-        if (topic := self.find_topic()) is None:
-            raise StoreNotFound(f"{self.name} is gone: somebody has deleted it", server=self.input.admin_urls[0])
+        if (topic := self.find_topic(name)) is None:
+            raise StoreNotFound(f"{name} is gone: somebody has deleted it", server=self.input.admin_urls[0])
         return topic
+
+
+class TopicTask(ClusterTask[ScalableTopicInput]):
+    """One attempt's view of the migration of one topic."""
+
+    @property
+    def name(self) -> TopicName:
+        """The topic."""
+        return TopicName.parse(self.input.topic)

@@ -29,7 +29,7 @@ _CONSUME_REGULAR = "stream consumers cannot read what the regular topic has left
 def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     """Watch until no durable subscription has old messages left, or the time is up."""
     begun = time.monotonic()
-    while left := _left(topic := task.find_topic()):
+    while left := _left(topic := task.find_topic(task.name)):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:
             break
@@ -46,7 +46,7 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
 
 def verify(task: TopicTask) -> TopicCheck:
     """Compare the scalable topic with what the regular one had."""
-    topic = task.find_topic()
+    topic = task.find_topic(task.name)
     with task.store() as store:
         layout = read_scalable(store, task.name).layout
         if layout is None:

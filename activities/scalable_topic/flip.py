@@ -7,25 +7,56 @@ step fails leaves regular topics that take messages which nobody reads.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
+from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.clients import waits_for
-from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.topic_checks import kind_of
-from clients.cas.store import CasReader
+from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.late_requests import change_or_never
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import migration_faults
 
 _TERMINATED = "Terminated"
+_TRIES = 3
+
+
+class TopicGuard(Protocol):
+    """The right to change one topic, with its record."""
+
+    def require(self) -> object:
+        """Raises where somebody else is in charge."""
+        ...
+
+    def note(self, **fields: object) -> object:
+        """Write into the record what is about to be done, or was."""
+        ...
+
+
+class Migrate(Protocol):
+    """Has a broker make a topic scalable."""
+
+    def __call__(self, fence: Callable[[], object], *, force: bool) -> None:
+        """Ask the fence, and then a broker.
+
+        Raises:
+            AdminError: it refuses, or does not answer.
+        """
+        ...
 
 
 def flip(task: TopicTask) -> FlipAnswer:
@@ -35,24 +66,36 @@ def flip(task: TopicTask) -> FlipAnswer:
         StoreConflict: policies are not held any more, or the record is empty or broken.
     """
     with task.store() as store:
-        task.keeper(store).renew()
-        guard = task.guard(store)
+        guard = task.topic_guard(store, task.name)
         guard.take()
-        if not (begun := _is_begun(store, task.name)):
-            require_held(guard)
-            if not task.input.force and (waiting := waits_for(task.read_topic())):
-                return FlipAnswer(refused=waiting)
+        begun = read_scalable(store, task.name).state is not RecordState.ABSENT
+        require_held(task.namespace_guard(store, task.name.namespace_path))
+        if not begun and not task.input.force and (waiting := waits_for(task.read_topic(task.name))):
+            return FlipAnswer(refused=waiting)
         try:
-            flipped = Flip(task.admin, store, task.read_topic, guard.require).run(force=task.input.force)
+            return FlipAnswer(flipped=flip_of(task, store, guard, task.name).run(force=task.input.force))
         except AdminConflict as error:
-            if begun or _is_begun(store, task.name):
+            if read_scalable(store, task.name).state is not RecordState.ABSENT:
                 raise
+            # A broker has refused it, and no request is on its way.
+            guard.note(stage=Stage.CLAIMED)
             return FlipAnswer(refused=str(error))
-        return FlipAnswer(flipped=flipped)
 
 
-def _is_begun(store: CasReader, name: TopicName) -> bool:
-    return read_scalable(store, name).state is not RecordState.ABSENT
+def flip_of(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> Flip:
+    """The flip of a topic, on behalf of an attempt."""
+    access = task.runtime.admin_of(task.input.credentials)
+
+    def migrate(fence: Callable[[], object], *, force: bool) -> None:
+        change_or_never(
+            access,
+            task.input.admin_urls,
+            look=lambda admin: admin.scalable_topics.names(name.namespace_path),
+            fence=fence,
+            change=lambda admin: admin.scalable_topics.migrate(name, force=force),
+        )
+
+    return Flip(task.admin, store, lambda: task.read_topic(name), guard, migrate)
 
 
 @dataclass(frozen=True)
@@ -63,13 +106,15 @@ class Flip:
         admin: of the cluster.
         store: the brokers' metadata store.
         read: reads the regular topic, which stays when it is scalable.
-        require: raises where somebody else is in charge; asked before each change, since brokers cannot be fenced.
+        guard: of the topic; asked before each change, since brokers cannot be fenced.
+        migrate: has a broker make the topic scalable, and asks the fence that it is given right before.
     """
 
     admin: PulsarAdmin
-    store: CasReader
+    store: CasStore
     read: Callable[[], TopicInventory]
-    require: Callable[[], object]
+    guard: TopicGuard
+    migrate: Migrate
 
     def run(self, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
@@ -82,8 +127,11 @@ class Flip:
             StoreConflict: the record is empty or broken, and people have to decide.
             AdminError: a broker refuses, or does not answer; another attempt goes on from there.
         """
+        begun = time.monotonic()
         topic = self.read()
-        layout = self._made_scalable(topic.name, force=force)
+        asked = time.monotonic()
+        layout = self._made_scalable(topic.name, topic.partitions, force=force)
+        migrated = time.monotonic()
         known = durable_of(topic)
         self._register(topic.name, known)
         ended = sum(self._terminated(part) for part in regular_parts(topic))
@@ -92,19 +140,30 @@ class Flip:
         self._register(topic.name, late)
         for one in (*known, *late):
             self._require_cursors(topic.name, layout, one.name)
+        self.guard.note(stage=Stage.FLIPPED)
         return FlippedTopic(
             segments=len(layout.active),
             registered=len(known) + len(late),
             terminated=ended,
+            migrate_seconds=round(migrated - asked, 3),
+            seconds=round(time.monotonic() - begun, 3),
             faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
         )
 
-    def _made_scalable(self, name: TopicName, *, force: bool) -> SegmentLayout:
+    def _made_scalable(self, name: TopicName, partitions: int, *, force: bool) -> SegmentLayout:
         refusal: AdminError | None = None
-        if read_scalable(self.store, name).state is RecordState.ABSENT:
-            self.require()
+        for _ in range(_TRIES):
+            record = read_scalable(self.store, name)
+            if record.layout is not None:
+                return record.layout
+            if record.state is RecordState.EMPTY:
+                # A broker told the load of a new segment before another had written the record.
+                clear_empty(self.store, name, self.guard.require)
+            elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
+                break
+            self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
             try:
-                self.admin.scalable_topics.migrate(name, force=force)
+                self.migrate(self.guard.require, force=force)
             except (AdminUnreachable, AdminConflict) as error:
                 # What the broker says proves nothing: it may have written the record, or another attempt may have.
                 refusal = error
@@ -114,27 +173,24 @@ class Flip:
         if record.state is RecordState.ABSENT and refusal is not None:
             raise refusal
         raise StoreConflict(
-            f"the record of {name} in the metadata store is {record.state}: no broker can read it. Stop the brokers' "
-            f"reports by unloading its segments, delete {name.scalable_path} with all beneath it, and start again"
+            f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
+            f"{name.scalable_path} with all beneath it, and start again"
         ) from refusal
 
     def _register(self, name: TopicName, subscriptions: Iterable[SubscriptionInventory]) -> None:
         for one in subscriptions:
-            self.require()
+            self.guard.require()
             self.admin.scalable_topics.register(name, one.name, kind_of(one))
 
     def _terminated(self, part: TopicName) -> bool:
         """Whether a regular topic had to be ended."""
-        if self._is_terminated(part):
+        if is_terminated(self.admin, part):
             return False
-        self.require()
+        self.guard.require()
         self.admin.topics.terminate(part)
-        if not self._is_terminated(part):
+        if not is_terminated(self.admin, part):
             raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
         return True
-
-    def _is_terminated(self, part: TopicName) -> bool:
-        return self.admin.topics.internal_stats(part).state == _TERMINATED
 
     def _require_cursors(self, name: TopicName, layout: SegmentLayout, subscription: str) -> None:
         """See that a subscription has its place on each new segment, and make the segments that are missing."""
@@ -142,7 +198,7 @@ class Flip:
             try:
                 self.admin.scalable_topics.backlog(name, segment.descriptor, subscription)
             except AdminNotFound:
-                self.require()
+                self.guard.require()
                 self.admin.scalable_topics.create_segment(name, segment.descriptor, [subscription])
                 self.admin.scalable_topics.backlog(name, segment.descriptor, subscription)
 
@@ -150,6 +206,11 @@ class Flip:
 def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
     """Subscriptions that last."""
     return [one for one in topic.subscriptions.values() if one.durable]
+
+
+def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
+    """Whether a regular topic, or a partition, takes no messages any more."""
+    return admin.topics.internal_stats(part).state == _TERMINATED
 
 
 def regular_parts(topic: TopicInventory) -> list[TopicName]:

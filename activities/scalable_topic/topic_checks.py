@@ -31,16 +31,17 @@ def undrained_streams(topic: TopicInventory) -> dict[str, int]:
     }
 
 
-def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord) -> None:
+def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord, *, begun: bool = False) -> None:
     """Note all blockers and warnings of a topic at once.
 
     Args:
         findings: where they go.
         topic: as it is.
         record: what brokers keep of a scalable topic of that name.
+        begun: whether an earlier run has begun with the topic, and this one goes on.
     """
     _check_name(findings, topic)
-    _check_record(findings, topic, record)
+    _check_record(findings, topic, record, begun=begun)
     _check_storage(findings, topic)
     _check_subscriptions(findings, topic)
     _tell_of_clients(findings, topic)
@@ -62,9 +63,11 @@ def _check_name(findings: Findings, topic: TopicInventory) -> None:
         )
 
 
-def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRecord) -> None:
+def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRecord, *, begun: bool) -> None:
     path = topic.name.scalable_path
     match record.state:
+        case RecordState.GOOD | RecordState.EMPTY if begun:
+            findings.warn(f"an earlier run has begun to make {topic.name} scalable; this one goes on from there")
         case RecordState.GOOD:
             findings.block("ALREADY_SCALABLE", f"{topic.name} is scalable already", "leave it out")
         case RecordState.EMPTY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -85,13 +86,17 @@ class ClaimKeeper(Generic[ClaimT]):
         kind: model of its record.
         me: the attempt.
         path: of the record.
+        ended: first runs of other migrations that have ended, as Temporal says, whose claims this one may take over.
     """
 
-    def __init__(self, store: CasStore, kind: type[ClaimT], me: Attempt, *, path: str = CLAIM) -> None:
+    def __init__(
+        self, store: CasStore, kind: type[ClaimT], me: Attempt, *, path: str = CLAIM, ended: Container[str] = ()
+    ) -> None:
         self._store = store
         self._kind = kind
         self.me = me
         self._path = path
+        self._ended = ended
 
     def read(self) -> Held[ClaimT] | None:
         """The claim, whoever holds it."""
@@ -163,7 +168,7 @@ class ClaimKeeper(Generic[ClaimT]):
             ClaimHeld: another migration holds it.
             Superseded: a newer attempt or run has begun.
         """
-        if claim is None:
+        if claim is None or claim.run_id in self._ended:
             return
         if claim.workflow_id != self.me.workflow_id:
             message = held_by(claim, self._store.url, self._path)

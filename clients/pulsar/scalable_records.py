@@ -7,12 +7,13 @@ to see what stands.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, cast
 
 from pydantic import ValidationError
 
-from clients.cas.store import CasReader
+from clients.cas.store import CasReader, CasStore, retry
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from models.segment_layout import SegmentLayout
@@ -56,6 +57,33 @@ def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
         return ScalableRecord(RecordState.GOOD, SegmentLayout.parse(node.value), node.version)
     except ValidationError:
         return ScalableRecord(RecordState.BROKEN, version=node.version)
+
+
+def clear_empty(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> None:
+    """Remove the record of a topic that has no value, with all beneath it, which keeps brokers from writing a good one.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: whose record it is.
+        fence: raises where somebody else is in charge; asked before each change.
+
+    Raises:
+        StoreContention: brokers write beneath it again and again.
+    """
+
+    def clear() -> None:
+        if read_scalable(store, topic).state is RecordState.EMPTY:
+            _remove(store, topic.scalable_path, fence)
+
+    retry(clear, topic.scalable_path)
+
+
+def _remove(store: CasStore, path: str, fence: Callable[[], object]) -> None:
+    for name in store.children(path):
+        _remove(store, f"{path}/{name}", fence)
+    if node := store.get(path):
+        fence()
+        store.delete(path, node.version)
 
 
 def controller_of(store: CasReader, topic: TopicName) -> str | None:

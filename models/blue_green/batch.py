@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from pydantic import Field
 
 from models.blue_green.input import BlueGreenInput
-from models.lifecycle.base import Frozen
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
-
-
-class ParentRun(Frozen):
-    """The migration that a batch belongs to; claims carry its name.
-
-    Attributes:
-        workflow_id: of the migration.
-        run_id: its first run.
-        started: when that began, by Temporal's clock.
-    """
-
-    workflow_id: str
-    run_id: str
-    started: datetime
+from models.lifecycle.parent import ParentRun
 
 
 class BatchInput(BlueGreenInput):
@@ -44,10 +28,5 @@ class BatchInput(BlueGreenInput):
 
 
 def attempt_of(execution: Execution[BatchInput], attempt: int) -> Attempt:
-    """The attempt at an activity of a batch, as claims order it among all of the migration.
-
-    Epochs are times, so activities of the migration and of its batches are ordered by when they were scheduled.
-    """
-    parent = execution.input.parent
-    started_ms = int(parent.started.timestamp() * 1000)
-    return Attempt(parent.workflow_id, parent.run_id, started_ms, execution.epoch, attempt)
+    """The attempt at an activity of a batch, as claims order it among all of the migration."""
+    return execution.input.parent.attempt(execution.epoch, attempt)

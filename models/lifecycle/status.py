@@ -151,6 +151,8 @@ class WaitKind(StrEnum):
     """Spark, which starts with its worker, or has no slot free."""
     CLIENTS = "clients"
     """Clients to leave, or to follow."""
+    MIGRATION = "migration"
+    """Another migration of the same cluster to end."""
     THROTTLE = "throttle"
     """The limit on speed that the operator set."""
     CHANGE_WINDOW = "change window"
@@ -186,6 +188,7 @@ ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
     WaitKind.SCAN: _BACK,
     WaitKind.SPARK: _ON_OR_BACK,
     WaitKind.CLIENTS: _BACK,
+    WaitKind.MIGRATION: _BACK,
     WaitKind.THROTTLE: _ON_OR_BACK,
     WaitKind.CHANGE_WINDOW: _BACK,
     WaitKind.GATE: _ON_OR_BACK,

@@ -1,8 +1,17 @@
-"""What a migration to scalable topics notes in the metadata store before it changes a namespace."""
+"""What a migration to scalable topics notes in the metadata store before it changes anything."""
 
 from __future__ import annotations
 
-from models.lifecycle.claim import Changed, Claim
+from enum import StrEnum
+from urllib.parse import quote
+
+from models.lifecycle.claim import CLAIM, Changed, Claim
+from models.scalable_topic import input, namespace_input, operation_input
+
+_OURS = tuple(f"{kind}/" for kind in (input.KIND, namespace_input.KIND, operation_input.KIND))
+
+TOPICS = f"{CLAIM}-topics"
+"""Where records of single topics are, beneath tenant and namespace."""
 
 
 class GuardedNamespace(Claim):
@@ -15,3 +24,43 @@ class GuardedNamespace(Claim):
 
     retention: Changed | None = None
     auto_scale: Changed | None = None
+
+
+class Stage(StrEnum):
+    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable by halves; all of it was done."""
+
+    CLAIMED = "claimed"
+    FLIPPING = "flipping"
+    FLIPPED = "flipped"
+
+
+class TopicClaim(Claim):
+    """The record of one topic, the lock of the proposal (PIP-475, "Broker-side migration steps" 1).
+
+    Attributes:
+        stage: how far the topic is.
+        partitions: of the regular topic; 0 for none.
+    """
+
+    stage: Stage = Stage.CLAIMED
+    partitions: int = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether a broker may have been asked to make the topic scalable."""
+        return self.stage is not Stage.CLAIMED
+
+
+def topic_record(local_name: str) -> str:
+    """The path of a topic's record.
+
+    Args:
+        local_name: `tenant/namespace/topic`.
+    """
+    tenant, namespace, topic = local_name.split("/", 2)
+    return f"{TOPICS}/{tenant}/{namespace}/{quote(topic, safe='')}"
+
+
+def is_ours(claim: Claim) -> bool:
+    """Whether a claim or a record is of a workflow about scalable topics; other migrations keep theirs beside them."""
+    return claim.workflow_id.startswith(_OURS)

@@ -4,61 +4,83 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
-from models.addresses import AdminUrl
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import MigrationInput
-from models.store_url import StoreAddress, StoreUrl, parse_store_url
+from models.lifecycle.input import NO_CLEANUP, SourceCleanup
+from models.lifecycle.parent import ParentRun
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.auto_scale import AutoScale
 
 KIND = "scalable-topic"
-
 
 _TOPIC = re.compile(r"persistent://[^/]+/[^/]+/.+")
 _PARTITION = re.compile(r"-partition-\d+$")
 
 
-def _whole_topic(name: str) -> str:
+def whole_topic(name: str) -> str:
+    """A name that is one of a whole stored topic.
+
+    Raises:
+        ValueError: it is another.
+    """
     if not _TOPIC.fullmatch(name) or _PARTITION.search(name):
         raise ValueError(f"{name!r} is not a whole stored topic; write persistent://tenant/namespace/topic")
     return name
 
 
-class ScalableTopicInput(MigrationInput):
-    """Input of `ScalableTopicMigration`.
+WholeTopic = Annotated[str, AfterValidator(whole_topic)]
+"""`persistent://tenant/namespace/topic`, and no partition of one."""
+
+
+class TopicOptions(ClusterInput):
+    """How topics become scalable, one or many.
 
     Attributes:
-        cluster: `clusterName` of its brokers.
-        hold_before_cutover: wait for `proceed` before the topic becomes scalable, since there is no way back then.
-        metadata_url: the metadata store of its brokers.
-        admin_urls: addresses of the admin interface, of one broker or several.
-        credentials: name of the credentials in the worker's settings; empty for the common ones.
-        topic: `persistent://tenant/namespace/topic`, a whole one.
         force: do not wait for clients that cannot follow, nor for ordered subscriptions with a backlog.
-        client_timeout: how long is waited for them; then nothing is changed.
-        drain_timeout: how long old messages may take to be consumed, while the policies of the namespace are held.
+        client_timeout: how long is waited for them, for each topic; then it stays regular.
+        drain_timeout: how long old messages of a topic may take to be consumed, while policies are held.
+        auto_scale: the policy that the scalable topic gets; none leaves it to namespace and brokers, which merge
+            segments with little traffic.
+        grace_window: how long old topics are kept after COMPLETE.
+        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with old topics.
+        cleanup_at_window_end: clean up when the window ends, without being told.
     """
 
-    hold_before_cutover: Bool = True
-    metadata_url: StoreAddress
-    admin_urls: tuple[AdminUrl, ...] = Field(min_length=1)
-    credentials: str = ""
-    topic: Annotated[str, AfterValidator(_whole_topic)]
     force: Bool = False
     client_timeout: Duration = Field(default=timedelta(days=1), ge=timedelta(0), le=timedelta(days=90))
     drain_timeout: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=30))
+    auto_scale: AutoScale | None = None
+    grace_window: Duration = Field(default=timedelta(hours=24), ge=timedelta(0), le=timedelta(days=90))
+    cleanup: SourceCleanup = SourceCleanup.LEAVE
+    cleanup_at_window_end: Bool = False
 
-    @property
-    def store(self) -> StoreUrl:
-        """The metadata store, taken apart."""
-        return parse_store_url(self.metadata_url)
+    @model_validator(mode="after")
+    def _cleanup_fits(self) -> Self:
+        if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
+            raise ValueError(NO_CLEANUP)
+        return self
+
+
+class ScalableTopicInput(TopicOptions):
+    """Input of `ScalableTopicMigration`.
+
+    Attributes:
+        hold_before_cutover: wait for `proceed` before the topic becomes scalable, since there is no way back then.
+        topic: `persistent://tenant/namespace/topic`, a whole one.
+        parent: the migration of many topics that this one belongs to, set by that one; it holds claim and policies.
+    """
+
+    hold_before_cutover: Bool = True
+    topic: WholeTopic
+    parent: ParentRun | None = None
 
     @property
     def workflow_id(self) -> str:
-        """One such migration for each cluster: the next one puts back what a run that was terminated had changed."""
-        return f"{KIND}/{self.cluster}"
+        """One migration for each topic: a second start is refused by the server."""
+        return f"{KIND}/{self.cluster}/{self.topic.removeprefix('persistent://')}"
 
     @property
     def target_name(self) -> str:

@@ -15,4 +15,18 @@ class Phase(StrEnum):
     DRAIN = "DRAIN"
     VERIFY = "VERIFY"
     COMPLETE = "COMPLETE"
+    GRACE = "GRACE"
+    CLEANUP = "CLEANUP"
+    ROLLBACK = "ROLLBACK"
+
+
+class NamespacePhase(StrEnum):
+    """Phases of many topics; those of each topic are in its own workflow."""
+
+    PRECHECK = "PRECHECK"
+    GUARD = "GUARD"
+    MIGRATE = "MIGRATE"
+    COMPLETE = "COMPLETE"
+    GRACE = "GRACE"
+    CLEANUP = "CLEANUP"
     ROLLBACK = "ROLLBACK"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from models.lifecycle.base import Result
-from models.lifecycle.failures import Blocker
+from models.lifecycle.failures import Blocker, FailedItem
 
 
 class ClientCensus(Result):
@@ -26,7 +26,7 @@ class Precheck(Result):
     Attributes:
         blockers: what must be cured first; empty means that the migration can start.
         warnings: what the operator should know.
-        parents: regular topics that become sealed segments.
+        parents: regular topics that become sealed segments; `partitioned` tells whether these are partitions.
         children: descriptors of the segments that will take new messages, each a child of all parents.
         subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
         stored_bytes: what the regular topic has stored; so much at least is kept while policies are held.
@@ -35,10 +35,34 @@ class Precheck(Result):
     blockers: tuple[Blocker, ...] = ()
     warnings: tuple[str, ...] = ()
     parents: int = 0
+    partitioned: bool = False
     children: tuple[str, ...] = ()
     subscriptions: int = 0
     backlog: int = 0
     stored_bytes: int = 0
+
+
+class Survey(Result):
+    """Result of PRECHECK of many topics; in a dry run it is the plan.
+
+    Attributes:
+        blockers: what must be cured first; empty means that the migration can start.
+        warnings: what the operator should know.
+        topics: regular ones that would become scalable, in so many `namespaces`.
+        subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
+        stored_bytes: what these topics have stored; so much at least is kept while policies are held.
+        blocked: topics that cannot become scalable as they are, with the first reason; `blocked_count` says how many.
+    """
+
+    blockers: tuple[Blocker, ...] = ()
+    warnings: tuple[str, ...] = ()
+    topics: int = 0
+    namespaces: int = 0
+    subscriptions: int = 0
+    backlog: int = 0
+    stored_bytes: int = 0
+    blocked: tuple[FailedItem, ...] = ()
+    blocked_count: int = 0
 
 
 class Released(Result):
@@ -48,6 +72,18 @@ class Released(Result):
         kept: what somebody else has set meanwhile, and stays; in words.
     """
 
+    kept: tuple[str, ...] = ()
+
+
+class Undone(Result):
+    """Result of ROLLBACK.
+
+    Attributes:
+        why: why the topic is scalable all the same, and has been completed; empty where everything was given back.
+        kept: policies that somebody else has set meanwhile, and that stay; in words.
+    """
+
+    why: str = ""
     kept: tuple[str, ...] = ()
 
 
@@ -68,12 +104,16 @@ class FlippedTopic(Result):
         segments: that take new messages.
         registered: subscriptions that have a record and a cursor on each of these segments.
         terminated: regular topics that this attempt had to end itself.
+        migrate_seconds: of the brokers' own call; 0 where an earlier attempt had made it.
+        seconds: of all of it.
         faults: how the layout differs from the plan, in words; empty for none.
     """
 
     segments: int
     registered: int
     terminated: int = 0
+    migrate_seconds: float = 0.0
+    seconds: float = 0.0
     faults: tuple[str, ...] = ()
 
 
@@ -115,3 +155,16 @@ class TopicCheck(Result):
     segments: int
     subscriptions: int
     pruned: int
+
+
+class CleanedUp(Result):
+    """Result of CLEANUP.
+
+    Attributes:
+        deleted: regular topics that are gone; a partitioned one counts once.
+        kept: the first of those that stay, with the reason, and `kept_count`, how many.
+    """
+
+    deleted: int = 0
+    kept: tuple[FailedItem, ...] = ()
+    kept_count: int = 0

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.blue_green.activities import BlueGreenActivities as Activities
-    from models.blue_green.batch import BatchInput, ParentRun
+    from models.blue_green.batch import BatchInput
     from models.blue_green.input import BlueGreenInput
     from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
     from models.lifecycle.failures import FailedItem
@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.activities import Call
     from workflows.lifecycle.failures import cause_of
     from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.parent import this_run
     from workflows.lifecycle.wave_protocols import ChildSpec
 
 _BATCH = "BlueGreenBatch"
@@ -47,13 +48,8 @@ class NamespaceSource:
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
         """The child workflow that moves these namespaces."""
-        info, state = workflow.info(), self._migration.state
-        parent = ParentRun(
-            workflow_id=info.workflow_id,
-            run_id=info.first_execution_run_id,
-            started=state.started or info.workflow_start_time,
-        )
         fields: dict[str, Any] = self._migration.input.model_dump()
+        parent = this_run(self._migration.state)
         own = {"hold_before_cutover": False, "cutover_at": None, "parent": parent, "batch": items}
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.scalable_topic.activities import ScalableTopicActivities as Activities
@@ -15,12 +16,13 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.status import Outcome
     from models.scalable_topic.input import KIND, ScalableTopicInput
     from models.scalable_topic.phases import Phase
-    from models.scalable_topic.results import DrainedTopic, Precheck
+    from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
     from models.scalable_topic.state import TopicStart, TopicState
     from workflows.lifecycle.activities import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start
+    from workflows.scalable_topic.grace import GraceWindow
     from workflows.scalable_topic.policy import POLICIES
 
 
@@ -39,6 +41,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             first=Phase.PRECHECK,
             policies=POLICIES,
         )
+        self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run
     async def run(self, *given: Any) -> Report[Any, Any]:
@@ -55,9 +58,11 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         await self.phases.unbroken(self._finish)
         proof = self.state.certificate
         outcome = Outcome.DONE_WITH_FAILURES if proof.faults or proof.undrained else Outcome.DONE
+        if self.input.parent is None:
+            outcome = await self.window.run(Phase.GRACE, Phase.CLEANUP, outcome)
         return self.report(outcome, f"{self.input.topic} is scalable, with {proof.segments} segments")
 
-    # The phases -------------------------------------------------------------------------------------------------------
+    # The phases of PIP-475, with those that it leaves to people -------------------------------------------------------
 
     async def _make_scalable(self) -> None:
         await self.phases.run(Phase.CLIENTS, self._await_clients, holds_inside=True)
@@ -68,10 +73,9 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         try:
             await self.phases.run(Phase.DRAIN, self._drain)
             await self.phases.run(Phase.VERIFY, self._verify)
-        except (ActivityError, ApplicationError):
-            await self.phases.undo(Phase.COMPLETE, self._release)
-            raise
-        await self.phases.undo(Phase.COMPLETE, self._release)
+        finally:
+            # Also where a look fails for good: the policies of the namespace must not stay held.
+            await self.phases.undo(Phase.COMPLETE, self._complete)
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.topic}")
@@ -85,48 +89,47 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         require_ready(facts.blockers)
 
     async def _await_clients(self) -> None:
-        registered = await self.activities.run(Activities.register, Call(f"Claim {self.input.cluster}"))
-        for kept in registered.kept:
-            self.note(kept)
         await self._wait_for_clients()
         await self.hold.wait()
 
     async def _wait_for_clients(self) -> None:
-        until = self.state.history[-1].started + self.input.client_timeout
+        until = self._clients_until
         call = Call(f"Wait until clients of {self.input.topic} can follow", again=True)
         gone = await self.activities.run(Activities.await_clients, call, until)
         if gone.waiting:
-            raise ApplicationError(
+            raise _not_ready(
                 f"{self.input.topic} still has {gone.waiting}, after {self.input.client_timeout}. Nothing was changed. "
-                "Give a longer client_timeout, or see to these clients",
-                type=FailureKind.NOT_READY,
-                non_retryable=True,
+                "Give a longer client_timeout, or see to these clients"
             )
 
     async def _guard(self) -> None:
-        await self.activities.run(Activities.guard, Call(f"Hold the policies of the namespace of {self.input.topic}"))
+        call = Call(f"Lock {self.input.topic}, and hold the policies of its namespace")
+        self._tell(await self.activities.run(Activities.guard, call))
 
     async def _flip(self) -> None:
-        answer = await self.activities.run(Activities.flip, Call(f"Make {self.input.topic} scalable"))
-        if answer.flipped is None:
-            raise ApplicationError(
-                f"nothing was changed, since clients have come meanwhile: {answer.refused}. Start again",
-                type=FailureKind.NOT_READY,
-                non_retryable=True,
-            )
+        while (answer := await self._try_flip()).flipped is None:
+            self.note(f"nothing was changed yet, since clients have come meanwhile: {answer.refused}")
+            await self._wait_for_clients()
         flipped = self.state.facts.flipped = answer.flipped
         for fault in flipped.faults:
             self.note(f"the layout is not as planned: {fault}")
+        self.state.figures.update(migrate_seconds=flipped.migrate_seconds, flip_seconds=flipped.seconds)
         self.state.certificate.update(
-            migrated_from=self.input.topic, segments=flipped.segments, faults=list(flipped.faults)
+            migrated_from=self.input.topic,
+            partitions=self._facts.parents if self._facts.partitioned else 0,
+            segments=flipped.segments,
+            faults=list(flipped.faults),
         )
+
+    async def _try_flip(self) -> FlipAnswer:
+        return await self.activities.run(Activities.flip, Call(f"Make {self.input.topic} scalable"))
 
     async def _drain(self) -> None:
         until = self.state.history[-1].started + self.input.drain_timeout
         if not await self.timers.unless_told(self._watch_drain(until)):
             self.note("the wait for old messages was ended by `proceed`")
 
-    async def _watch_drain(self, until: Any) -> None:
+    async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
         self._tell_drained(await self.activities.run(Activities.drain, call, until))
 
@@ -149,23 +152,42 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         for fault in check.faults:
             self.board.alarm(fault)
 
-    async def _release(self) -> None:
-        released = await self.activities.run(Activities.release, Call("Put the policies of the namespace back"))
-        for kept in released.kept:
-            self.note(kept)
+    async def _complete(self) -> None:
+        call = Call("Put the policies of the namespace back")
+        self._tell(await self.activities.run(Activities.complete, call))
         self.state.certificate.completed_at = workflow.now()
 
     async def _roll_back(self, cause: str) -> str:
-        del cause
-        await self.phases.undo(Phase.ROLLBACK, self._release_only)
-        return ""
+        """Leave the topic regular; where it turned out to be scalable, why the migration goes on to its end."""
+        obstacles: list[str] = []
 
-    async def _release_only(self) -> None:
-        released = await self.activities.run(Activities.release, Call("Put the policies of the namespace back"))
+        async def undo() -> None:
+            call = Call("Put the policies of the namespace back")
+            undone = await self.activities.run(Activities.undo, call)
+            obstacles[:] = [undone.why] if undone.why else []
+            for kept in undone.kept:
+                self.note(kept)
+
+        await self.phases.undo(Phase.ROLLBACK, undo)
+        return f"{obstacles[0]} ({cause})" if obstacles else ""
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _clean_up(self) -> CleanedUp:
+        return await self.activities.run(Activities.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
+
+    async def _forget(self) -> CleanedUp:
+        return await self.activities.run(Activities.forget, Call(f"Forget {self.input.topic}"))
+
+    def _tell(self, released: Released) -> None:
         for kept in released.kept:
             self.note(kept)
 
-    # Inside -----------------------------------------------------------------------------------------------------------
+    @property
+    def _clients_until(self) -> datetime:
+        """When clients are waited for no longer, wherever the wait is."""
+        begun = next(entry.started for entry in self.state.history if entry.phase == Phase.CLIENTS)
+        return begun + self.input.client_timeout
 
     @property
     def _facts(self) -> Precheck:
@@ -173,6 +195,10 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         facts = self.state.facts.precheck
         assert facts is not None, "PRECHECK has passed"
         return facts
+
+
+def _not_ready(why: str) -> ApplicationError:
+    return ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
 
 
 def _plan_summary(facts: Precheck) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
-from clients.cas.store import CasReader
+from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.stores import Access, open_cas_reader
+from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
 from models.store_url import parse_store_url
 from tests.support.stacks import SharedStack
@@ -29,7 +29,7 @@ def admin(stack: Stack) -> Generator[PulsarAdmin]:
 
 
 @pytest.fixture(scope="module")
-def store(stack: Stack) -> Generator[CasReader]:
+def store(stack: Stack) -> Generator[CasStore]:
     """Its metadata store."""
-    with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
+    with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
         yield store

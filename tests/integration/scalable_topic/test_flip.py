@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
 from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.flip import Flip
-from clients.cas.store import CasReader
+from clients.cas.store import CasStore
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
@@ -17,11 +18,33 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
+from models.scalable_topic.claims import Stage
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
 
 
-def _flip(admin: PulsarAdmin, store: CasReader, name: TopicName, partitions: int) -> Flip:
+class _Free:
+    """Nobody else is in charge; `notes` are what was noted."""
+
+    def __init__(self) -> None:
+        self.notes: list[dict[str, object]] = []
+
+    def require(self) -> None:
+        pass
+
+    def note(self, **fields: object) -> None:
+        self.require()
+        self.notes.append(fields)
+
+
+class _Late(_Free):
+    """Somebody else is in charge."""
+
+    def require(self) -> None:
+        raise Superseded("a newer attempt has begun")
+
+
+def _flip(admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: _Free | None = None) -> Flip:
     reader = TopicReader(admin, lambda: None)
 
     def read() -> TopicInventory:
@@ -29,7 +52,11 @@ def _flip(admin: PulsarAdmin, store: CasReader, name: TopicName, partitions: int
         assert topic
         return topic
 
-    return Flip(admin, store, read, lambda: None)
+    def migrate(fence: Callable[[], object], *, force: bool) -> None:
+        fence()
+        admin.scalable_topics.migrate(name, force=force)
+
+    return Flip(admin, store, read, guard or _Free(), migrate)
 
 
 def _backlogs(flip: Flip) -> dict[str, int]:
@@ -38,7 +65,7 @@ def _backlogs(flip: Flip) -> dict[str, int]:
 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_all_that_a_migration_leaves_out_is_there(
-    stack: Stack, admin: PulsarAdmin, store: CasReader, partitions: int
+    stack: Stack, admin: PulsarAdmin, store: CasStore, partitions: int
 ) -> None:
     """The layout is the plan's, every subscription has its places, old topics are ended, and no message is gone."""
     name = TopicName.parse(f"persistent://public/default/flip-{partitions}")
@@ -56,11 +83,12 @@ def test_all_that_a_migration_leaves_out_is_there(
     parts = [name.of_partition(number) for number in range(partitions)] or [name]
     assert [admin.topics.internal_stats(part).state for part in parts] == ["Terminated"] * len(parts)
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
-    assert flip.run() == done.model_copy(update={"terminated": 0})
+    again = flip.run()
+    assert (again.segments, again.registered, again.terminated, again.faults) == (done.segments, 2, 0, ())
     assert read_scalable(store, name).version == record.version
 
 
-def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
+def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The next one finds the topic scalable, and does the rest."""
     name = TopicName.parse("persistent://public/default/died")
     fill(stack, admin, name, 2)
@@ -71,7 +99,7 @@ def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: 
     assert set(recorded_subscriptions(store, name)) == {"queue", "stream"}
 
 
-def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
+def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """Nothing changes under a client of before, unless it is forced."""
     name = TopicName.parse("persistent://public/default/attached")
     fill(stack, admin, name, 0)
@@ -85,16 +113,31 @@ def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, 
         consumer.close()
 
 
-def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: PulsarAdmin, store: CasReader) -> None:
+def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The claim is asked before the first change."""
     name = TopicName.parse("persistent://public/default/superseded")
     fill(stack, admin, name, 0)
-    mine = _flip(admin, store, name, 0)
-
-    def refuse() -> None:
-        raise Superseded("somebody else is in charge")
-
     with pytest.raises(StoreConflict):
-        Flip(admin, store, mine.read, refuse).run()
+        _flip(admin, store, name, 0, _Late()).run()
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert recorded_subscriptions(store, name) == {}
+
+
+def test_an_empty_record_is_cleared_by_whoever_flips(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A load that a broker told before the record was written keeps no topic from becoming scalable."""
+    name = TopicName.parse("persistent://public/default/empty-record")
+    fill(stack, admin, name, 2)
+    store.create(f"{name.scalable_path}/segments/2/load", b"{}")
+    assert read_scalable(store, name).state is RecordState.EMPTY
+    flip = _flip(admin, store, name, 2)
+    assert flip.run().faults == ()
+    assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
+
+
+def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """Whoever comes after an attempt that died knows that a broker may have been asked."""
+    name = TopicName.parse("persistent://public/default/noted")
+    fill(stack, admin, name, 2)
+    guard = _Free()
+    _flip(admin, store, name, 2, guard).run()
+    assert guard.notes == [{"stage": Stage.FLIPPING, "partitions": 2}, {"stage": Stage.FLIPPED}]

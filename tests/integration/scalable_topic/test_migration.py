@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from temporalio.client import Client
-from temporalio.worker import Worker
 
-from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic.activities import ScalableTopicActivities
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
@@ -20,52 +16,27 @@ from clients.pulsar.scalable_records import RecordState, read_scalable
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.lifecycle.claim import CLAIM, NAMESPACES
-from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate, TopicFigures
-from models.settings import Settings
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
-from tests.support.lifecycle.operator import Operator, Run
+from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
 from tests.support.waiting import wait_for
-from worker.catalog import activities_of
-from workflows.scalable_topic.workflow import ScalableTopicMigration
 
-TASK_QUEUE = "scalable-topics"
 OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
 FOR_EVER = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 
 Start = Callable[[ScalableTopicInput], Run]
 
 
-@pytest.fixture(scope="module")
-def start(environment: Environment) -> Generator[Start]:
-    """Starts migrations, for which a worker in this process stands: they are not in the catalog of all workers yet."""
-    operator = environment.operator
-    worker = operator.wait(_worker(operator.client), 30)
-    operator.wait(worker.__aenter__(), 30)
-
-    def begin(input: ScalableTopicInput) -> Run:
-        return operator.wait(_started(operator, input), 30)
-
-    yield begin
-    operator.wait(worker.__aexit__(None, None, None), 60)
-
-
-async def _worker(client: Client) -> Worker:
-    steps = ScalableTopicActivities(Runtime(Settings(), client, "own"))
-    return Worker(client, task_queue=TASK_QUEUE, workflows=[ScalableTopicMigration], activities=activities_of(steps))
-
-
-async def _started(operator: Operator, input: ScalableTopicInput) -> Run:
-    handle = await operator.client.start_workflow(
-        "ScalableTopicMigration", input, id=input.workflow_id, task_queue=TASK_QUEUE, result_type=Report
-    )
-    return Run(operator, handle)
+@pytest.fixture
+def start(environment: Environment) -> Start:
+    """Starts migrations."""
+    return environment.operator.start
 
 
 def _input(stack: Stack, admin: PulsarAdmin, topic: TopicName, **more: object) -> ScalableTopicInput:

@@ -1,0 +1,40 @@
+"""The same work for many items, some at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from activities.lifecycle.context import ActivityContext
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+LANES = 8
+"""Requests to brokers that run at once."""
+
+
+def each(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
+    """Do the same for many items, some at once; stops where the activity was cancelled.
+
+    Args:
+        context: of the activity.
+        items: for which it is done.
+        work: for one of them; in a thread of a pool.
+
+    Raises:
+        Cancelled: it was.
+    """
+
+    def checked(item: ItemT) -> ResultT:
+        context.check()
+        return work(item)
+
+    with ThreadPoolExecutor(LANES) as pool:
+        futures = [pool.submit(checked, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()

@@ -1,0 +1,111 @@
+"""CLEANUP: delete the regular topics that scalable ones have left behind (PIP-475 leaves them to people).
+
+Brokers forget a consumed parent, and delete a topic of the segment's name; the regular topic, which holds its messages,
+stays for good in 5.0.0-M1 (seen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.census import census
+from activities.scalable_topic.cluster import give_back, recorded_topics
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.flip import durable_of, is_terminated, regular_parts
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import read_scalable
+from models.lifecycle.failures import NAMED, FailedItem, some
+from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import Stage
+from models.scalable_topic.results import CleanedUp
+from models.segment_layout import SegmentLayout
+
+
+def clean_up(task: ClusterTask[ClusterInput]) -> CleanedUp:
+    """Delete what regular topics of this migration are not needed any more, and forget all its topics.
+
+    Waits while a migration of other topics of the cluster runs.
+    """
+    return _each(task, delete=True)
+
+
+def forget(task: ClusterTask[ClusterInput]) -> CleanedUp:
+    """Leave regular topics as they are, and forget all topics of this migration."""
+    return _each(task, delete=False)
+
+
+def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
+    """Why a regular topic must stay; empty where nobody needs it any more.
+
+    Args:
+        topic: as it is.
+        layout: of the scalable topic.
+    """
+    if layout is None:
+        return "there is no scalable topic of this name any more"
+    there = {one.legacy_topic_name for one in layout.segments.values()}
+    if named := [part for part in regular_parts(topic) if str(part) in there]:
+        return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
+    if topic.unloadable:
+        return f"no broker can load {some([part.name for part in topic.unloadable])}"
+    if left := [f"{one.name} ({one.backlog})" for one in durable_of(topic) if one.backlog]:
+        return f"subscriptions have messages there: {some(left)}"
+    if (found := census(topic)).legacy or found.managed:
+        return f"{found.legacy + found.managed} clients are connected to it"
+    return ""
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
+    kept: list[FailedItem] = []
+    deleted = 0
+    with task.store() as store:
+        task.take_cluster(store)
+        names = list(_mine(task, store))
+        for number, name in enumerate(names):
+            task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
+            guard = task.topic_guard(store, name)
+            guard.take()
+            if delete:
+                why = _delete(task, store, name)
+                deleted += not why
+                kept += [FailedItem(path=str(name), reason=why)] if why else []
+            guard.release()
+    give_back(task)
+    return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
+
+
+def _mine(task: ClusterTask[ClusterInput], store: CasStore) -> Iterable[TopicName]:
+    for name in recorded_topics(store):
+        record = task.topic_guard(store, name).read()
+        if record and record.stage is Stage.FLIPPED and record.workflow_id == task.attempt.workflow_id:
+            yield name
+
+
+def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:
+    """Delete one regular topic; why it stays, where it does."""
+    if (topic := task.find_topic(name)) is None:
+        return ""
+    if why := why_kept(topic, read_scalable(store, name).layout):
+        return why
+    # A topic of the same name that somebody has created since takes messages.
+    if open_ := [part for part in regular_parts(topic) if not is_terminated(task.admin, part)]:
+        return f"{some(open_)} take messages: these are other topics"
+    task.topic_guard(store, name).require()
+    try:
+        if topic.partitions:
+            task.admin.topics.delete_partitioned(name)
+        else:
+            task.admin.topics.delete(name)
+    except AdminConflict as error:
+        return str(error)
+    if task.find_topic(name) is not None:
+        raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
+    return ""

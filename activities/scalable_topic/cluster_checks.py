@@ -1,0 +1,58 @@
+"""What prechecks about scalable topics ask of the cluster as a whole."""
+
+from __future__ import annotations
+
+from activities.lifecycle.cluster_checks import check_store
+from activities.lifecycle.exclusion import no_brokers
+from activities.lifecycle.precheck import Findings
+from activities.scalable_topic.context import ClusterTask
+from clients.cas.claims import read_claim
+from clients.stores import open_cas_reader
+from models.lifecycle.claim import Claim
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import is_ours
+
+
+def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
+    """Note why topics of the cluster cannot become scalable now."""
+    if not task.runtime.settings.enable_scalable_topic_migration:
+        findings.block(
+            "MIGRATION_DISABLED",
+            "the settings of this worker forbid to make topics scalable",
+            "set PULSAR_MIGRATE_ENABLE_SCALABLE_TOPIC_MIGRATION=true in the worker's environment, if that is allowed",
+        )
+    store = f"the metadata store {task.input.metadata_url}"
+    findings.attempt(store, lambda: _check_store(task, findings), of="STORE")
+    findings.attempt(f"the brokers of {task.input.cluster}", lambda: _check_brokers(task, findings), of="BROKERS")
+
+
+def _check_store(task: ClusterTask[ClusterInput], findings: Findings) -> None:
+    with open_cas_reader(task.input.store, task.stores) as store:
+        held = read_claim(store, Claim)
+        # Another migration of topics is waited for, and is no obstacle.
+        owner = held.claim.workflow_id if held and is_ours(held.claim) else task.attempt.workflow_id
+        check_store(findings, store, task.input.cluster, owner)
+
+
+def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
+    known = task.brokers()
+    if not known:
+        cause = no_brokers(task.input.metadata_url).cause
+        findings.block("NO_BROKERS", cause, "name the store as the brokers do, and start them")
+    told = task.admin.brokers.runtime_configuration().get("clusterName")
+    if told != task.input.cluster:
+        cause = f"{', '.join(task.input.admin_urls)} is the cluster {told!r}, and not {task.input.cluster!r}"
+        findings.block("CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+    for name, broker in known:
+        _check_broker(findings, name, broker.brokers.runtime_configuration())
+
+
+def _check_broker(findings: Findings, name: str, settings: dict[str, str]) -> None:
+    if settings.get("scalableTopicsEnabled") != "true":
+        findings.block(
+            "NOT_SUPPORTED",
+            f"the broker {name} does not serve scalable topics",
+            "have all brokers on Pulsar 5, with scalableTopicsEnabled=true",
+        )
+    if settings.get("transactionCoordinatorEnabled") == "true":
+        findings.warn(f"transactions are on in {name}: scalable topics were not tried with them")

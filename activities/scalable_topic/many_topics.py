@@ -1,0 +1,141 @@
+"""The topics of a migration of many: which they are, how they stand, and which of them failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+
+from activities.lifecycle.precheck import Findings
+from activities.scalable_topic.cluster import give_back, holds_cluster, take
+from activities.scalable_topic.cluster_checks import check_cluster
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.flip import durable_of
+from activities.scalable_topic.precheck import check_one, stored_bytes
+from clients.cas.store import CasReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.stores import open_cas_reader
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.waves import Page, WaveItem
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.results import Released, Survey
+
+NamespaceTask = ClusterTask[NamespaceScalableInput]
+"""One attempt's view of a migration of many topics."""
+
+_FAILED = f"{CLAIM}-failed"
+
+
+def selected(task: NamespaceTask) -> list[str]:
+    """`tenant/namespace/topic` of regular topics that become scalable, by the order of their patterns and by name."""
+    names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
+    found = [topic for topics in task.each(names, lambda name: _regular(task, name)) for topic in topics]
+    ranked = [(rank, topic) for topic in found if (rank := task.input.rank(topic)) is not None]
+    return [topic for _, topic in sorted(ranked)]
+
+
+def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
+    """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
+    input, names = task.input, selected(task)
+    behind = [name for name in names if not cursor or (input.rank(name), name) > (input.rank(cursor), cursor)]
+    return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=None if cursor else len(behind))
+
+
+def survey(task: NamespaceTask) -> Survey:
+    """PRECHECK: check the cluster and all topics; writes nothing."""
+    findings = Findings()
+    check_cluster(task, findings)
+    found = Survey(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    if findings.blockers:
+        return found
+    names = selected(task)
+    if not names:
+        findings.block(
+            "NO_TOPICS",
+            f"no regular topic of {task.input.cluster} fits {task.input.target_name}",
+            "correct the patterns: tenant/namespace/topic, with * for any part of a name",
+        )
+        return found.model_copy(update={"blockers": tuple(findings.blockers)})
+    with open_cas_reader(task.input.store, task.stores) as store:
+        looks = task.each(names, lambda name: _look(task, store, name))
+    blocked = [failed for look in looks for failed in look.blocked]
+    return found.model_copy(
+        update={
+            "topics": len(names),
+            "namespaces": len({namespace_of(name) for name in names}),
+            "subscriptions": sum(look.subscriptions for look in looks),
+            "backlog": sum(look.backlog for look in looks),
+            "stored_bytes": sum(look.stored_bytes for look in looks),
+            "blocked": tuple(blocked[:NAMED]),
+            "blocked_count": len(blocked),
+        }
+    )
+
+
+def hold(task: NamespaceTask) -> Released:
+    """GUARD: claim the cluster, and hold the policies of all namespaces with topics that become scalable."""
+    released = take(task, sorted({namespace_of(name) for name in selected(task)}))
+    with task.store() as store:
+        for name in store.children(_FAILED):
+            if node := store.get(f"{_FAILED}/{name}"):
+                store.delete(f"{_FAILED}/{name}", node.version)
+    return released
+
+
+def record_failures(task: NamespaceTask, failures: Sequence[FailedItem], offset: int) -> str:
+    """Keep failed topics in the metadata store, a node for each call; says where."""
+    with task.store() as store:
+        task.keeper(store).renew()
+        path = f"{_FAILED}/{offset:09d}"
+        value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
+        node = store.get(path)
+        if node is None:
+            store.create(path, value)
+        elif node.value != value:
+            store.set(path, value, node.version)
+    return f"{_FAILED} of {task.input.metadata_url}"
+
+
+def release(task: NamespaceTask) -> Released:
+    """COMPLETE and ROLLBACK: complete what was left by halves, put all policies back, and give up the claim."""
+    with task.store() as store:
+        if not holds_cluster(task, store):
+            return Released()
+    return give_back(task)
+
+
+def namespace_of(topic: str) -> str:
+    """`tenant/namespace` of `tenant/namespace/topic`."""
+    return "/".join(topic.split("/")[:2])
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _regular(task: NamespaceTask, namespace: str) -> Iterable[str]:
+    """Whole stored topics of a namespace that are not scalable."""
+    try:
+        scalable = {name.removeprefix("topic://") for name in task.admin.scalable_topics.names(namespace)}
+        names = [*task.admin.topics.partitioned_names(namespace), *task.admin.topics.names(namespace)]
+    except AdminNotFound:
+        return []
+    whole = {str(TopicName.parse(name).whole).removeprefix("persistent://") for name in names}
+    return whole - scalable
+
+
+def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:
+    """How one topic stands, as a survey of it alone."""
+    topic = task.find_topic(TopicName.parse(f"persistent://{name}"))
+    if topic is None:
+        return Survey()
+    findings = Findings()
+    check_one(store, findings, topic)
+    durable = durable_of(topic)
+    return Survey(
+        topics=1,
+        subscriptions=len(durable),
+        backlog=sum(one.backlog for one in durable),
+        stored_bytes=stored_bytes(topic),
+        blocked=tuple(FailedItem(path=name, reason=str(blocker)) for blocker in findings.blockers[:1]),
+    )

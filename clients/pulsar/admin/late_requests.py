@@ -1,0 +1,98 @@
+"""A change that must not arrive late, where the server cannot be told of a fence.
+
+A worker that freezes between its look at the fence and its request sends that whenever it goes on, perhaps when its
+migration was rolled back long ago. So the connection is opened before the look, and never again: a broker closes one
+without requests after a while, and whoever froze for longer sends to nobody.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import httpcore
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.connections import Connections
+from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.http import HttpSession
+
+ResultT = TypeVar("ResultT")
+
+IDLE_LIMIT = 35.0
+"""Seconds after which no late request can arrive: brokers close a connection without requests after 30 s (5.0.0-M1)."""
+
+
+class _Backend(httpcore.SyncBackend):
+    """Opens connections until it is told to open none any more."""
+
+    sealed = False
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        if self.sealed:
+            raise httpcore.ConnectError("the connection that was opened before the fence was asked is closed")
+        return super().connect_tcp(host, port, timeout, local_address, socket_options)
+
+
+class _OneConnection(Connections):
+    """A transport whose one connection is not opened again once it is sealed."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(verify=context, trust_env=False)
+        self._opening = _Backend()
+        self._pool = httpcore.ConnectionPool(ssl_context=context, max_connections=1, network_backend=self._opening)
+
+    def seal(self) -> None:
+        """Open no connection any more."""
+        self._opening.sealed = True
+
+
+def change_or_never(
+    access: AdminAccess,
+    urls: Sequence[str],
+    *,
+    look: Callable[[PulsarAdmin], object],
+    fence: Callable[[], object],
+    change: Callable[[PulsarAdmin], ResultT],
+) -> ResultT:
+    """Make a change that arrives within `IDLE_LIMIT` of the look at the fence, or never.
+
+    Args:
+        access: timeout, TLS and credentials.
+        urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
+        look: a request that opens the connection; its answer does not matter.
+        fence: raises where somebody else is in charge; asked when the connection is open.
+        change: the change, in one request.
+
+    Raises:
+        AdminError: there was no answer, or one that is no success.
+    """
+    untold: AdminUnreachable | None = None
+    for url in urls:
+        transport = _OneConnection(access.tls.context())
+        with HttpSession(access, transport=transport) as session:
+            admin = PulsarAdmin(session, [url])
+            try:
+                look(admin)
+            except AdminUnreachable as error:
+                untold = error
+                continue
+            transport.seal()
+            fence()
+            try:
+                return change(admin)
+            except AdminUnreachable as error:
+                if error.sent:
+                    raise
+                untold = error
+    assert untold is not None, "there is an address"
+    raise untold

@@ -1,0 +1,73 @@
+"""Input of the migration of many regular topics to scalable ones, in waves (PIP-475)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.waves import WavePolicy
+from models.scalable_topic.input import TopicOptions
+
+KIND = "scalable-namespace"
+
+TopicPattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+/.+$")]
+
+
+class NamespaceScalableInput(TopicOptions):
+    """Input of `NamespaceScalableMigration`.
+
+    Attributes:
+        hold_before_cutover: wait for `proceed` before the first topic becomes scalable.
+        topics: patterns of `tenant/namespace/topic`, in the order in which they become scalable; `*` stands for any
+            part of a name.
+        exclude: patterns of those that stay regular.
+        waves: canary, sizes, gates, error budget and change windows. One child workflow migrates one topic.
+        hold_limit: how long policies may be held in all; then no further topic begins.
+    """
+
+    hold_before_cutover: Bool = True
+    topics: tuple[TopicPattern, ...] = Field(min_length=1)
+    exclude: tuple[TopicPattern, ...] = ()
+    waves: WavePolicy = WavePolicy(deadline=timedelta(days=2))
+    hold_limit: Duration = Field(default=timedelta(days=7), gt=timedelta(0), le=timedelta(days=90))
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.waves.batch_size != 1:
+            raise ValueError("waves.batch_size is 1 here: each topic has a workflow of its own")
+        longest = self.client_timeout + self.drain_timeout
+        if self.waves.deadline <= longest:
+            raise ValueError(
+                f"waves.deadline, {self.waves.deadline}, is not longer than client_timeout and drain_timeout together, "
+                f"{longest}; a topic would be given up while it waits"
+            )
+        return self
+
+    @property
+    def workflow_id(self) -> str:
+        """One such migration for each cluster."""
+        return f"{KIND}/{self.cluster}"
+
+    @property
+    def target_name(self) -> str:
+        """The topics, as patterns."""
+        return ", ".join(self.topics)
+
+    @property
+    def summary(self) -> str:
+        """What becomes scalable."""
+        return f"{self.target_name} of {self.cluster} become scalable{' (dry run)' if self.dry_run else ''}"
+
+    def rank(self, topic: str) -> int | None:
+        """The place of a topic's pattern in the order of the patterns; None for one that stays.
+
+        Args:
+            topic: `tenant/namespace/topic`.
+        """
+        if topic.startswith("pulsar/") or any(fnmatchcase(topic, pattern) for pattern in self.exclude):
+            return None
+        return next((rank for rank, pattern in enumerate(self.topics) if fnmatchcase(topic, pattern)), None)

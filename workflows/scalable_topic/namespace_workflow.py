@@ -1,0 +1,158 @@
+"""Make many regular topics scalable, in waves (PIP-475)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
+    from models.lifecycle.failures import FailedItems
+    from models.lifecycle.policy import VerbState
+    from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome, ProgressUnit
+    from models.lifecycle.waves import WavesOutcome, WaveState
+    from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput
+    from models.scalable_topic.phases import NamespacePhase as Phase
+    from models.scalable_topic.results import CleanedUp, Released, Survey
+    from models.scalable_topic.state import NamespaceStart, NamespaceState
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
+    from workflows.lifecycle.wave_steering import MigrationSteering
+    from workflows.lifecycle.waves import Waves
+    from workflows.scalable_topic.grace import GraceWindow
+    from workflows.scalable_topic.policy import NAMESPACE_POLICIES
+    from workflows.scalable_topic.source import TopicSource
+
+
+@workflow.defn
+class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceState]):
+    """Make the topics of namespaces scalable, in waves (PIP-475)."""
+
+    @workflow.init
+    def __init__(self, *given: Any) -> None:
+        start = read_start(NamespaceStart, given)
+        fresh = NamespaceState(
+            verbs=VerbState(policy=NAMESPACE_POLICIES[Phase.PRECHECK]), waves=WaveState.begin(start.input.waves)
+        )
+        super().__init__(
+            start.input,
+            start.state or fresh,
+            kind=KIND,
+            target=start.input.target_name,
+            first=Phase.PRECHECK,
+            policies=NAMESPACE_POLICIES,
+        )
+        steering = MigrationSteering(self, ProgressUnit.TOPICS)
+        self.waves = Waves(TopicSource(self), steering, self.continuation, self.state.waves)
+        self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
+
+    @workflow.run
+    async def run(self, *given: Any) -> Report[Any, Any]:
+        """Run the migration; the report holds figures and certificate."""
+        del given
+        return await self.execute(self._migrate)
+
+    async def _migrate(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        if self.input.dry_run:
+            return self.report(Outcome.PLANNED, _plan_summary(self._facts))
+        await self.phases.rollback_on_failure(self._make_scalable, undo=self._roll_back)
+        await self.phases.undo(Phase.COMPLETE, self._complete)
+        counts = self.state.waves.counts
+        left = counts.failed or self.state.certificate.undrained or self.state.waves.outcome is WavesOutcome.STOPPED
+        outcome = await self.window.run(
+            Phase.GRACE, Phase.CLEANUP, Outcome.DONE_WITH_FAILURES if left else Outcome.DONE
+        )
+        return self.report(outcome, f"{counts.done} topics of {self.input.cluster} are scalable")
+
+    # The phases -------------------------------------------------------------------------------------------------------
+
+    async def _make_scalable(self) -> None:
+        await self.phases.run(Phase.GUARD, self._guard, holds_inside=True)
+        await self.phases.run(Phase.MIGRATE, self._run_waves)
+
+    async def _precheck(self) -> None:
+        facts = self.state.facts.survey = await self.activities.run(
+            Activities.survey, Call(f"Check {self.input.target_name} of {self.input.cluster}")
+        )
+        for warning in facts.warnings:
+            self.note(f"warning: {warning}")
+        self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
+        self.board.report_failures(
+            FailedItems(what="topic(s) cannot become scalable", items=facts.blocked, count=facts.blocked_count)
+        )
+        if self.input.dry_run:
+            self.state.figures.blockers = len(facts.blockers)
+            return
+        require_ready(facts.blockers)
+
+    async def _guard(self) -> None:
+        await self.hold.wait()
+        call = Call("Claim the cluster, and hold the policies of all namespaces")
+        self._tell(await self.activities.run(Activities.hold_all, call))
+
+    async def _run_waves(self) -> None:
+        # What policies keep while they are held costs storage, so the time is bounded, whatever is waited for.
+        end = self.state.history[-1].started + self.input.hold_limit
+        try:
+            await asyncio.wait_for(self.waves.run(), max((end - workflow.now()).total_seconds(), 0))
+        except TimeoutError:
+            why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
+            self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
+            self.note(why)
+        counts = self.state.waves.counts
+        self.state.figures.update(topics_scalable=counts.done, topics_failed=counts.failed)
+
+    async def _complete(self) -> None:
+        call = Call("Put the policies of all namespaces back")
+        self._tell(await self.activities.run(Activities.release_all, call))
+        held = next(entry for entry in self.state.history if entry.phase == Phase.GUARD)
+        self.state.figures.held_seconds = (workflow.now() - (held.ended or held.started)).total_seconds()
+        self.state.certificate.completed_at = workflow.now()
+
+    async def _roll_back(self, cause: str) -> str:
+        """Put the policies back; topics that are scalable stay so."""
+
+        async def release() -> None:
+            self._tell(
+                await self.activities.run(Activities.release_all, Call("Put the policies of all namespaces back"))
+            )
+            if done := self.state.waves.counts.done:
+                self.note(f"{done} topics are scalable, and stay so ({cause})")
+
+        await self.phases.undo(Phase.ROLLBACK, release)
+        return ""
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _clean_up(self) -> CleanedUp:
+        return await self.activities.run(Activities.clean_up_all, Call("Delete regular topics that nobody needs"))
+
+    async def _forget(self) -> CleanedUp:
+        return await self.activities.run(Activities.forget_all, Call("Forget all topics"))
+
+    def _tell(self, released: Released) -> None:
+        for kept in released.kept:
+            self.note(kept)
+
+    @property
+    def _facts(self) -> Survey:
+        """The result of PRECHECK."""
+        facts = self.state.facts.survey
+        assert facts is not None, "PRECHECK has passed"
+        return facts
+
+
+def _plan_summary(facts: Survey) -> str:
+    if facts.blockers:
+        return not_ready(facts.blockers)
+    blocked = f"; {facts.blocked_count} of them cannot become scalable as they are" if facts.blocked_count else ""
+    return (
+        f"ready: {facts.topics} topics in {facts.namespaces} namespaces, with {facts.backlog} messages of "
+        f"{facts.subscriptions} subscriptions{blocked}"
+    )

@@ -1,0 +1,83 @@
+"""The topics of a migration of many, as its waves ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
+    from models.lifecycle.failures import FailedItem, some
+    from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome
+    from models.lifecycle.waves import BatchResult, Page, failed_item
+    from models.scalable_topic.input import ScalableTopicInput, TopicOptions
+    from models.scalable_topic.namespace_input import NamespaceScalableInput
+    from models.scalable_topic.state import NamespaceState, TopicCertificate, TopicFigures
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.parent import this_run
+    from workflows.lifecycle.wave_protocols import ChildSpec
+
+_TOPIC = "ScalableTopicMigration"
+
+
+class TopicSource:
+    """Regular topics, in their order, and what became of each.
+
+    Args:
+        migration: whose activities list them, and whose figures grow.
+    """
+
+    def __init__(self, migration: Migration[NamespaceScalableInput, NamespaceState]) -> None:
+        self._migration = migration
+
+    async def next_items(self, cursor: str, limit: int) -> Page:
+        """The topics behind a cursor."""
+        call = Call("Which topics come next?")
+        return await self._migration.activities.ask(Activities.list_topics, call, cursor, limit)
+
+    async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
+        """List topics that stayed regular, or have faults."""
+        call = Call("List topics that stayed regular, or have faults")
+        return await self._migration.activities.ask(Activities.record_failures, call, list(failures), offset)
+
+    def child(self, items: tuple[str, ...]) -> ChildSpec:
+        """The child workflow that makes a topic scalable; claim and policies are its parent's."""
+        (name,) = items
+        shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
+        own = {
+            "hold_before_cutover": False,
+            "cutover_at": None,
+            "topic": f"persistent://{name}",
+            "parent": this_run(self._migration.state),
+        }
+        return ChildSpec(_TOPIC, ScalableTopicInput.model_validate(shared | own), name)
+
+    async def settle(self, items: tuple[str, ...], why: str) -> None:
+        """Tell of a topic whose workflow was ended amid its steps; COMPLETE brings it to its end."""
+        self._migration.note(f"{', '.join(items)}: ended amid its steps ({why}); COMPLETE looks what is left to do")
+
+    def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
+        """What became of a topic; its figures are added to the migration's."""
+        report = Report[TopicFigures, TopicCertificate].model_validate(result)
+        if report.outcome is Outcome.ROLLED_BACK:
+            return BatchResult(failed=tuple(failed_item(name, report.summary) for name in items))
+        self._add(report.figures, report.certificate)
+        faults = report.certificate.faults or ()
+        return BatchResult(failed=tuple(failed_item(name, some(faults)) for name in items) if faults else ())
+
+    def _add(self, figures: TopicFigures, certificate: TopicCertificate) -> None:
+        whole, proof = self._migration.state.figures, self._migration.state.certificate
+        whole.update(
+            longest_flip_seconds=max(whole.longest_flip_seconds or 0.0, figures.flip_seconds or 0.0),
+            longest_drain_seconds=max(whole.longest_drain_seconds or 0.0, figures.drain_seconds or 0.0),
+        )
+        proof.update(
+            segments=(proof.segments or 0) + (certificate.segments or 0),
+            subscriptions=(proof.subscriptions or 0) + (certificate.subscriptions or 0),
+            undrained=(proof.undrained or 0) + bool(certificate.undrained),
+            faults=(proof.faults or 0) + len(certificate.faults or ()),
+        )
