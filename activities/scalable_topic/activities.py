@@ -40,6 +40,12 @@ class ScalableTopicActivities:
         """PRECHECK: all blockers with their cures, and the layout that will come; writes nothing."""
         return await self._run(execution, precheck.precheck)
 
+    @activity.defn(name="scalable_topic_recover")
+    async def recover(self, execution: Execution[ScalableTopicInput]) -> Released:
+        """Bring to its end what a run has left that was terminated, or is lost."""
+        await require_open(self._runtime.client)
+        return await self._run(execution, one_topic.recover)
+
     @activity.defn(name="scalable_topic_await_clients")
     async def await_clients(self, execution: Execution[ScalableTopicInput], until: datetime) -> ClientsGone:
         """CLIENTS: wait until nobody uses the topic who cannot follow; writes nothing."""

@@ -42,6 +42,18 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     return Released(kept=tuple(told))
 
 
+def recover(task: ClusterTask[ClusterInput]) -> Released:
+    """Bring to its end what a run has left that was terminated, or is lost; harmless where none was.
+
+    A cluster that another migration holds is left alone.
+    """
+    with task.store() as store:
+        if not task.is_left(store):
+            return Released()
+        task.take_cluster(store)
+    return give_back(task)
+
+
 def give_back(task: ClusterTask[ClusterInput]) -> Released:
     """Put the policies back, and give up the claim; harmless where both was done."""
     with task.store() as store:

@@ -25,7 +25,7 @@ from clients.stores import Access, open_cas, open_reader
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import GuardedNamespace, TopicClaim, topic_record
+from models.scalable_topic.claims import GuardedNamespace, TopicClaim, is_ours, topic_record
 from models.scalable_topic.input import ScalableTopicInput
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
@@ -99,6 +99,13 @@ class ClusterTask(Generic[InputT_co]):
             self.context.pause(_LOOK_EVERY)
         self.context.waits_no_more()
         keeper.take()
+
+    def is_left(self, store: CasStore) -> bool:
+        """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
+        if (found := self.keeper(store).read()) is None or found.claim.is_of(self.attempt):
+            return False
+        mine = found.claim.workflow_id == self.attempt.workflow_id
+        return mine or (is_ours(found.claim) and not self._owners.is_open(found.claim, store.url))
 
     def take_over(self, claim: Claim) -> None:
         """Count the run that left a record as ended: whoever holds the cluster may take its records over."""

@@ -9,7 +9,7 @@ from temporalio import activity
 
 from activities.lifecycle.runner import require_open, this_attempt
 from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic import cleanup, many_topics
+from activities.scalable_topic import cleanup, cluster, many_topics
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.many_topics import NamespaceTask
 from activities.scalable_topic.steps import run_step
@@ -32,6 +32,12 @@ class NamespaceScalableActivities:
     async def survey(self, execution: Execution[NamespaceScalableInput]) -> Survey:
         """PRECHECK: what would become scalable, and what keeps it from that; writes nothing."""
         return await self._run(execution, many_topics.survey)
+
+    @activity.defn(name="scalable_topic_recover_all")
+    async def recover_all(self, execution: Execution[NamespaceScalableInput]) -> Released:
+        """Bring to its end what a run has left that was terminated, or is lost."""
+        await require_open(self._runtime.client)
+        return await self._run(execution, cluster.recover)
 
     @activity.defn(name="scalable_topic_hold_all")
     async def hold_all(self, execution: Execution[NamespaceScalableInput]) -> Released:

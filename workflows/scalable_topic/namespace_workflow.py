@@ -92,6 +92,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         require_ready(facts.blockers)
 
     async def _guard(self) -> None:
+        self._tell(await self.activities.run(Activities.recover_all, Call("Is anything left of an earlier run?")))
         await self.hold.wait()
         call = Call("Claim the cluster, and hold the policies of all namespaces")
         self._tell(await self.activities.run(Activities.hold_all, call))

@@ -89,6 +89,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         require_ready(facts.blockers)
 
     async def _await_clients(self) -> None:
+        self._tell(await self.activities.run(Activities.recover, Call("Is anything left of an earlier run?")))
         await self._wait_for_clients()
         await self.hold.wait()
 
@@ -128,6 +129,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         until = self.state.history[-1].started + self.input.drain_timeout
         if not await self.timers.unless_told(self._watch_drain(until)):
             self.note("the wait for old messages was ended by `proceed`")
+            await self._watch_drain(workflow.now())
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
