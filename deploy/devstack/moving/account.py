@@ -7,80 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import NamedTuple
 
-from deploy.devstack.moving.plan import ConsumerPlan, ProducerPlan, Subscribed
+from deploy.devstack.moving.plan import Subscribed
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received
 
 # Clients collect acknowledgements for 0.1 s before they send them.
 _ACKNOWLEDGEMENT_SECONDS = 1.0
-
-
-class Sent(NamedTuple):
-    """One message of a producer; times are seconds since the epoch.
-
-    Attributes:
-        key: of the message.
-        number: within its key.
-        at: when it was handed to the client.
-        acknowledged: when the broker's acknowledgement was seen; None if it was not.
-    """
-
-    key: str
-    number: int
-    at: float
-    acknowledged: float | None
-
-
-class Received(NamedTuple):
-    """One arrival of a message at a consumer, which acknowledges it at once.
-
-    Attributes:
-        key: of the message.
-        number: within its key.
-        at: when, in seconds since the epoch.
-        place: where the message lies: ledger, entry, partition and place in its batch.
-    """
-
-    key: str
-    number: int
-    at: float
-    place: str
-
-
-@dataclass
-class ProducerRecord:
-    """What a producer did.
-
-    Attributes:
-        plan: the producer.
-        sent: its messages in the order of sending.
-        errors: failed sends, when and why.
-    """
-
-    plan: ProducerPlan
-    sent: list[Sent] = field(default_factory=list[Sent])
-    errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
-
-
-@dataclass
-class ConsumerRecord:
-    """What a consumer did.
-
-    Attributes:
-        plan: the consumer.
-        received: what arrived, in order.
-        breaks: when it saw that it had no connection.
-        corrupt: messages whose body is not what was sent.
-        errors: what receiving and acknowledging met, when and why.
-    """
-
-    plan: ConsumerPlan
-    received: list[Received] = field(default_factory=list[Received])
-    breaks: list[float] = field(default_factory=list[float])
-    corrupt: int = 0
-    errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
 
 
 @dataclass(frozen=True)
@@ -127,7 +61,8 @@ class SubscriptionAccount:
 
     Attributes:
         topic: whose.
-        type: of the subscription.
+        name: of the subscription.
+        type: of it.
         received: messages that arrived, each counted once.
         lost: messages that were acknowledged to their producer and did not arrive.
         duplicates: messages that arrived more than once.
@@ -138,6 +73,7 @@ class SubscriptionAccount:
     """
 
     topic: str
+    name: str
     type: Subscribed
     received: int
     lost: int
@@ -217,7 +153,7 @@ class Account:
                 "corrupt": one.corrupt,
             }
             wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            found += [f"{one.topic}, {one.type.value}: {wrong}"] if wrong else []
+            found += [f"{one.topic}, {one.name}: {wrong}"] if wrong else []
         return found
 
 
@@ -233,14 +169,16 @@ def settle(
         ended: when it ended.
     """
     sent = list(producers)
-    by_subscription: dict[tuple[str, Subscribed], list[ConsumerRecord]] = defaultdict(list)
+    by_topic: dict[str, list[ProducerRecord]] = defaultdict(list)
+    for record in sent:
+        by_topic[record.plan.stored_topic].append(record)
+    by_subscription: dict[tuple[str, str], list[ConsumerRecord]] = defaultdict(list)
     for record in consumers:
-        by_subscription[record.plan.topic, record.plan.type].append(record)
+        by_subscription[record.plan.stored_topic, record.plan.subscription].append(record)
     return Account(
         tuple(_producer(record, began, ended) for record in sent),
         tuple(
-            _subscription(topic, kind, records, [record for record in sent if record.plan.topic == topic])
-            for (topic, kind), records in by_subscription.items()
+            _subscription(topic, name, records, by_topic[topic]) for (topic, name), records in by_subscription.items()
         ),
     )
 
@@ -285,8 +223,9 @@ def _death(record: ProducerRecord, seen: Sequence[float]) -> str | None:
 
 
 def _subscription(
-    topic: str, kind: Subscribed, records: Sequence[ConsumerRecord], sent: Sequence[ProducerRecord]
+    topic: str, name: str, records: Sequence[ConsumerRecord], sent: Sequence[ProducerRecord]
 ) -> SubscriptionAccount:
+    kind = records[0].plan.type
     arrivals = sorted(
         ((one, record) for record in records for one in record.received), key=lambda arrival: arrival[0].at
     )
@@ -300,6 +239,7 @@ def _subscription(
     lost = wanted.keys() - seen
     return SubscriptionAccount(
         topic,
+        name,
         kind,
         len(seen),
         len(lost),
@@ -345,7 +285,11 @@ def _dead(
     if not acknowledged:
         return []
     begin = sorted(acknowledged)[-(len(acknowledged) // 10 or 1)]
-    silent = [record.plan.name for record in records if not record.received or record.received[-1].at < begin]
+    silent = [
+        record.plan.name
+        for record in records
+        if not record.left and (not record.received or record.received[-1].at < begin)
+    ]
     if kind is Subscribed.SHARED:
         return silent
     # One consumer may rightly have no key, or only stand by, as long as nothing is missing.

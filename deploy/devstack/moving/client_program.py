@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from deploy.devstack.answering import AnsweringProgram
 from deploy.devstack.java_tool import JAVA_SOURCES, JavaTool
-from deploy.devstack.moving.account import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.toolchain import Toolchain
 
 # The libraries' log says how they follow, as that of Python's does.
@@ -65,6 +65,36 @@ class ClientProgram:
         """Open consumers, and begin to receive."""
         self._consumers = {plan.name: ConsumerRecord(plan) for plan in plans}
         self._program.ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
+
+    def attach(self, plans: Sequence[ConsumerPlan]) -> dict[str, str]:
+        """Open consumers beside those that there are, as far as that can be done; of Java's programs alone.
+
+        Returns:
+            Those that could not be opened, by name, with the reason. One of them that is opened late receives all the
+            same.
+        """
+        for plan in plans:
+            self._consumers.setdefault(plan.name, ConsumerRecord(plan))
+        refused: dict[str, str] = self._program.ask("attach", plans=[asdict(plan) for plan in plans], **self._common)
+        return refused
+
+    def leave(self, names: Sequence[str]) -> None:
+        """End consumers, of which nothing more is expected then; of Java's programs alone."""
+        self._program.ask("leave", names=list(names))
+        for name in names:
+            self._consumers[name].left = True
+
+    def pause(self, names: Sequence[str], limit: float) -> bool:
+        """Let producers be silent; of Java's programs alone.
+
+        Returns:
+            Whether, after `limit` seconds at most, every message of theirs was acknowledged or refused.
+        """
+        return bool(self._program.ask("pause", names=list(names), limit=limit))
+
+    def resume(self, names: Sequence[str]) -> None:
+        """Let producers go on; of Java's programs alone."""
+        self._program.ask("resume", names=list(names))
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
         """Open producers, which do not send yet."""

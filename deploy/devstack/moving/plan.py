@@ -35,7 +35,7 @@ class Encoding(StrEnum):
 
 
 class Subscribed(StrEnum):
-    """The type of a subscription, by Pulsar's name, which is also how the subscription is called here."""
+    """The type of a subscription, by Pulsar's name, which is also how the subscription is called by default."""
 
     EXCLUSIVE = "Exclusive"
     FAILOVER = "Failover"
@@ -46,6 +46,11 @@ class Subscribed(StrEnum):
     def ordered(self) -> bool:
         """Whether the messages of a key arrive in order."""
         return self is not Subscribed.SHARED
+
+
+def as_stored(topic: str) -> str:
+    """`persistent://…` of a topic that some clients call `topic://…`."""
+    return f"persistent://{topic.partition('://')[2]}"
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class ProducerPlan:
     batching: bool = False
     encoding: Encoding = Encoding.BYTES
 
+    @property
+    def stored_topic(self) -> str:
+        """Its topic as one of regular clients."""
+        return as_stored(self.topic)
+
 
 @dataclass(frozen=True)
 class ConsumerPlan:
@@ -82,6 +92,8 @@ class ConsumerPlan:
         type: of the subscription.
         cumulative: it acknowledges everything up to a message, instead of each one.
         encoding: of the topic's bodies.
+        named: the subscription's name, where it is not its type.
+        latest: it begins behind all messages where it has no place yet, instead of before them.
     """
 
     name: str
@@ -90,11 +102,18 @@ class ConsumerPlan:
     type: Subscribed
     cumulative: bool = False
     encoding: Encoding = Encoding.BYTES
+    named: str = ""
+    latest: bool = False
 
     @property
     def subscription(self) -> str:
         """The name of its subscription."""
-        return self.type.value
+        return self.named or self.type.value
+
+    @property
+    def stored_topic(self) -> str:
+        """Its topic as one of regular clients."""
+        return as_stored(self.topic)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy.devstack.moving.account import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.moving.client_log import ClientLog
 from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Encoding, ProducerPlan, Subscribed
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.traffic import await_that, pulsar, started
 
 NUMBER = "number"
@@ -139,7 +139,7 @@ class _Consumer:
             plan.subscription,
             consumer_type=_TYPES[plan.type],
             consumer_name=plan.name,
-            initial_position=pulsar.InitialPosition.Earliest,
+            initial_position=pulsar.InitialPosition.Latest if plan.latest else pulsar.InitialPosition.Earliest,
         )
         self._client = client
 

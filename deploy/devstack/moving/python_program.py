@@ -15,9 +15,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from deploy.devstack.moving.account import ConsumerRecord
 from deploy.devstack.moving.plan import ConsumerPlan, ProducerPlan
 from deploy.devstack.moving.python_clients import Noted, PythonClients
+from deploy.devstack.moving.records import ConsumerRecord
 
 _CONSUMERS = TypeAdapter(list[ConsumerPlan])
 _PRODUCERS = TypeAdapter(list[ProducerPlan])

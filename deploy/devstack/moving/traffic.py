@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.devstack.moving.account import Account, ConsumerRecord, ProducerRecord, settle, under_way
+from deploy.devstack.moving.account import Account, settle, under_way
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import Language, TopicPlan
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import TrafficFault
 

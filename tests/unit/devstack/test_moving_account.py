@@ -10,17 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.devstack.moving.account import (
-    Account,
-    ConsumerRecord,
-    Duplicates,
-    ProducerRecord,
-    Received,
-    Sent,
-    late,
-    settle,
-    under_way,
-)
+from deploy.devstack.moving.account import Account, Duplicates, late, settle, under_way
 from deploy.devstack.moving.client_log import ClientLog
 from deploy.devstack.moving.plan import (
     MOVABLE,
@@ -31,6 +21,7 @@ from deploy.devstack.moving.plan import (
     Subscribed,
     mixed_topics,
 )
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
 
 _TOPIC = "persistent://acme/orders/t0"
 _COUNT = 20

@@ -7,16 +7,20 @@ import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.TimeoutException;
 
 /**
  * Producers and consumers that note what they do; a program with them answers as {@link JsonLines} says.
  *
  * <p>{@code subscribe} and {@code open_producers} take plans, {@code start} and {@code stop_sending} what they say, and {@code collect} gives
- * what was noted since it was last asked for. Times are seconds since the epoch.
+ * what was noted since it was last asked for. {@code attach} opens the consumers that it can, and says why it cannot open the others;
+ * {@code leave} ends consumers by name, {@code pause} and {@code resume} silence producers. Times are seconds since the epoch.
  */
 abstract class Clients {
     static final String NUMBER = "number";
@@ -26,7 +30,7 @@ abstract class Clients {
     private static final Set<String> CLOSED = Set.of("AlreadyClosedException", "TopicTerminatedException");
 
     private final List<Sender> senders = new ArrayList<>();
-    private final List<Receiver> receivers = new ArrayList<>();
+    private final List<Receiver> receivers = new CopyOnWriteArrayList<>();
     private final ScheduledExecutorService clock = Executors.newScheduledThreadPool(2);
     private volatile boolean sending = true;
 
@@ -49,6 +53,8 @@ abstract class Clients {
         CompletableFuture<Void> acknowledge(Arrival arrival);
 
         boolean isConnected();
+
+        void close() throws Exception;
     }
 
     /** A message: where it lies, its body as text, and what its consumer acknowledges. */
@@ -57,13 +63,31 @@ abstract class Clients {
 
     Object perform(JsonNode request) throws Exception {
         switch (request.get("op").asText()) {
-            case "subscribe" -> subscribeAll(request);
+            case "subscribe" -> {
+                for (CompletableFuture<?> one : opened(request).values()) {
+                    one.get(OPERATION_SECONDS, TimeUnit.SECONDS);
+                }
+            }
+            case "attach" -> {
+                return attach(request);
+            }
+            case "leave" -> {
+                for (Receiver one : receivers) {
+                    if (named(request, one.name)) {
+                        one.leave();
+                    }
+                }
+            }
             case "open_producers" -> {
                 for (JsonNode plan : request.get("plans")) {
                     senders.add(new Sender(plan, produce(request, plan)));
                 }
             }
             case "start" -> senders.forEach(Sender::start);
+            case "pause" -> {
+                return pause(request);
+            }
+            case "resume" -> named(request).forEach(one -> one.pause(false));
             case "stop_sending" -> {
                 return stopSending(request.get("limit").asDouble());
             }
@@ -75,25 +99,85 @@ abstract class Clients {
         return true;
     }
 
-    private void subscribeAll(JsonNode request) throws Exception {
-        List<CompletableFuture<Receiver>> opening = new ArrayList<>();
+    /** The subscription of a plan. */
+    static String subscription(JsonNode plan) {
+        String named = plan.get("named").asText();
+        return named.isEmpty() ? plan.get("type").asText() : named;
+    }
+
+    /** Whether a subscription that a plan makes begins behind all messages. */
+    static boolean latest(JsonNode plan) {
+        return plan.get("latest").asBoolean();
+    }
+
+    private static boolean named(JsonNode request, String name) {
+        for (JsonNode one : request.get("names")) {
+            if (one.asText().equals(name)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    private Map<String, CompletableFuture<?>> opened(JsonNode request) {
+        Map<String, CompletableFuture<?>> opening = new TreeMap<>();
         for (JsonNode plan : request.get("plans")) {
-            opening.add(subscribe(request, plan).thenApply(inbox -> new Receiver(plan, inbox)));
+            CompletableFuture<Inbox> inbox;
+            try {
+                inbox = subscribe(request, plan);
+            } catch (Exception e) {
+                inbox = CompletableFuture.failedFuture(e);
+            }
+            opening.put(plan.get("name").asText(), inbox.thenAccept(one -> receive(plan, one)));
         }
-        for (CompletableFuture<Receiver> one : opening) {
-            Receiver receiver = one.get(OPERATION_SECONDS, TimeUnit.SECONDS);
-            receivers.add(receiver);
-            Thread thread = new Thread(receiver, receiver.name);
-            thread.setDaemon(true);
-            thread.start();
+        return opening;
+    }
+
+    private void receive(JsonNode plan, Inbox inbox) {
+        Receiver receiver = new Receiver(plan, inbox);
+        receivers.add(receiver);
+        Thread thread = new Thread(receiver, receiver.name);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    private Map<String, String> attach(JsonNode request) throws InterruptedException {
+        Map<String, String> refused = new TreeMap<>();
+        for (Map.Entry<String, CompletableFuture<?>> one : opened(request).entrySet()) {
+            try {
+                one.getValue().get(OPERATION_SECONDS, TimeUnit.SECONDS);
+            } catch (ExecutionException e) {
+                refused.put(one.getKey(), reason(e.getCause()));
+            } catch (TimeoutException e) {
+                // It may still be opened, and receives then.
+                refused.put(one.getKey(), reason(e));
+            }
         }
+        return refused;
+    }
+
+    private boolean pause(JsonNode request) throws InterruptedException {
+        named(request).forEach(one -> one.pause(true));
+        return settled(named(request), request.get("limit").asDouble());
+    }
+
+    private List<Sender> named(JsonNode request) {
+        return senders.stream().filter(one -> named(request, one.name)).toList();
     }
 
     private boolean stopSending(double limit) throws InterruptedException {
         sending = false;
         clock.shutdown();
+        return settled(senders, limit);
+    }
+
+    /** Waits until every message was acknowledged or refused; returns whether that came. */
+    private static boolean settled(List<Sender> senders, double limit) throws InterruptedException {
         double deadline = now() + limit;
-        while (senders.stream().anyMatch(one -> one.open() > 0) && now() < deadline) {
+        while (senders.stream().anyMatch(one -> one.open() > 0)) {
+            if (now() > deadline) {
+                return false;
+            }
             Thread.sleep(RETRY_MS / 10);
         }
         return true;
@@ -123,11 +207,12 @@ abstract class Clients {
         private final int keys;
         private final double interval;
         private final Send send;
-        private final AtomicInteger count = new AtomicInteger();
         private final Map<Integer, Object[]> open = new TreeMap<>();
         private List<Object[]> ended = new ArrayList<>();
         private List<Object[]> errors = new ArrayList<>();
         private volatile boolean closed;
+        private boolean paused;
+        private int count;
 
         Sender(JsonNode plan, Send send) {
             this.name = plan.get("name").asText();
@@ -141,14 +226,21 @@ abstract class Clients {
             clock.scheduleAtFixedRate(this::step, pause, pause, TimeUnit.MICROSECONDS);
         }
 
+        synchronized void pause(boolean now) {
+            paused = now;
+        }
+
         private void step() {
-            if (closed || !sending) {
-                return;
-            }
-            int mine = count.getAndIncrement();
-            String key = name + "/" + mine % keys;
-            long number = mine / keys;
+            int mine;
+            String key;
+            long number;
             synchronized (this) {
+                if (closed || paused || !sending) {
+                    return;
+                }
+                mine = count++;
+                key = name + "/" + mine % keys;
+                number = mine / keys;
                 open.put(mine, new Object[] {key, number, now(), null});
             }
             send.send(key, number).whenComplete((id, error) -> end(mine, error));
@@ -182,6 +274,8 @@ abstract class Clients {
     private static final class Receiver implements Runnable {
         private final String name;
         private final Inbox inbox;
+        private final CountDownLatch ended = new CountDownLatch(1);
+        private volatile boolean leaving;
         private boolean connected = true;
         private int corrupt;
         private List<Object[]> received = new ArrayList<>();
@@ -195,7 +289,7 @@ abstract class Clients {
 
         @Override
         public void run() {
-            while (true) {
+            while (!leaving) {
                 try {
                     Arrival arrival = inbox.next();
                     if (arrival != null) {
@@ -207,6 +301,17 @@ abstract class Clients {
                     pause();
                 }
                 look();
+            }
+            ended.countDown();
+        }
+
+        /** Ends the consumer: what it has received is acknowledged, and nothing else is. */
+        void leave() throws Exception {
+            leaving = true;
+            ended.await();
+            inbox.close();
+            synchronized (this) {
+                breaks.add(now());
             }
         }
 

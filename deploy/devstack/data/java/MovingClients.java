@@ -57,9 +57,10 @@ public final class MovingClients extends Clients {
     private static <T> CompletableFuture<Inbox> open(PulsarClient client, JsonNode plan, Schema<T> schema) {
         return client.newConsumer(schema)
                 .topic(plan.get("topic").asText())
-                .subscriptionName(plan.get("type").asText())
+                .subscriptionName(subscription(plan))
                 .subscriptionType(SubscriptionType.valueOf(plan.get("type").asText()))
-                .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest)
+                .subscriptionInitialPosition(
+                        latest(plan) ? SubscriptionInitialPosition.Latest : SubscriptionInitialPosition.Earliest)
                 .consumerName(plan.get("name").asText())
                 .subscribeAsync()
                 .thenApply(consumer -> new Subscribed(consumer, plan.get("cumulative").asBoolean()));
@@ -126,6 +127,11 @@ public final class MovingClients extends Clients {
         @Override
         public boolean isConnected() {
             return consumer.isConnected();
+        }
+
+        @Override
+        public void close() throws PulsarClientException {
+            consumer.close();
         }
 
         private static String body(Message<?> message) {

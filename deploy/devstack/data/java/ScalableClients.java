@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Base64;
@@ -38,23 +39,23 @@ public final class ScalableClients extends Clients {
     @Override
     CompletableFuture<Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
         PulsarClient client = client(request);
-        String topic = plan.get("topic").asText();
-        String name = plan.get("name").asText();
         String type = plan.get("type").asText();
+        SubscriptionInitialPosition begin =
+                latest(plan) ? SubscriptionInitialPosition.LATEST : SubscriptionInitialPosition.EARLIEST;
         if (type.equals("Shared") || type.equals("Key_Shared")) {
             return client.newQueueConsumer(Schema.bytes())
-                    .topic(topic)
-                    .subscriptionName(type)
-                    .consumerName(name)
-                    .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
+                    .topic(plan.get("topic").asText())
+                    .subscriptionName(subscription(plan))
+                    .consumerName(plan.get("name").asText())
+                    .subscriptionInitialPosition(begin)
                     .subscribeAsync()
                     .thenApply(Queue::new);
         }
         return client.newStreamConsumer(Schema.bytes())
-                .topic(topic)
-                .subscriptionName(type)
-                .consumerName(name)
-                .subscriptionInitialPosition(SubscriptionInitialPosition.EARLIEST)
+                .topic(plan.get("topic").asText())
+                .subscriptionName(subscription(plan))
+                .consumerName(plan.get("name").asText())
+                .subscriptionInitialPosition(begin)
                 .subscribeAsync()
                 .thenApply(Stream::new);
     }
@@ -77,9 +78,18 @@ public final class ScalableClients extends Clients {
         if (message == null) {
             return null;
         }
-        String place = message.topic() + " " + Base64.getEncoder().encodeToString(message.id().toByteArray());
         String body = new String(message.value(), StandardCharsets.UTF_8);
-        return new Arrival(message.key().orElse(""), message.properties().get(NUMBER), place, body, message.id());
+        return new Arrival(
+                message.key().orElse(""), message.properties().get(NUMBER), place(message.id()), body, message.id());
+    }
+
+    /** The segment, and where the message lies there; a stream's id goes on with what else had been delivered. */
+    private static String place(MessageId id) {
+        ByteBuffer bytes = ByteBuffer.wrap(id.toByteArray());
+        long segment = bytes.getLong();
+        byte[] within = new byte[bytes.getInt()];
+        bytes.get(within);
+        return segment + ":" + Base64.getEncoder().encodeToString(within);
     }
 
     private record Queue(QueueConsumer<byte[]> consumer) implements Inbox {
@@ -99,6 +109,11 @@ public final class ScalableClients extends Clients {
             // The library does not tell.
             return true;
         }
+
+        @Override
+        public void close() throws PulsarClientException {
+            consumer.close();
+        }
     }
 
     private record Stream(StreamConsumer<byte[]> consumer) implements Inbox {
@@ -116,6 +131,11 @@ public final class ScalableClients extends Clients {
         @Override
         public boolean isConnected() {
             return true;
+        }
+
+        @Override
+        public void close() throws PulsarClientException {
+            consumer.close();
         }
     }
 }

@@ -1,0 +1,87 @@
+"""Brokers never drop regular parents of recorded subscriptions, and stream consumers wait for that (5.0.0-M1)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.stack import Stack
+from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import quiet_client
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.waiting import wait_for
+
+# They look every 60 s.
+_COLLECTED = 150.0
+_PARTITIONS = 2
+
+
+@pytest.fixture
+def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
+    """V5 clients."""
+    tools = with_scalable_clients(toolchain)
+    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
+        yield clients
+
+
+def test_regular_parents_go_once_a_segment_of_their_name_is_consumed(
+    stack: Stack, admin: PulsarAdmin, clients: ClientProgram
+) -> None:
+    """Brokers ask a segment of the parent's name what is left, which is nowhere; an empty one lets all go on."""
+    left, helped = (
+        _drained(stack, admin, f"persistent://public/default/parents-{which}") for which in ("left", "done")
+    )
+    assert clients.attach([_stream(left)]) == {left.topic: "TopicDoesNotExistException"}
+    for parent in (one for one in admin.scalable_topics.layout(helped).segments.values() if one.legacy_topic_name):
+        admin.scalable_topics.create_segment(helped, parent.descriptor, [QUEUE, STREAM])
+    clients.subscribe([_stream(helped)])
+    clients.open_producers([ProducerPlan("producer", str(helped), Language.JAVA_V5)])
+    clients.start()
+    wait_for("parents to be dropped", lambda: _parents(admin, helped) == 0, _COLLECTED)
+    # The broker has looked at this one before: it was scalable first.
+    assert _parents(admin, left) == _PARTITIONS
+    clients.stop_sending(10)
+    wait_for("all messages", lambda: _received(clients) == _sent(clients), 30)
+
+
+def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
+    """A scalable topic with records of its subscriptions, which have consumed all that the regular one had."""
+    name = TopicName.parse(topic)
+    fill(stack, admin, name, _PARTITIONS)
+    admin.scalable_topics.migrate(name)
+    with closing(quiet_client(stack.broker_url)) as client:
+        for subscription, kind, type_ in (
+            (QUEUE, SubscriptionKind.QUEUE, pulsar.ConsumerType.Shared),
+            (STREAM, SubscriptionKind.STREAM, pulsar.ConsumerType.Failover),
+        ):
+            admin.scalable_topics.register(name, subscription, kind)
+            consume(client.subscribe(str(name), subscription, type_), MESSAGES)
+    return name
+
+
+def _stream(name: TopicName) -> ConsumerPlan:
+    topic = f"topic://{name.local_path}"
+    return ConsumerPlan(name.topic, topic, Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
+
+
+def _parents(admin: PulsarAdmin, name: TopicName) -> int:
+    return sum(one.legacy_topic_name is not None for one in admin.scalable_topics.layout(name).segments.values())
+
+
+def _sent(clients: ClientProgram) -> list[tuple[str, int]]:
+    producers, _ = clients.collect()
+    return sorted((one.key, one.number) for record in producers for one in record.sent)
+
+
+def _received(clients: ClientProgram) -> list[tuple[str, int]]:
+    _, consumers = clients.collect()
+    return sorted((one.key, one.number) for record in consumers for one in record.received)
