@@ -29,7 +29,7 @@ _CONSUME_REGULAR = "stream consumers cannot read what the regular topic has left
 def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     """Watch until no durable subscription has old messages left, or the time is up."""
     begun = time.monotonic()
-    while left := _left(topic := task.find_topic(task.name)):
+    while left := old_messages(topic := task.find_topic(task.name)):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:
             break
@@ -55,7 +55,7 @@ def verify(task: TopicTask) -> TopicCheck:
         faults = [*layout_faults(layout), *_missing(task, store, layout, topic)]
     there = {one.legacy_topic_name for one in layout.segments.values()}
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
-    if pruned and (left := _left(topic)):
+    if pruned and (left := old_messages(topic)):
         faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
     return TopicCheck(
         faults=tuple(faults),
@@ -72,7 +72,8 @@ def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
     task.context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, drained, len(parts), detail=detail)
 
 
-def _left(topic: TopicInventory | None) -> dict[str, int]:
+def old_messages(topic: TopicInventory | None) -> dict[str, int]:
+    """Messages that durable subscriptions have left in a regular topic, by their names."""
     return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
 
 

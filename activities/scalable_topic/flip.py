@@ -17,6 +17,7 @@ from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInv
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
+from activities.scalable_topic.parents import release_parents
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -140,6 +141,8 @@ class Flip:
         self._register(topic.name, late)
         for one in (*known, *late):
             self._require_cursors(topic.name, layout, one.name)
+        registered = [one.name for one in (*known, *late)]
+        release_parents(self.admin, self.read(), layout, registered, self.guard.require)
         self.guard.note(stage=Stage.FLIPPED)
         return FlippedTopic(
             segments=len(layout.active),

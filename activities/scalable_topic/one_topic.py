@@ -9,8 +9,9 @@ from activities.scalable_topic.cluster import await_late_requests, give_back, ho
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
+from activities.scalable_topic.parents import release_parents
 from clients.cas.store import CasStore
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.results import Released, Undone
 
@@ -38,12 +39,14 @@ def guard(task: TopicTask) -> Released:
 
 
 def complete(task: TopicTask) -> Released:
-    """COMPLETE: set the policy that the topic shall have, put those of the namespace back, and give up the claim."""
+    """COMPLETE: let streams begin, set the topic's policy, put those of the namespace back, and give up the claim."""
     with task.store() as store:
-        if task.input.auto_scale is not None and holds_cluster(task, store):
+        if holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             guard.take()
-            set_auto_scale(task.admin, task.name, task.input.auto_scale, guard.require)
+            _release_parents(task, store, guard)
+            if task.input.auto_scale is not None:
+                set_auto_scale(task.admin, task.name, task.input.auto_scale, guard.require)
     return give_back(task) if task.input.parent is None else Released()
 
 
@@ -60,6 +63,12 @@ def undo(task: TopicTask) -> Undone:
                 return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
             guard.release()
     return Undone(kept=give_back(task).kept if task.input.parent is None else ())
+
+
+def _release_parents(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> None:
+    topic, layout = task.find_topic(task.name), read_scalable(store, task.name).layout
+    if topic is not None and layout is not None:
+        release_parents(task.admin, topic, layout, recorded_subscriptions(store, task.name), guard.require)
 
 
 def _is_scalable(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> bool:

@@ -156,6 +156,14 @@ class ScalableTopics(ScalableTopicsReader):
         """Create the topic of a segment where it is missing, with cursors at its begin; harmless when done twice."""
         self._calls.put(_segment(topic, descriptor), list(subscriptions))
 
+    def terminate_segment(self, topic: TopicName, descriptor: str) -> None:
+        """Have a segment take no messages any more; harmless when done twice.
+
+        Raises:
+            AdminNotFound: there is no such segment.
+        """
+        self._calls.post(f"{_segment(topic, descriptor)}/terminate")
+
 
 def _path(topic: TopicName) -> str:
     return f"/scalable/{topic.local_path}"

@@ -1,0 +1,216 @@
+"""The regular topic that gets the messages of a scalable one: created where it is missing, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from activities.lifecycle.schema_versions import FREED, STRATEGY, add_version, bind
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.topics import InternalStats
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import NOTE
+from clients.pulsar.wire.place import Place
+from models.lifecycle.failures import some
+from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
+
+KEEPER = "pulsar-migrate-copy"
+"""A subscription of the regular topic for which its messages are kept until its consumers have their own."""
+
+_ELSEWHERE = "name another target, or delete it"
+
+
+class CopyTarget(NamedTuple):
+    """The regular topic.
+
+    Attributes:
+        admin: its cluster's admin interface.
+        store: the metadata store.
+        name: the topic.
+        partitions: that it is to have; 0 for none.
+        fence: called before each change; raises when this attempt must not write any more.
+    """
+
+    admin: PulsarAdmin
+    store: CasStore
+    name: TopicName
+    partitions: int
+    fence: Callable[[], object]
+
+    @property
+    def parts(self) -> list[TopicName]:
+        """Its partitions, or the topic itself."""
+        return [self.name.of_partition(number) for number in range(self.partitions)] or [self.name]
+
+    def require_ready(self, wanted: CopyRecord) -> CopyRecord | None:
+        """Whether the topic may get this copy; only reads.
+
+        Returns:
+            The record of the copy that it holds; None where it is empty, or is not there.
+
+        Raises:
+            StoreConflict: it holds something else, or others send to it.
+        """
+        known, _ = read_stored(self.store, CopyRecord, record_path(self.name))
+        told = (wanted.source, wanted.partitions, wanted.hashing)
+        if known is not None and (known.source, known.partitions, known.hashing) != told:
+            raise StoreConflict(
+                f"{self.name} gets the messages of topic://{known.source}, with {known.partitions} partitions and hash "
+                f"{known.hashing}; {_ELSEWHERE}"
+            )
+        self._require_shape()
+        stats = [self._stats(part) for part in self.parts]
+        if known is not None and all(one is not None and KEEPER in one.cursors for one in stats):
+            self._require_alone()
+            return known
+        full = [part for part, one in zip(self.parts, stats, strict=True) if one is not None and _holds(one)]
+        if full:
+            what = "does not hold the copy any more that was made to it, and" if known else "is no copy of this, and"
+            raise StoreConflict(f"{self.name} {what} holds messages ({some(full)}); {_ELSEWHERE}")
+        self._require_alone()
+        return None
+
+    def prepare(self, wanted: CopyRecord, subscriptions: Collection[str]) -> None:
+        """Create what is missing, and the record; harmless when done twice.
+
+        Args:
+            wanted: the record.
+            subscriptions: that get all messages.
+
+        Raises:
+            StoreConflict: see `require_ready`.
+            StoreContention: another attempt does the same.
+        """
+        known = self.require_ready(wanted)
+        if known is None:
+            # What an earlier copy left belongs to a topic that was deleted.
+            self.forget()
+            self.fence()
+            _, held = read_stored(self.store, CopyRecord, record_path(self.name))
+            write_stored(self.store, held, wanted)
+        with suppress(AdminConflict):
+            self.fence()
+            if self.partitions:
+                self.admin.topics.create_partitioned(self.name, self.partitions)
+            else:
+                self.admin.topics.create(self.name)
+        for part in self.parts:
+            # The keeper comes last: it says that the part is ready.
+            for subscription in (*subscriptions, KEEPER):
+                self._subscribe(part, subscription)
+
+    def copy_schemas(self, source: TopicName) -> None:
+        """Add the versions of the scalable topic's schema that are missing: messages name them by number.
+
+        Raises:
+            StoreUnsupported: other versions have these numbers.
+        """
+        wanted, there = self.admin.schemas.versions(source), self.admin.schemas.versions(self.name)
+        for one, other in zip(wanted, there, strict=False):
+            if (one.version, one.type, one.data) != (other.version, other.type, other.data):
+                raise StoreUnsupported(
+                    f"{self.name}: version {other.version} of its schema is another than that of {source}, and "
+                    f"messages name it; {_ELSEWHERE}"
+                )
+        if not wanted[len(there) :] and FREED not in self.admin.topics.properties(self.name):
+            return
+        strategy = self.admin.topic_policies.read(self.name).get(STRATEGY)
+        for one in wanted[len(there) :]:
+            self.fence()
+            add_version(self.admin, self.name, one, strategy)
+        if FREED in self.admin.topics.properties(self.name):
+            self.fence()
+            bind(self.admin, self.name, None)
+
+    def forget(self) -> None:
+        """Delete the records of the copy; harmless where there are none."""
+        path = record_path(self.name)
+        for kind in ("segments", "parts"):
+            for name in self.store.children(f"{path}/{kind}"):
+                self._delete(f"{path}/{kind}/{name}")
+            self._delete(f"{path}/{kind}")
+        self._delete(path)
+
+    def let_go(self) -> None:
+        """Delete the subscription for which messages were kept.
+
+        Raises:
+            StoreConflict: no other durable subscription of a part would keep them.
+        """
+        found = [(part, self._stats(part)) for part in self.parts]
+        there = [(part, one) for part, one in found if one is not None and KEEPER in one.cursors]
+        bare = [part for part, _ in there if not self._others(part)]
+        if bare:
+            raise StoreConflict(
+                f"{some(bare)} have no subscription but {KEEPER}, and would lose all messages with it; create those of "
+                "their consumers first, at the earliest message"
+            )
+        for part, _ in there:
+            self.fence()
+            with suppress(AdminNotFound):
+                self.admin.subscriptions.delete(part, KEEPER)
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _require_shape(self) -> None:
+        try:
+            there = self.admin.topics.partitions(self.name)
+        except AdminNotFound:
+            return
+        if there != self.partitions:
+            raise StoreConflict(
+                f"{self.name} has {there or 'no'} partitions, and {self.partitions or 'none'} are asked for; give its "
+                "number of partitions, or name another target"
+            )
+
+    def _require_alone(self) -> None:
+        strangers = [
+            one
+            for part in self.parts
+            for one in self._publishers(part)
+            if NOTE not in (one.metadata or {})
+        ]
+        if strangers:
+            raise StoreConflict(
+                f"{self.name} has {len(strangers)} producers, the first from {strangers[0].address}; nobody may send "
+                "there before all is copied: stop them"
+            )
+
+    def _publishers(self, part: TopicName):
+        try:
+            return self.admin.topics.stats(part).publishers
+        except AdminNotFound:
+            return ()
+
+    def _others(self, part: TopicName) -> Sequence[str]:
+        subscriptions = self.admin.topics.stats(part).subscriptions
+        return [name for name, one in subscriptions.items() if one.is_durable and name != KEEPER]
+
+    def _stats(self, part: TopicName) -> InternalStats | None:
+        try:
+            return self.admin.topics.internal_stats(part)
+        except AdminNotFound:
+            return None
+
+    def _subscribe(self, part: TopicName, name: str) -> None:
+        stats = self._stats(part)
+        if stats is not None and name in stats.cursors:
+            return
+        self.fence()
+        with suppress(AdminConflict):
+            self.admin.subscriptions.create(part, name)
+
+    def _delete(self, path: str) -> None:
+        if (node := self.store.get(path)) is not None:
+            self.fence()
+            self.store.delete(path, node.version)
+
+
+def _holds(stats: InternalStats) -> bool:
+    return stats.number_of_entries > 0 and Place.parse(stats.last_confirmed_entry).entry_id >= 0
+
+

@@ -1,0 +1,54 @@
+"""Let consumers of segments begin where regular topics ended, once these are consumed (PIP-468, drain before assign).
+
+Brokers of 5.0.0-M1 ask a segment of the parent's name what a subscription has left, and take "there is none" for "not
+yet": streams wait for ever, and parents are never dropped. A regular topic has no such segment. So it gets an empty one,
+with the subscriptions that have nothing left in the regular topic, and no others: brokers drop a parent when every
+subscription is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdmin
+from models.segment import SegmentInfo
+from models.segment_layout import SegmentLayout
+
+
+def release_parents(
+    admin: PulsarAdmin,
+    topic: TopicInventory,
+    layout: SegmentLayout,
+    subscriptions: Iterable[str],
+    fence: Callable[[], object],
+) -> list[str]:
+    """Show brokers which subscriptions are done with the regular topic; returns these.
+
+    Args:
+        admin: of the cluster.
+        topic: the regular one, which takes no messages any more.
+        layout: of the scalable topic.
+        subscriptions: all that have a record.
+        fence: raises where somebody else is in charge; asked before each change.
+
+    Raises:
+        StoreConflict: what was made is not empty.
+    """
+    waiting = {one.name for one in topic.subscriptions.values() if one.durable and one.backlog}
+    done = sorted({*subscriptions} - waiting)
+    for parent in regular_parents(layout) if done else ():
+        fence()
+        admin.scalable_topics.create_segment(topic.name, parent.descriptor, done)
+        fence()
+        admin.scalable_topics.terminate_segment(topic.name, parent.descriptor)
+        for name in done:
+            if backlog := admin.scalable_topics.backlog(topic.name, parent.descriptor, name):
+                raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
+    return done
+
+
+def regular_parents(layout: SegmentLayout) -> list[SegmentInfo]:
+    """Segments whose messages are in a regular topic."""
+    return [one for one in layout.segments.values() if one.legacy_topic_name]
