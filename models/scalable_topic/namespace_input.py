@@ -26,13 +26,15 @@ class NamespaceScalableInput(TopicOptions):
             part of a name.
         exclude: patterns of those that stay regular.
         waves: canary, sizes, gates, error budget and change windows. One child workflow migrates one topic.
+        client_timeout: how long is waited for clients of each topic; meanwhile it takes a place of its wave.
         hold_limit: how long policies may be held in all; then no further topic begins.
     """
 
     hold_before_cutover: Bool = True
+    client_timeout: Duration = Field(default=timedelta(hours=1), ge=timedelta(0), le=timedelta(days=90))
     topics: tuple[TopicPattern, ...] = Field(min_length=1)
     exclude: tuple[TopicPattern, ...] = ()
-    waves: WavePolicy = WavePolicy(deadline=timedelta(days=2))
+    waves: WavePolicy = WavePolicy()
     hold_limit: Duration = Field(default=timedelta(days=7), gt=timedelta(0), le=timedelta(days=90))
 
     @model_validator(mode="after")

@@ -30,3 +30,12 @@ class NamespacePhase(StrEnum):
     GRACE = "GRACE"
     CLEANUP = "CLEANUP"
     ROLLBACK = "ROLLBACK"
+
+
+class OperationPhase(StrEnum):
+    """Phases of an operation on scalable topics."""
+
+    PRECHECK = "PRECHECK"
+    OPERATE = "OPERATE"
+    COMPLETE = "COMPLETE"
+    ROLLBACK = "ROLLBACK"

@@ -1,0 +1,130 @@
+"""Topics of namespaces become scalable in waves on a real broker, under a workflow of a real Temporal server."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
+from deploy.devstack.stack import Stack
+from models.lifecycle.claim import CLAIM, NAMESPACES
+from models.lifecycle.status import Outcome
+from models.scalable_topic.claims import TOPICS
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
+from models.segment_layout_check import layout_faults
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.lifecycle.environment import Environment
+
+OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
+PARTITIONS = (0, 3)
+SUBSCRIPTION = "all"
+
+
+def _input(stack: Stack, admin: PulsarAdmin, *topics: str, **more: object) -> NamespaceScalableInput:
+    given: dict[str, object] = {
+        "cluster": admin.brokers.runtime_configuration()["clusterName"],
+        "metadata_url": stack.metadata_url,
+        "admin_urls": stack.admin_urls,
+        "topics": topics,
+        "hold_before_cutover": False,
+    }
+    return NamespaceScalableInput.model_validate({**given, **more})
+
+
+def _topics(admin: PulsarAdmin, namespace: str, count: int) -> list[TopicName]:
+    """Topics with and without partitions in turn, each with a subscription."""
+    create_namespace(admin, namespace)
+    admin.namespaces.set_retention(namespace, OWN)
+    names = [TopicName.parse(f"persistent://{namespace}/t{number:03d}") for number in range(count)]
+    for number, name in enumerate(names):
+        if partitions := PARTITIONS[number % len(PARTITIONS)]:
+            admin.topics.create_partitioned(name, partitions)
+        else:
+            admin.topics.create(name)
+        admin.subscriptions.create(name, SUBSCRIPTION)
+    return names
+
+
+def _cannot(admin: PulsarAdmin, name: TopicName) -> None:
+    """Have a topic that cannot become scalable: brokers cannot record such a subscription."""
+    admin.subscriptions.create(name, "with/slash")
+
+
+def _is_tidy(admin: PulsarAdmin, store: CasStore, namespace: str) -> None:
+    assert admin.namespaces.retention(namespace) == OWN
+    assert store.get(CLAIM) is None
+    tenant, name = namespace.split("/")
+    assert name not in store.children(f"{NAMESPACES}/{tenant}")
+    assert store.children(f"{TOPICS}/{namespace}") == []
+
+
+def test_topics_of_two_namespaces_become_scalable(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment
+) -> None:
+    """Each is complete, with records and cursors, and nothing of the migration is left."""
+    names = [name for space in ("waves/one", "waves/two") for name in _topics(admin, space, 3)]
+    report = environment.operator.run(
+        _input(stack, admin, "waves/*/*", exclude=["waves/two/t002"], waves={"canary": 1, "gate": "none"})
+    )
+    assert report.outcome is Outcome.DONE, report.notes
+    figures = NamespaceFigures.model_validate(report.figures)
+    assert (figures.topics_scalable, figures.topics_failed) == (5, 0)
+    proof = NamespaceCertificate.model_validate(report.certificate)
+    assert (proof.segments, proof.subscriptions, proof.faults) == (9, 5, 0)
+    for name in names[:5]:
+        layout = read_scalable(store, name).layout
+        assert layout is not None
+        assert layout_faults(layout) == []
+        assert set(recorded_subscriptions(store, name)) == {SUBSCRIPTION}
+    assert read_scalable(store, names[5]).layout is None
+    for space in ("waves/one", "waves/two"):
+        _is_tidy(admin, store, space)
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.exhaustive)])
+def test_failing_topics_stop_the_waves(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment, count: int
+) -> None:
+    """When more fail than the budget allows no further topic begins, and the report names those that failed."""
+    failing = (count // 4, count // 2)
+    names = _topics(admin, space := f"budget/of-{count}", count)
+    for number in failing:
+        _cannot(admin, names[number])
+    waves = {"canary": 1, "wave_size": 2, "parallelism": 4, "gate": "none", "error_budget": {"items": 1}}
+    report = environment.operator.run(
+        _input(stack, admin, f"{space}/*", waves={**waves, "when_held": "stop"}), limit=600
+    )
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    (failed,) = [items for items in report.failed_items if items.what == "item(s) failed"]
+    assert [item.path for item in failed.items] == [f"{space}/t{number:03d}" for number in failing]
+    assert all("SUBSCRIPTION_NAME" in item.reason for item in failed.items)
+    begun = NamespaceFigures.model_validate(report.figures).topics_scalable
+    assert begun is not None
+    assert failing[1] - 1 <= begun < count - 2
+    _is_tidy(admin, store, space)
+
+
+def test_a_dry_run_of_many_topics_writes_nothing(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment
+) -> None:
+    """It counts, and names the topics that cannot become scalable."""
+    names = _topics(admin, "survey/space", 3)
+    _cannot(admin, names[1])
+    report = environment.operator.run(_input(stack, admin, "survey/space/*", dry_run=True))
+    assert report.outcome is Outcome.PLANNED
+    assert report.summary.startswith("ready: 3 topics in 1 namespaces"), report.summary
+    assert "1 of them cannot become scalable as they are" in report.summary
+    (blocked,) = report.failed_items
+    assert [item.path for item in blocked.items] == ["survey/space/t001"]
+    assert [read_scalable(store, name).layout for name in names] == [None] * 3
+    _is_tidy(admin, store, "survey/space")
+
+
+def test_patterns_that_fit_nothing_are_refused(stack: Stack, admin: PulsarAdmin, environment: Environment) -> None:
+    """The blocker says what was looked for."""
+    failure = environment.operator.refusal(_input(stack, admin, "nobody/has/*"))
+    assert "NO_TOPICS" in failure.message
