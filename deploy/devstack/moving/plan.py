@@ -47,6 +47,11 @@ class Subscribed(StrEnum):
         """Whether the messages of a key arrive in order."""
         return self is not Subscribed.SHARED
 
+    @property
+    def streams(self) -> bool:
+        """Whether one consumer gets them all, or all of a partition; V5 calls it a stream."""
+        return self in {Subscribed.EXCLUSIVE, Subscribed.FAILOVER}
+
 
 def as_stored(topic: str) -> str:
     """`persistent://…` of a topic that some clients call `topic://…`."""

@@ -22,12 +22,13 @@ _RECEIVE_LIMIT_MS = 500
 _RETRY_PAUSE = 0.2
 _JOIN_LIMIT = 60.0
 _PARALLEL = 8
-_TYPES = {
+TYPES = {
     Subscribed.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
     Subscribed.FAILOVER: pulsar.ConsumerType.Failover,
     Subscribed.SHARED: pulsar.ConsumerType.Shared,
     Subscribed.KEY_SHARED: pulsar.ConsumerType.KeyShared,
 }
+"""How the library calls types of subscriptions."""
 _CLOSED = {"AlreadyClosed", "TopicTerminated"}
 
 
@@ -137,7 +138,7 @@ class _Consumer:
         self._consumer = client.subscribe(
             plan.topic,
             plan.subscription,
-            consumer_type=_TYPES[plan.type],
+            consumer_type=TYPES[plan.type],
             consumer_name=plan.name,
             initial_position=pulsar.InitialPosition.Latest if plan.latest else pulsar.InitialPosition.Earliest,
         )

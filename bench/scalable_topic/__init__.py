@@ -1,0 +1,1 @@
+"""The migration of regular topics to scalable ones."""

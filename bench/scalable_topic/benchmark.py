@@ -1,0 +1,60 @@
+"""Topics become scalable, by ours and by the brokers' own command: `make bench-scalable-topic` (`bench/README.md`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.lifecycle.machine import machine, positive
+from bench.scalable_topic.measure import measure
+from bench.scalable_topic.results import Results, Side
+from bench.scalable_topic.servers import CLUSTER, Servers
+from deploy.devstack.moving.scalable_plan import scalable_topics
+from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.provision import provision
+
+_OUT = Path(__file__).parents[1] / "out"
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark, print its table, and write its figures to `bench/out/`."""
+    options = _parse(arguments)
+    tools = provision()
+    clients = with_scalable_clients(tools)
+    _OUT.mkdir(exist_ok=True)
+    out = _OUT / "scalable_topic.json"
+    results = Results(machine(tools) | {"rate": options.rate}, options.topics)
+    with (
+        tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch,
+        Servers(Path(scratch), tools) as servers,
+    ):
+        for side in options.sides:
+            logs = Path(scratch) / side.value
+            logs.mkdir()
+            topics = scalable_topics(f"{CLUSTER}/{side.value}", options.topics, options.rate)
+            run = measure(side, topics, servers, logs, clients)
+            results.runs.append(run)
+            _tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
+            # After each side: a benchmark that is ended leaves what it has found.
+            out.write_text(json.dumps(results.summary(), indent=1) + "\n")
+    print(results.table())
+    _tell(f"figures are in {out}")
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench scalable-topic", description=__doc__)
+    parser.add_argument("--topics", type=positive, default=50, help="topics of each side (50)")
+    parser.add_argument("--rate", type=positive, default=10, help="messages per second of each topic (10)")
+    parser.add_argument("--sides", type=_sides, default=list(Side), help="ours,peer or one of them (both)")
+    return parser.parse_args(arguments)
+
+
+def _sides(text: str) -> list[Side]:
+    return [Side(part) for part in text.split(",")]
+
+
+def _tell(line: str) -> None:
+    print(f"[bench] {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,109 @@
+"""One run of one side: topics become scalable under traffic, and the account of their messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bench.scalable_topic.peer import migrate_bare
+from bench.scalable_topic.results import Run, Side, TopicFlip
+from bench.scalable_topic.servers import Servers
+from bench.scalable_topic.watch import LayoutWatch
+from clients.pulsar.names import TopicName
+from deploy.devstack.moving.account import Account
+from deploy.devstack.moving.plan import Subscribed
+from deploy.devstack.moving.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan
+from deploy.devstack.moving.scalable_traffic import ScalableTraffic
+from deploy.devstack.toolchain import Toolchain
+
+# Some seconds of what a producer sends.
+_MESSAGES = 40
+_FLOW_SECONDS = 60.0
+_BACK_SECONDS = 90.0
+# Brokers look for old segments every 60 s, and the last consumer comes 75 s after the flip.
+_PEER_SECONDS = 150.0
+_SETTLE_SECONDS = 45.0
+_SUBSCRIPTIONS = (STAYS, RETURNS, WAITS, Subscribed.EXCLUSIVE.value, Subscribed.FAILOVER.value)
+
+
+def measure(side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, folder: Path, tools: Toolchain) -> Run:
+    """The figures of one side.
+
+    Args:
+        side: who makes topics scalable.
+        topics: of one namespace, which are created.
+        servers: the cluster.
+        folder: an empty folder for the clients' logs.
+        tools: Java and the jars, with those of V5.
+    """
+    namespace = TopicName.parse(topics[0].topic).namespace_path
+    servers.create(namespace, topics)
+
+    def scalable() -> Iterable[str]:
+        return servers.admin.scalable_topics.names(namespace)
+
+    with (
+        LayoutWatch(servers.store, servers.admin, topics) as watch,
+        ScalableTraffic(servers.stack.broker_url, topics, folder, tools, scalable) as traffic,
+    ):
+        traffic.wait_for_more(_MESSAGES)
+        traffic.step_aside()
+        begin = time.time()
+        flips = _make_scalable(side, servers, namespace, topics)
+        seconds = time.time() - begin
+        merged = watch.merged
+        absent = _go_on(side, traffic, begin + seconds)
+        account = traffic.stop(_SETTLE_SECONDS)
+        watch.look()
+        figures = {
+            "seconds": seconds,
+            **_figures(account),
+            "pruned": watch.pruned,
+            "pruned_unread": watch.pruned_unread,
+            # Ours answers for its own time: then policies are again what their owner has set.
+            "merged": merged if side is Side.OURS else watch.merged,
+            "absent_consumers": len(absent),
+        }
+    return Run(
+        side, figures, (*account.faults(), *(f"{name} never came: {why}" for name, why in absent.items())), flips
+    )
+
+
+def _make_scalable(
+    side: Side, servers: Servers, namespace: str, topics: Sequence[ScalableTopicPlan]
+) -> list[TopicFlip]:
+    names = [plan.topic for plan in topics]
+    if side is Side.OURS:
+        flips, _ = servers.migrations.run(namespace, names)
+        return flips
+    return migrate_bare(servers.admin, servers.stack.admin_urls[0], names)
+
+
+def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
+    """Let clients go on; returns those that did not come, and why."""
+    absent = traffic.wait_until_all_are_back(_BACK_SECONDS)
+    if side is Side.PEER:
+        time.sleep(max(done + _PEER_SECONDS - time.time(), 0))
+    traffic.flows(_MESSAGES, _FLOW_SECONDS)
+    return absent
+
+
+def _figures(account: Account) -> dict[str, float]:
+    duplicates = account.duplicates
+    lost: dict[str, int] = dict.fromkeys(_SUBSCRIPTIONS, 0)
+    for one in account.subscriptions:
+        lost[one.name] += one.lost
+    return {
+        "acknowledged": account.acknowledged,
+        "lost": account.lost,
+        **{f"lost_{name.lower()}": count for name, count in lost.items()},
+        "order_violations": account.disorder,
+        "duplicates": duplicates.other,
+        "duplicates_send_under_way": duplicates.send_under_way,
+        "duplicates_acknowledgement_under_way": duplicates.acknowledgement_under_way,
+        "corrupt": account.corrupt,
+        "dead_producers": len(account.dead_producers),
+        "dead_consumers": len(account.dead_consumers),
+        "longest_send_seconds": account.longest_send,
+    }

@@ -1,0 +1,95 @@
+"""Our side: the workflow `NamespaceScalableMigration`, on a Temporal dev server with one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from temporalio.client import Client
+
+from bench.lifecycle.machine import importable
+from bench.metadata_store.measure import execute
+from bench.scalable_topic.results import TopicFlip
+from deploy.devstack.children import Child
+from deploy.devstack.stack import Stack
+from models.lifecycle.report import Report
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.phases import Phase
+from models.scalable_topic.state import TopicFigures
+from worker.payloads import DATA_CONVERTER
+
+_START_SECONDS = 180.0
+PARALLEL = 10
+"""Topics that become scalable at once, on either side."""
+
+
+@dataclass(frozen=True)
+class Migrations:
+    """Runs migrations, one after the other.
+
+    Attributes:
+        stack: the cluster, with the Temporal server.
+        cluster: its name.
+    """
+
+    stack: Stack
+    cluster: str
+
+    @classmethod
+    @contextmanager
+    def serving(cls, stack: Stack, cluster: str, logs: Path) -> Generator[Migrations]:
+        """With a worker that is ready, and ends with the context; its log is in `logs`."""
+        settings = {"TEMPORAL_ADDRESS": stack.temporal_address, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
+        with Child([sys.executable, "-m", "pulsar_migrate", "worker"], logs / "worker.log", settings) as worker:
+            worker.await_line("worker ready", _START_SECONDS)
+            yield cls(stack, cluster)
+
+    def run(self, namespace: str, topics: Sequence[str]) -> tuple[list[TopicFlip], Report[Any, Any]]:
+        """Make the topics of a namespace scalable, to the end of the migration.
+
+        Returns:
+            How long each took, and the report of all.
+
+        Raises:
+            MigrationFailed: it failed.
+        """
+        input = self._input(namespace)
+        report = asyncio.run(
+            execute(self.stack.temporal_address, "NamespaceScalableMigration", input, input.workflow_id)
+        )
+        return asyncio.run(self._flips(input.workflow_id, topics)), report
+
+    def _input(self, namespace: str) -> NamespaceScalableInput:
+        return NamespaceScalableInput.model_validate(
+            {
+                "cluster": self.cluster,
+                "metadata_url": self.stack.metadata_url,
+                "admin_urls": self.stack.admin_urls,
+                "topics": [f"{namespace}/*"],
+                "hold_before_cutover": False,
+                "client_timeout": "PT10M",
+                "drain_timeout": "PT10M",
+                "grace_window": "PT0S",
+                "waves": {"gate": "none", "parallelism": PARALLEL, "deadline": "PT1H"},
+            }
+        )
+
+    async def _flips(self, parent: str, topics: Sequence[str]) -> list[TopicFlip]:
+        client = await Client.connect(self.stack.temporal_address, data_converter=DATA_CONVERTER)
+        found: list[TopicFlip] = []
+        for topic in topics:
+            child = client.get_workflow_handle(f"{parent}/{topic.partition('://')[2]}", result_type=Report)
+            found.append(_flip(topic, await child.result()))
+        return found
+
+
+def _flip(topic: str, report: Report[Any, Any]) -> TopicFlip:
+    figures = TopicFigures.model_validate(report.figures)
+    phase = next(entry for entry in report.history if entry.phase == Phase.FLIP)
+    assert phase.ended is not None, "the phase has ended, as the workflow has"
+    return TopicFlip(topic, call_seconds=figures.migrate_seconds or 0.0, flip_seconds=phase.seconds(phase.ended))

@@ -1,0 +1,135 @@
+"""From runs to a table and `bench/out/scalable_topic.json`."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Side(StrEnum):
+    """Who makes topics scalable: the migration, or the brokers' command alone."""
+
+    OURS = "ours"
+    PEER = "peer"
+
+
+@dataclass(frozen=True)
+class TopicFlip:
+    """How long one topic took.
+
+    Attributes:
+        topic: which.
+        call_seconds: of the brokers' own call.
+        flip_seconds: of the step that makes this call, with all that it does beside it.
+    """
+
+    topic: str
+    call_seconds: float
+    flip_seconds: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One side.
+
+    Attributes:
+        side: which.
+        figures: measured values by name.
+        faults: what went wrong, in words.
+        flips: one for each topic.
+    """
+
+    side: Side
+    figures: dict[str, float]
+    faults: tuple[str, ...]
+    flips: list[TopicFlip]
+
+
+_LABELS = {
+    "acknowledged": "messages acknowledged",
+    "lost": "lost",
+    "lost_stays": "lost, shared, consumer there throughout",
+    "lost_returns": "lost, shared, consumer away for seconds",
+    "lost_waits": "lost, key-shared, read later",
+    "lost_exclusive": "lost, exclusive",
+    "lost_failover": "lost, failover",
+    "order_violations": "out of order",
+    "duplicates": "duplicates",
+    "duplicates_send_under_way": "duplicates, send under way",
+    "duplicates_acknowledgement_under_way": "duplicates, acknowledgement under way",
+    "corrupt": "corrupt",
+    "dead_producers": "dead producers",
+    "dead_consumers": "dead consumers",
+    "absent_consumers": "consumers that could not come",
+    "pruned": "regular parents dropped",
+    "pruned_unread": "messages dropped unread with them",
+    "merged": "topics with merged segments",
+    "longest_send_seconds": "longest send (s)",
+    "call_seconds": "brokers' own call, median (s)",
+    "seconds": "all topics (s)",
+}
+
+
+@dataclass
+class Results:
+    """Both sides of one benchmark.
+
+    Attributes:
+        machine: what it ran on, and with which versions and options.
+        topics: how many each side made scalable.
+        runs: in the order in which they ran.
+    """
+
+    machine: dict[str, Any]
+    topics: int
+    runs: list[Run] = field(default_factory=list[Run])
+
+    def of(self, side: Side) -> dict[str, float] | None:
+        """The figures of one side; None where it was left out."""
+        run = self._run(side)
+        return run and {**run.figures, "call_seconds": statistics.median(one.call_seconds for one in run.flips)}
+
+    @property
+    def overhead_seconds(self) -> float | None:
+        """What our step takes for a topic beyond the brokers' own call in it, as a median."""
+        run = self._run(Side.OURS)
+        return run and statistics.median(one.flip_seconds - one.call_seconds for one in run.flips)
+
+    def summary(self) -> dict[str, Any]:
+        """The content of `bench/out/scalable_topic.json`."""
+        return {
+            "topics": self.topics,
+            **{side.value: self.of(side) for side in Side},
+            "overhead_seconds": self.overhead_seconds,
+            "detail": {
+                "machine": self.machine,
+                "runs": [
+                    {"side": run.side.value, "faults": run.faults, "flips": [vars(one) for one in run.flips]}
+                    for run in self.runs
+                ],
+            },
+        }
+
+    def table(self) -> str:
+        """Markdown: both sides beside each other."""
+        sides = {side: found for side in Side if (found := self.of(side))}
+        lines = [
+            f"| {self.topics} topics | {' | '.join(side.value for side in sides)} |",
+            "|---|" + "---:|" * len(sides),
+        ]
+        for name, label in _LABELS.items():
+            lines.append(f"| {label} | {' | '.join(_shown(name, found[name]) for found in sides.values())} |")
+        if self.overhead_seconds is not None:
+            lines.append(
+                f"\nBeyond the brokers' own call, ours takes {self.overhead_seconds:.2f} s for a topic (median)."
+            )
+        return "\n".join(lines)
+
+    def _run(self, side: Side) -> Run | None:
+        return next((run for run in self.runs if run.side is side), None)
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:.2f}" if name.endswith("seconds") else f"{value:,.0f}"
