@@ -33,6 +33,9 @@ from models.scalable_topic.input import KIND as SCALABLE_TOPIC
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import KIND as SCALABLE_NAMESPACE
 from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.operation_input import KIND as SCALABLE_OPERATION
+from models.scalable_topic.operation_input import ScalableOperationInput
+from models.scalable_topic.operation_state import OperationState
 from models.scalable_topic.state import NamespaceState, TopicState
 
 if TYPE_CHECKING:
@@ -145,6 +148,17 @@ _ALL: tuple[Kind[Any], ...] = (
         state=NamespaceState,
         phases=scalable_topic_phases.NamespacePhase,
         docs="scalable_namespace",
+    ),
+    Kind(
+        package="scalable_topic",
+        name=SCALABLE_OPERATION,
+        workflow="ScalableTopicOperation",
+        input=ScalableOperationInput,
+        workflows=("workflows.scalable_topic.operation_workflow:ScalableTopicOperation",),
+        activities=("activities.scalable_topic.operation_activities:ScalableOperationActivities",),
+        state=OperationState,
+        phases=scalable_topic_phases.OperationPhase,
+        docs="scalable_operation",
     ),
 )
 

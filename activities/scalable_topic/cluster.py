@@ -9,6 +9,7 @@ from activities.lifecycle.namespace_guard import recorded_namespaces
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
+from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreNotFound
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
@@ -34,7 +35,7 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     with task.store() as store:
         task.take_cluster(store)
         # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
-        told = [*_finish_topics(task, store), *_put_back(task, store)]
+        told = [*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=False)]
         for namespace in namespaces:
             guard = task.namespace_guard(store, namespace)
             guard.take()
@@ -61,7 +62,7 @@ def give_back(task: ClusterTask[ClusterInput]) -> Released:
             return Released()
         keeper = task.keeper(store)
         keeper.renew()
-        told = [*_finish_topics(task, store), *_put_back(task, store)]
+        told = [*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=True)]
         keeper.release()
         return Released(kept=tuple(told))
 

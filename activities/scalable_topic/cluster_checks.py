@@ -21,6 +21,11 @@ def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
             "the settings of this worker forbid to make topics scalable",
             "set PULSAR_MIGRATE_ENABLE_SCALABLE_TOPIC_MIGRATION=true in the worker's environment, if that is allowed",
         )
+    check_servers(task, findings)
+
+
+def check_servers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
+    """Note why scalable topics of the cluster cannot be worked on now, whether they are made or are there."""
     store = f"the metadata store {task.input.metadata_url}"
     findings.attempt(store, lambda: _check_store(task, findings), of="STORE")
     findings.attempt(f"the brokers of {task.input.cluster}", lambda: _check_brokers(task, findings), of="BROKERS")

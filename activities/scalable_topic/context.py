@@ -27,6 +27,7 @@ from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import GuardedNamespace, TopicClaim, is_ours, topic_record
 from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
@@ -119,6 +120,11 @@ class ClusterTask(Generic[InputT_co]):
         """The right to change a topic."""
         path = topic_record(f"{topic.namespace_path}/{topic.topic}")
         return RecordGuard(store, self.attempt, TopicClaim, path, ended=self._ended)
+
+    def operation_guard(self, store: CasStore, topic: TopicName) -> RecordGuard[OperatedTopic]:
+        """The right to carry out an operation on a topic."""
+        path = operation_record(f"{topic.namespace_path}/{topic.topic}")
+        return RecordGuard(store, self.attempt, OperatedTopic, path, ended=self._ended)
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
         """Do the same for many items, some at once; see `parallel.each`."""

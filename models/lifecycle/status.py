@@ -77,6 +77,7 @@ class ProgressTask(StrEnum):
     TERMINATE = "terminated"
     DRAIN = "drained"
     PROVISION = "provisioned"
+    OPERATE = "dealt with"
 
 
 class Progress(Result):

@@ -98,7 +98,7 @@ class ScalableOperationInput(ClusterInput):
             if self.operation is not operation and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} belongs to {operation}, and not to {self.operation}; leave it out")
         named = self.segment is not None or self.segments is not None
-        if named and (len(self.topics) > 1 or self.is_pattern(self.topics[0])):
+        if named and (len(self.topics) > 1 or any(map(self.is_pattern, self.topics))):
             raise ValueError("ids of segments are those of one topic: name one, or leave the ids out")
         if self.segments and self.segments[0] == self.segments[1]:
             raise ValueError("segments names the same one twice")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO_SHORT, WINDOW_WAITS, PhasePolicy
 from models.lifecycle.status import Undo
-from models.scalable_topic.phases import NamespacePhase, Phase
+from models.scalable_topic.phases import NamespacePhase, OperationPhase, Phase
 
 NO_WAY_BACK = "the topic is scalable, and nothing makes it regular again; its messages can be copied to a regular topic"
 _NONE_GO_BACK = "what is scalable stays so; messages of a scalable topic can be copied to a regular one"
 _UNTOUCHED = "the topic is as it was"
+_DONE_STAYS = "no further topic begins; what was done for single topics stays, and their own policies are put back"
 _POLICIES_BACK = "the policies of the namespace are put back"
 
 _CHECK = PhasePolicy(undo=Undo.FREE, undo_cost="nothing was changed", no_pause=TOO_SHORT)
@@ -59,4 +60,13 @@ NAMESPACE_POLICIES: dict[NamespacePhase, PhasePolicy] = {
     NamespacePhase.GRACE: _window(_NONE_GO_BACK),
     NamespacePhase.CLEANUP: _behind(_NONE_GO_BACK, no_pause=CLEANING_UP, no_cleanup=CLEANING_UP, gate=CLEANUP_GATE),
     NamespacePhase.ROLLBACK: _ROLLBACK,
+}
+
+OPERATION_POLICIES: dict[OperationPhase, PhasePolicy] = {
+    OperationPhase.PRECHECK: _CHECK,
+    OperationPhase.OPERATE: PhasePolicy(
+        undo=Undo.FREE, undo_cost=_DONE_STAYS, no_pause="topics are dealt with at once; `rollback` ends it"
+    ),
+    OperationPhase.COMPLETE: _behind("all topics were dealt with", no_pause=TOO_SHORT),
+    OperationPhase.ROLLBACK: _ROLLBACK,
 }

@@ -1,0 +1,1 @@
+"""Operations on scalable topics: one file for each verb or pair of verbs."""

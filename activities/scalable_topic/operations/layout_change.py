@@ -1,0 +1,126 @@
+"""A split or a merge of segments, carried out by the brokers, with what they leave out (PIP-468).
+
+Brokers of 5.0.0-M1 answer 500 for a segment that is not active, not there or no neighbour, and for their own failures.
+A leader that dies between two of its steps leaves segments that take no messages, or that are missing. So the layout
+decides, and not the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from activities.scalable_topic.operations.context import Hand, Look
+from activities.scalable_topic.operations.freeze import freeze
+from activities.scalable_topic.operations.leader import ask_leader
+from activities.scalable_topic.operations.subscriptions import give_places, known_subscriptions, register_all
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminError
+from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.segment import SegmentInfo
+from models.segment_change import SegmentChange
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+
+Choose = Callable[[Look, SegmentLayout], SegmentChange]
+"""Which segments are changed."""
+
+
+def planned(look: Look, choose: Choose) -> TopicOutcome:
+    """What would be done."""
+    layout = look.layout()
+    change = choose(look, layout)
+    if children := change.children(layout):
+        return look.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
+    missing = [one.name for one in known_subscriptions(look, layout) if not one.recorded]
+    told = f"{_named(change.parents)} would become {', '.join(map(str, change.ranges))}"
+    more = f"; subscriptions would get a record first: {', '.join(missing)}" if missing else ""
+    return look.outcome(Verdict.CHANGED, told + more)
+
+
+def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
+    """Have brokers change segments, unless they have already, and complete what that leaves out.
+
+    Raises:
+        LayoutError: somebody else has changed these segments in another way.
+        AdminError: brokers do not do it; another attempt may find it done.
+        StoreConflict: the layout is not what it has to be afterwards.
+    """
+    change, before = _noted(hand), hand.layout()
+    if change is None:
+        change = choose(hand, before)
+        if children := change.children(before):
+            return _complete(hand, change, children, Verdict.UNCHANGED)
+        hand.guard.note(segments=change.parents, next_segment_id=change.first_id)
+    freeze(hand)
+    new = register_all(hand, known_subscriptions(hand, before))
+    if not change.children(before := hand.layout()):
+        _ask(hand, change)
+        faults = list(_differences(change, before, hand.layout()))
+    else:
+        faults = []
+    children = change.children(hand.layout())
+    if not children:
+        raise StoreConflict(f"{_named(change.parents)} are as before after a broker said that they are changed")
+    done = _complete(hand, change, children, Verdict.CHANGED, *faults)
+    return done.model_copy(update={"registered": new})
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _noted(hand: Hand) -> SegmentChange | None:
+    """What an earlier attempt has chosen."""
+    noted = hand.noted()
+    return SegmentChange(noted.segments, noted.next_segment_id) if noted.segments else None
+
+
+def _ask(hand: Hand, change: SegmentChange) -> None:
+    first, *others = change.ids
+
+    def request(admin: PulsarAdmin) -> None:
+        if others:
+            admin.scalable_topics.merge(hand.name, first, *others)
+        else:
+            admin.scalable_topics.split(hand.name, first)
+
+    try:
+        ask_leader(hand, request)
+    except AdminError:
+        if not change.children(hand.layout()):
+            raise
+
+
+def _complete(
+    hand: Hand, change: SegmentChange, children: tuple[SegmentInfo, ...], verdict: Verdict, *others: str
+) -> TopicOutcome:
+    """See that each new segment stands, with a place for each subscription; say what came of it."""
+    layout = hand.layout()
+    names = [one.name for one in known_subscriptions(hand, layout)]
+    # Brokers that change segments on their own at the same time give children names that they do not have (read).
+    new = [one for one in layout.active if one.segment_id >= change.first_id or one in children]
+    healed = give_places(hand, new, names)
+    if faults := layout_faults(hand.layout()):
+        raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
+    told = _told(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
+    more = f"; {healed} segments were missing, or lacked a subscription, and are made" if healed else ""
+    return hand.outcome(verdict, "; ".join([told + more, *others]), healed=healed)
+
+
+def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLayout) -> Iterator[str]:
+    """How a layout differs from what the change alone makes of it."""
+    children = change.children(after)
+    with suppress(ValueError):
+        expected = change.after(before, children[0].created_at_ms if children else 0)
+        if expected.segments != after.segments:
+            others = sorted({*expected.segments} ^ {*after.segments})
+            yield f"somebody else has changed the layout at the same time: segments {others}, epoch {after.epoch}"
+
+
+def _told(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
+    return f"{_named(change.parents)} became {_named(children)}"
+
+
+def _named(segments: tuple[SegmentInfo, ...]) -> str:
+    return ", ".join(one.descriptor for one in segments)

@@ -1,0 +1,171 @@
+"""One operation over all its topics: one that fails does not keep others from it, and a retry goes over all again."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from activities.lifecycle.precheck import Findings
+from activities.scalable_topic.cluster import give_back, take
+from activities.scalable_topic.cluster_checks import check_servers
+from activities.scalable_topic.operations.context import Hand, Look, OperationTask, local
+from activities.scalable_topic.operations.freeze import thaw
+from activities.scalable_topic.operations.leader import NOT_LEADER, zombie
+from activities.scalable_topic.operations.selection import selected
+from activities.scalable_topic.operations.verbs import VERBS
+from clients.cas.store import CasReader, CasStore
+from clients.errors import (
+    ClaimHeld,
+    RetryableError,
+    StoreContention,
+    StoreError,
+    StoreUnreachable,
+    Superseded,
+)
+from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import controller_of
+from clients.stores import open_cas_reader
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.scalable_topic.operation_results import OperationCheck, OperationOutcome, TopicOutcome, Verdict
+from models.scalable_topic.results import Released
+from models.segment import LayoutError
+
+ResultT = TypeVar("ResultT")
+
+_PATIENCE = 90.0
+"""Seconds that a topic may take to have a leader again: a session of a broker that died lasts 30 s by default."""
+_PATIENCE_WITH_LEADER = 20.0
+"""Seconds after which a leader that says that it is none does not learn it any more."""
+_PAUSE = 1.0
+
+
+def check(task: OperationTask) -> OperationCheck:
+    """PRECHECK: check the cluster, and count topics; in a dry run, what would be done with each. Writes nothing."""
+    findings = Findings()
+    check_servers(task, findings)
+    if findings.blockers:
+        return OperationCheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    with open_cas_reader(task.input.store, task.stores) as store:
+        names = selected(store, task.input)
+        if not names:
+            findings.block(
+                "NO_TOPICS",
+                f"no scalable topic of {task.input.cluster} fits {task.input.target_name}",
+                "correct the patterns: tenant/namespace/topic, with * for any part of a name",
+            )
+        plan = _each(task, names, lambda name: _looked_at(task, store, name)) if task.input.dry_run else None
+    return OperationCheck(
+        blockers=tuple(findings.blockers), warnings=tuple(findings.warnings), topics=len(names), plan=plan
+    )
+
+
+def operate(task: OperationTask) -> OperationOutcome:
+    """OPERATE: carry the operation out for each topic; what changes something holds the cluster meanwhile.
+
+    Raises:
+        ClaimHeld: another kind of migration holds the cluster.
+        StoreError: the metadata store does not answer, or a newer attempt has begun.
+    """
+    if not task.input.changes:
+        with open_cas_reader(task.input.store, task.stores) as store:
+            return _each(task, selected(store, task.input), lambda name: _looked_at(task, store, name))
+    told = take(task, ()).kept
+    with task.store() as store:
+        outcome = _each(task, selected(store, task.input), lambda name: _done(task, store, name))
+    return outcome.model_copy(update={"told": told})
+
+
+def complete(task: OperationTask) -> Released:
+    """COMPLETE and ROLLBACK: put held policies of topics back, forget the topics, and give up the claim."""
+    return give_back(task)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _each(
+    task: OperationTask, names: Sequence[TopicName], work: Callable[[TopicName], TopicOutcome]
+) -> OperationOutcome:
+    done = itertools.count(1)
+    task.context.progress(ProgressTask.OPERATE, ProgressUnit.TOPICS, 0, len(names))
+
+    def one(name: TopicName) -> TopicOutcome:
+        began = time.monotonic()
+        outcome = work(name)
+        task.context.progress(ProgressTask.OPERATE, ProgressUnit.TOPICS, next(done), len(names))
+        return outcome.model_copy(update={"seconds": outcome.seconds or round(time.monotonic() - began, 3)})
+
+    return OperationOutcome.of(task.each(names, one))
+
+
+def _looked_at(task: OperationTask, store: CasReader, name: TopicName) -> TopicOutcome:
+    look = Look(task, store, name)
+    return _judged(look, lambda: VERBS[task.input.operation].look(look))
+
+
+def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome:
+    guard = task.operation_guard(store, name)
+    record = guard.take()
+    if record.outcome is not None:
+        # An attempt before this one has done it; what it chose is not to be chosen anew.
+        return record.outcome
+    hand = Hand(task, store, name, guard)
+    act = VERBS[task.input.operation].act
+    assert act is not None, "only what changes something is carried out"
+    began = time.monotonic()
+    outcome = _judged(hand, lambda: _patiently(hand, lambda: act(hand)))
+    kept = list(thaw(store, guard, name))
+    told = "; ".join([outcome.told, *kept])
+    outcome = outcome.model_copy(update={"told": told, "seconds": round(time.monotonic() - began, 3)})
+    if outcome.verdict is not Verdict.FAILED:
+        guard.note(outcome=outcome)
+    return outcome
+
+
+def _judged(look: Look, work: Callable[[], TopicOutcome]) -> TopicOutcome:
+    """What became of a topic; an error that is its own is its outcome.
+
+    Raises:
+        StoreError: the metadata store does not answer, or somebody else is in charge: that concerns all topics.
+    """
+    try:
+        return work()
+    except LayoutError as error:
+        return look.outcome(Verdict.FAILED, str(error))
+    except (ClaimHeld, Superseded):
+        raise
+    except StoreError as error:
+        if isinstance(error, StoreUnreachable) and not isinstance(error, AdminError):
+            raise
+        return look.outcome(Verdict.FAILED, _explained(look, error))
+
+
+def _patiently(hand: Hand, work: Callable[[], ResultT]) -> ResultT:
+    """Try again for a while: brokers die, and others take over."""
+    began = time.monotonic()
+    while True:
+        try:
+            done = work()
+        except (AdminUnreachable, StoreContention) as error:
+            patience = _PATIENCE_WITH_LEADER if _says_no_leader(error) else _PATIENCE
+            if time.monotonic() > began + patience:
+                raise
+            why = f"brokers to do it for {local(hand.name)}: {error}"
+            hand.task.context.waiting_for(WaitKind.RETRY, why)
+            hand.task.context.pause(_PAUSE)
+        else:
+            hand.task.context.waits_no_more()
+            return done
+
+
+def _says_no_leader(error: RetryableError) -> bool:
+    return isinstance(error, AdminServerError) and NOT_LEADER in error.reason
+
+
+def _explained(look: Look, error: StoreError) -> str:
+    if isinstance(error, AdminServerError) and _says_no_leader(error):
+        return zombie(controller_of(look.store, look.name) or error.server)
+    return str(error)

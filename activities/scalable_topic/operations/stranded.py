@@ -1,0 +1,170 @@
+"""The verbs `find_stranded` and `repair_stranded`: messages of a regular topic that the scalable one does not name.
+
+In 5.0.0-M1 a broker that leads a topic takes sealed segments for consumed where no subscription has a record, and drops
+them: one look at the statistics after the bare command is enough, and a minute later the messages of before are in a
+terminated topic that no V5 client asks (seen).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.flip import is_terminated, regular_parts
+from activities.scalable_topic.operations.context import Hand, Look
+from activities.scalable_topic.operations.subscriptions import give_places, known_subscriptions, register_all
+from activities.scalable_topic.parents import release_parents
+from clients.cas.store import Create, Delete, Set, retry
+from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import controller_of, read_scalable
+from models.lifecycle.failures import some
+from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+from models.segment_repair import with_parents
+
+
+class Stranded(NamedTuple):
+    """What a layout does not name.
+
+    Attributes:
+        topics: the regular topic's partitions in their order, or itself.
+        messages: that subscriptions have not consumed, by the place of the partition.
+        subscriptions: which have them.
+    """
+
+    topics: list[TopicName]
+    messages: dict[int, int]
+    subscriptions: list[str]
+
+    def __str__(self) -> str:
+        named = some([str(self.topics[number]) for number in self.messages])
+        return f"{sum(self.messages.values())} messages of {some(self.subscriptions)} in {named}"
+
+
+def find_stranded(look: Look) -> TopicOutcome:
+    """What messages the topic does not name any more."""
+    stranded = _stranded(look, look.layout())
+    if not stranded.messages:
+        return look.outcome(Verdict.UNCHANGED, "the layout names all regular topics with messages")
+    told = f"the layout does not name {stranded}: V5 clients never get them. Cure: repair_stranded"
+    return look.outcome(Verdict.FOUND, told, messages=sum(stranded.messages.values()))
+
+
+def look_at_repair(look: Look) -> TopicOutcome:
+    """What would be named again."""
+    layout = look.layout()
+    stranded = _stranded(look, layout)
+    if not stranded.messages:
+        return look.outcome(Verdict.UNCHANGED, "the layout names all regular topics with messages")
+    _require_no_controller(look)
+    with_parents(layout, list(map(str, stranded.topics)), stranded.messages)
+    messages = sum(stranded.messages.values())
+    return look.outcome(Verdict.CHANGED, f"the layout would name {stranded} again", messages=messages)
+
+
+def repair_stranded(hand: Hand) -> TopicOutcome:
+    """Name regular topics with messages again, and record their subscriptions, before a broker looks.
+
+    Raises:
+        StoreConflict: a broker leads the topic, and would not see it; or the layout has faults afterwards.
+        LayoutError: the layout does not come from these regular topics.
+    """
+    stranded = _stranded(hand, hand.layout())
+    if not stranded.messages and not hand.noted().segments:
+        return hand.outcome(Verdict.UNCHANGED, "the layout names all regular topics with messages")
+    if stranded.messages:
+        _insert(hand, stranded)
+    layout = hand.layout()
+    known = known_subscriptions(hand, layout)
+    # A broker that is asked leads the topic from now on, with the layout that it reads now.
+    new = register_all(hand, known)
+    names = [one.name for one in known]
+    healed = give_places(hand, layout.active, names)
+    if (topic := hand.task.find_topic(hand.name)) is not None:
+        release_parents(hand.admin, topic, layout, names, hand.guard.require)
+    return _checked(hand, new, healed)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _stranded(look: Look, layout: SegmentLayout) -> Stranded:
+    topic = look.task.find_topic(look.name)
+    if topic is None:
+        return Stranded([], {}, [])
+    named = {one.legacy_topic_name for one in layout.segments.values()}
+    topics = regular_parts(topic)
+    left = {number: _left(topic, part) for number, part in enumerate(topics) if str(part) not in named}
+    # One that takes messages is another topic of the same name, whose clients know it.
+    lost = {number: by for number, by in left.items() if by and is_terminated(look.reader, topics[number])}
+    subscriptions = sorted({name for by in lost.values() for name in by})
+    return Stranded(topics, {number: sum(by.values()) for number, by in lost.items()}, subscriptions)
+
+
+def _left(topic: TopicInventory, part: TopicName) -> dict[str, int]:
+    """Messages that durable subscriptions have not consumed, of one partition."""
+    found = next((one.stats for one in topic.parts if one.name == part), None)
+    subscriptions = found.subscriptions.items() if found else ()
+    return {name: one.msg_backlog for name, one in subscriptions if one.is_durable and one.msg_backlog}
+
+
+def _require_no_controller(look: Look) -> None:
+    if leader := controller_of(look.store, look.name):
+        raise StoreConflict(
+            f"{leader} leads it, and goes on with the layout that it knows. Restart that broker while no stream "
+            "consumer is connected, so that none leads the topic, and repair it then"
+        )
+
+
+def _insert(hand: Hand, stranded: Stranded) -> None:
+    topics = list(map(str, stranded.topics))
+
+    def insert() -> None:
+        record = read_scalable(hand.store, hand.name)
+        if record.layout is None:
+            raise StoreConflict(f"the record of {hand.name} is {record.state} now")
+        wanted = with_parents(record.layout, topics, stranded.messages)
+        hand.guard.note(segments=tuple(wanted.segments[number] for number in stranded.messages))
+        _require_no_controller(hand)
+        _set_while_none_leads(hand, wanted.encode(), record.version)
+
+    retry(insert, hand.name.scalable_path)
+
+
+def _set_while_none_leads(hand: Hand, value: bytes, version: int) -> None:
+    """Write the record in a moment in which no broker leads the topic, as far as the store can tell.
+
+    A broker that has read the record just before, and leads from right after on, knows none of these parents until it
+    changes the layout itself: it neither drops them nor uses up their ids.
+    """
+    path, seat = hand.name.scalable_path, f"{hand.name.scalable_path}/controller"
+    with suppress(StoreUnsupported):
+        hand.store.transaction([Create(seat), Set(path, value, version), Delete(seat, -1)])
+        return
+    hand.store.set(path, value, version)
+
+
+def _checked(hand: Hand, new: int, healed: int) -> TopicOutcome:
+    layout = hand.layout()
+    if faults := layout_faults(layout):
+        raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
+    if (left := _stranded(hand, layout)).messages:
+        raise StoreConflict(f"the layout does not name {left}: a broker has dropped them again")
+    parents = hand.noted().segments
+    missing = [one.descriptor for one in parents if one.segment_id not in layout.segments]
+    if missing:
+        raise StoreConflict(f"segments {', '.join(missing)} are gone again: a broker has dropped them")
+    topic = hand.task.find_topic(hand.name)
+    by_part = [_left(topic, TopicName.parse(one.legacy_topic_name or "")) for one in parents] if topic else []
+    messages = sum(sum(left.values()) for left in by_part)
+    named = some([one.legacy_topic_name for one in parents])
+    return hand.outcome(
+        Verdict.CHANGED,
+        f"the layout names {named} again, with {messages} messages",
+        registered=new,
+        healed=healed,
+        messages=messages,
+    )

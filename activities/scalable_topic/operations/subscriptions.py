@@ -1,0 +1,132 @@
+"""Subscriptions of a scalable topic: which there are, and whether brokers carry them to new segments.
+
+Brokers of 5.0.0-M1 know those that have a record, and no others: a segment that comes of a split or a merge gets no
+cursor of the rest, and what these have not consumed counts as consumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import unquote_plus
+
+from activities.scalable_topic.operations.context import Hand, Look
+from activities.scalable_topic.topic_checks import kind_of
+from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.admin.topics import COMPACTION
+from clients.pulsar.names import SegmentName, TopicName
+from clients.pulsar.scalable_records import recorded_subscriptions
+from models.segment import SegmentInfo
+from models.segment_layout import SegmentLayout
+
+_DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
+
+
+class Known(NamedTuple):
+    """A durable subscription.
+
+    Attributes:
+        name: its name.
+        kind: how it is consumed.
+        recorded: whether brokers have a record of it.
+    """
+
+    name: str
+    kind: SubscriptionKind
+    recorded: bool
+
+
+def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
+    """All that have a record, or a cursor on a segment of the layout.
+
+    A name that only its consumers have left, without any cursor, is of consumers that keep their places themselves: a
+    record would have brokers keep messages for them for good.
+    """
+    recorded = recorded_subscriptions(look.store, look.name)
+    native = {name for one in layout.segments.values() if not one.legacy for name in _cursors(look, one)}
+    legacy = {name for one in layout.segments.values() if one.legacy for name in _cursors(look, one)}
+    kinds: dict[str, SubscriptionKind] = {name: kind for name, kind in recorded.items() if kind}
+    unsure = legacy - native - recorded.keys()
+    kinds |= _kinds_of_regular(look, unsure) if unsure else {}
+    return [
+        Known(name, kinds.get(name) or _guess(registered=name in recorded), recorded=bool(recorded.get(name)))
+        for name in sorted(kinds.keys() | native | legacy)
+    ]
+
+
+def register_all(hand: Hand, known: Iterable[Known]) -> int:
+    """Give each subscription a record, and a cursor on each active segment; returns how many had no record.
+
+    Raises:
+        StoreUnsupported: brokers cannot record one.
+        StoreConflict: one has no record after a broker said that it has.
+    """
+    all_ = list(known)
+    if slashed := [one.name for one in all_ if "/" in one.name]:
+        raise StoreUnsupported(
+            f"brokers cannot record subscriptions with a slash in their name: {', '.join(slashed)}; move their "
+            "consumers to a subscription of another name, and delete them"
+        )
+    for one in all_:
+        hand.guard.require()
+        hand.admin.scalable_topics.register(hand.name, one.name, one.kind)
+    now = recorded_subscriptions(hand.store, hand.name)
+    if missing := [one.name for one in all_ if not now.get(one.name)]:
+        raise StoreConflict(f"{', '.join(missing)} have no record after a broker said that they have")
+    return sum(not one.recorded for one in all_)
+
+
+def without_place(look: Look, segments: Iterable[SegmentInfo], names: Iterable[str]) -> dict[str, list[str]]:
+    """Subscriptions that have no cursor on a segment, by the segment's descriptor; all where the segment is missing."""
+    wanted = list(names)
+    found = {one.descriptor: [name for name in wanted if not _has_place(look, one, name)] for one in segments}
+    return {descriptor: missing for descriptor, missing in found.items() if missing}
+
+
+def give_places(hand: Hand, segments: Iterable[SegmentInfo], names: Iterable[str]) -> int:
+    """Make segments that are missing, and cursors at their begin; returns how many segments lacked something.
+
+    Raises:
+        StoreConflict: a cursor is missing after a broker said that it has made it.
+    """
+    of, wanted = list(segments), list(names)
+    lacking = without_place(hand, of, wanted)
+    for descriptor in lacking:
+        hand.guard.require()
+        hand.admin.scalable_topics.create_segment(hand.name, descriptor, wanted)
+    if left := without_place(hand, [one for one in of if one.descriptor in lacking], wanted):
+        raise StoreConflict(f"cursors are missing after a broker said that it has made them: {left}")
+    return len(lacking)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _has_place(look: Look, segment: SegmentInfo, subscription: str) -> bool:
+    try:
+        look.reader.scalable_topics.backlog(look.name, segment.descriptor, subscription)
+    except AdminNotFound:
+        return False
+    return True
+
+
+def _cursors(look: Look, segment: SegmentInfo) -> list[str]:
+    """Durable subscriptions that have a cursor on a segment, as its managed ledger names them."""
+    legacy = segment.legacy_topic_name
+    stored = TopicName.parse(legacy) if legacy else SegmentName(look.name, segment.descriptor)
+    names = map(unquote_plus, look.store.children(stored.managed_ledger_path))
+    return [one for one in names if one not in (COMPACTION, _DEDUPLICATION) and not one.startswith(_REPLICATOR)]
+
+
+def _kinds_of_regular(look: Look, names: set[str]) -> dict[str, SubscriptionKind]:
+    """How subscriptions of the regular topic are consumed, from the type that their consumers have chosen."""
+    topic = look.task.find_topic(look.name)
+    found = topic.subscriptions.values() if topic else ()
+    return {one.name: kind_of(one) for one in found if one.name in names}
+
+
+def _guess(*, registered: bool) -> SubscriptionKind:
+    """Stream consumers register themselves; brokers of 5.0.0-M1 note a kind, and never ask for it (read)."""
+    return SubscriptionKind.STREAM if registered else SubscriptionKind.QUEUE

@@ -1,0 +1,210 @@
+"""Operations on scalable topics, on two real brokers: splits, merges, audits, and what is left of runs that died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from activities.scalable_topic.operations.context import Hand
+from activities.scalable_topic.operations.freeze import freeze
+from activities.scalable_topic.operations.leader import ask_leader
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.claim import CLAIM
+from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.operation_input import Operation
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+from tests.support.scalable_topic.operations import Operations, carried_out
+from tests.support.stacks import SharedStack
+
+SPACE = "public/default"
+OWN = AutoScalePolicy(enabled=True, min_segments=2)
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """Two brokers."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+
+
+def _native(admin: PulsarAdmin, topic: str, segments: int = 2) -> TopicName:
+    """A scalable topic with a policy of its own, and a subscription that only its segments know."""
+    name = TopicName.parse(f"{SPACE}/{topic}")
+    admin.scalable_topics.create(name, segments)
+    admin.scalable_topics.set_auto_scale_policy(name, OWN)
+    for one in admin.scalable_topics.layout(name).active:
+        admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
+    return name
+
+
+def _nothing_is_left(store: CasStore) -> None:
+    assert store.get(CLAIM) is None
+    assert store.children(OPERATIONS) == []
+
+
+def _has_all(admin: PulsarAdmin, store: CasStore, name: TopicName, *subscriptions: str) -> SegmentLayout:
+    """The layout is whole, the policy as before, and each subscription has its record and its places."""
+    layout = admin.scalable_topics.layout(name)
+    assert layout_faults(layout) == []
+    assert admin.scalable_topics.auto_scale_policy(name) == OWN
+    assert set(recorded_subscriptions(store, name)) == set(subscriptions)
+    for one in layout.active:
+        for subscription in subscriptions:
+            assert admin.scalable_topics.backlog(name, one.descriptor, subscription) == 0
+    return layout
+
+
+def test_two_splits_of_a_segment_are_one(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """The layout is the planned one, a subscription without a record is carried over, and the second run finds it."""
+    name = _native(admin, "split-twice")
+    admin.scalable_topics.register(name, "recorded", SubscriptionKind.STREAM)
+    before = admin.scalable_topics.layout(name)
+    done = carried_out(stack, Operation.SPLIT, str(name), segment=0)
+    assert (done.changed, done.failed, done.registered) == (1, 0, 1)
+    assert done.outcomes == (f"{SPACE}/split-twice: 0000-7fff-0 became 0000-3fff-2, 4000-7fff-3",)
+    layout = _has_all(admin, store, name, "recorded", "unrecorded")
+    assert layout == before.split(0, layout.segments[2].created_at_ms)
+    again = carried_out(stack, Operation.SPLIT, f"topic://{SPACE}/split-twice", segment=0)
+    assert (again.changed, again.unchanged, again.failed) == (0, 1, 0)
+    assert admin.scalable_topics.layout(name) == layout
+    _nothing_is_left(store)
+
+
+def test_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """Neighbours become one, in either order; others are refused, and everything stays as it was."""
+    name = _native(admin, "merge", 4)
+    before = admin.scalable_topics.layout(name)
+    assert carried_out(stack, Operation.MERGE, str(name), segments=(2, 1)).changed == 1
+    layout = _has_all(admin, store, name, "unrecorded")
+    assert layout == before.merge(2, 1, layout.segments[4].created_at_ms)
+    assert carried_out(stack, Operation.MERGE, str(name), segments=(1, 2)).unchanged == 1
+    refused = carried_out(stack, Operation.MERGE, str(name), segments=(0, 3))
+    assert [one.reason for one in refused.failures] == ["segments 0000-3fff-0 and c000-ffff-3 are not neighbours"]
+    other = carried_out(stack, Operation.SPLIT, str(name), segment=1)
+    assert "somebody has changed 4000-7fff-1 in another way" in other.failures[0].reason
+    assert _has_all(admin, store, name, "unrecorded") == layout
+    _nothing_is_left(store)
+
+
+def test_an_attempt_that_comes_again_changes_nothing_more(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """The segment that was chosen is noted, so the widest one is not split twice in one run."""
+    name = _native(admin, "chosen", 2)
+    operations = Operations(stack, Operation.SPLIT, str(name))
+    first = operations.operate()
+    assert operations.operate().outcomes == first.outcomes
+    assert len(admin.scalable_topics.layout(name).active) == 3
+    operations.complete()
+    _nothing_is_left(store)
+
+
+def test_an_attempt_that_died_behind_the_request_is_completed(
+    stack: Stack, admin: PulsarAdmin, store: CasStore
+) -> None:
+    """The next one finds the split, gives the policy back and says that it was done."""
+    name = _native(admin, "died", 1)
+    operations = Operations(stack, Operation.SPLIT, str(name))
+
+    def die(hand: Hand) -> None:
+        layout = hand.layout()
+        hand.guard.note(segments=(layout.segments[0],), next_segment_id=layout.next_segment_id)
+        freeze(hand)
+        ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 0))
+
+    _with_hand(operations, name, die)
+    assert admin.scalable_topics.auto_scale_policy(name) == OWN.model_copy(update={"enabled": False})
+    done = operations.operate()
+    assert (done.changed, done.registered, done.healed) == (1, 1, 0)
+    _has_all(admin, store, name, "unrecorded")
+    operations.complete()
+    _nothing_is_left(store)
+
+
+def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """Whichever operation comes next on the cluster; a policy that somebody has set since stays."""
+    names = [_native(admin, f"left-{number}", 1) for number in range(2)]
+    dead = Operations(stack, Operation.SPLIT, *map(str, names))
+    for name in names:
+        _with_hand(dead, name, freeze)
+    other = AutoScalePolicy(enabled=False, max_segments=5)
+    admin.scalable_topics.set_auto_scale_policy(names[1], other)
+    done = carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/left-*", run_id="run-2")
+    assert (done.topics, done.unchanged) == (2, 2)
+    assert [admin.scalable_topics.auto_scale_policy(name) for name in names] == [OWN, other]
+    assert len(done.told) == 1
+    assert "left-1" in done.told[0]
+    _nothing_is_left(store)
+
+
+def test_missing_children_are_made(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A new segment that a broker has not made, or that lacks a subscription, is there when the split is told."""
+    name = _native(admin, "healed", 1)
+    admin.scalable_topics.split(name, 0)
+    operations = Operations(stack, Operation.SPLIT, str(name), segment=0)
+    done = operations.operate()
+    # Segments of a split that no one has recorded a subscription for have none of it.
+    assert (done.unchanged, done.healed) == (1, 2)
+    operations.complete()
+    _nothing_is_left(store)
+
+
+def test_an_audit_names_what_will_be_lost(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It changes nothing, also where no broker leads the topic, unless it shall; then nothing is left to find."""
+    name = _native(admin, "audited", 2)
+    found = carried_out(stack, Operation.AUDIT, f"{SPACE}/audit*")
+    (told,) = found.outcomes
+    assert told.startswith(f"{SPACE}/audited: unrecorded have no record: what they have not consumed is lost")
+    assert recorded_subscriptions(store, name) == {}
+    assert controller_of(store, name) is None
+    plan = Operations(stack, Operation.AUDIT, str(name), fix=True, dry_run=True).check().plan
+    assert plan
+    assert plan.found == 1
+    assert recorded_subscriptions(store, name) == {}
+    cured = carried_out(stack, Operation.AUDIT, str(name), fix=True)
+    assert (cured.changed, cured.registered) == (1, 1)
+    assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
+    _has_all(admin, store, name, "unrecorded")
+
+
+def test_policies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A dry run says what would be set; then it is set once, and a contradiction is an outcome of its topic."""
+    name = _native(admin, "scaled", 1)
+    wanted = {"auto_scale": {"enabled": True, "min_segments": 4}}
+    plan = Operations(stack, Operation.SET_AUTO_SCALE, str(name), dry_run=True, **wanted).check().plan
+    assert plan
+    (told,) = plan.outcomes
+    would, instead = "{'enabled': True, 'minSegments': 4}", "{'enabled': True, 'minSegments': 2}"
+    assert told == f"{SPACE}/scaled: its policy would be {would} instead of {instead}"
+    assert admin.scalable_topics.auto_scale_policy(name) == OWN
+    assert carried_out(stack, Operation.SET_AUTO_SCALE, str(name), **wanted).changed == 1
+    assert admin.scalable_topics.auto_scale_policy(name) == AutoScalePolicy(enabled=True, min_segments=4)
+    assert carried_out(stack, Operation.SET_AUTO_SCALE, str(name), **wanted).unchanged == 1
+    _nothing_is_left(store)
+
+
+def test_empty_records_are_removed(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """One without a value goes, with the reports beneath it; one that is broken stays, and is named."""
+    empty, broken, good = (TopicName.parse(f"{SPACE}/record-{which}-op") for which in ("empty", "broken", "good"))
+    store.create(f"{empty.scalable_path}/segments/2/load", b"{}")
+    store.create(broken.scalable_path, b"no JSON")
+    admin.scalable_topics.create(good, 1)
+    done = carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/record-*-op")
+    assert (done.topics, done.changed, done.unchanged, done.failed) == (3, 1, 1, 1)
+    assert read_scalable(store, empty).state is RecordState.ABSENT
+    assert read_scalable(store, broken).state is RecordState.BROKEN
+    admin.scalable_topics.create(empty, 1)
+    store.delete(broken.scalable_path, 0)
+
+
+def _with_hand(operations: Operations, name: TopicName, act: Callable[[Hand], object]) -> None:
+    """Take the cluster and a topic, do something, and end without giving anything back."""
+    with operations.task() as task, task.store() as store:
+        task.take_cluster(store)
+        guard = task.operation_guard(store, name)
+        guard.take()
+        act(Hand(task, store, name, guard))

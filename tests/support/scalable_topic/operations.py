@@ -1,0 +1,91 @@
+"""Operations on scalable topics by themselves, without a workflow around them."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runtime import Runtime
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.operations import run
+from activities.scalable_topic.operations.context import OperationTask
+from activities.scalable_topic.owners import Owners
+from deploy.devstack.stack import Stack
+from models.lifecycle.claim import Attempt, Claim
+from models.scalable_topic.operation_input import Operation, ScalableOperationInput
+from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+from models.settings import Settings
+from models.store_url import StoreUrl
+
+_EPOCHS = itertools.count(int(time.time() * 1000))
+
+
+class _Ended(Owners):
+    """All other runs have ended."""
+
+    def __init__(self) -> None:
+        pass
+
+    def is_open(self, claim: Claim, url: StoreUrl) -> bool:
+        return False
+
+
+class Operations:
+    """One run of an operation on some topics, whose steps a test takes.
+
+    Args:
+        stack: the cluster.
+        operation: which one.
+        topics: names or patterns.
+        run_id: of the run.
+        fields: more of the input.
+    """
+
+    def __init__(
+        self, stack: Stack, operation: Operation, *topics: str, run_id: str = "run-1", **fields: object
+    ) -> None:
+        given = {
+            "cluster": stack.state.spec.cluster,
+            "metadata_url": stack.metadata_url,
+            "admin_urls": stack.admin_urls,
+            "topics": topics,
+            "operation": operation,
+        }
+        self.input = ScalableOperationInput.model_validate({**given, **fields})
+        self._run_id, self._started = run_id, next(_EPOCHS)
+        # No step asks for Temporal's client.
+        self._runtime = Runtime(Settings(), cast("Any", None), "queue")
+
+    @contextmanager
+    def task(self) -> Generator[OperationTask]:
+        """What a step gets, as the next attempt."""
+        attempt = Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
+        with ClusterTask(self._runtime, self.input, attempt, ActivityContext(), _Ended()) as task:
+            yield task
+
+    def check(self) -> OperationCheck:
+        """PRECHECK."""
+        with self.task() as task:
+            return run.check(task)
+
+    def operate(self) -> OperationOutcome:
+        """OPERATE alone; a run that ends here leaves what it holds."""
+        with self.task() as task:
+            return run.operate(task)
+
+    def complete(self) -> tuple[str, ...]:
+        """COMPLETE; what it could not put back."""
+        with self.task() as task:
+            return run.complete(task).kept
+
+
+def carried_out(stack: Stack, operation: Operation, *topics: str, **fields: object) -> OperationOutcome:
+    """A whole operation."""
+    operations = Operations(stack, operation, *topics, **fields)
+    outcome = operations.operate()
+    assert operations.complete() == ()
+    return outcome

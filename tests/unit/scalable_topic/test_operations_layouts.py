@@ -1,0 +1,87 @@
+"""Splits and merges that are asked of brokers, and parents that come back: what a layout says of them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.segment import LayoutError
+from models.segment_change import SegmentChange
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+from models.segment_repair import with_parents
+from tests.support.scalable_topic.layouts import random_steps
+
+
+def _names(partitions: int) -> list[str]:
+    return [f"persistent://t/n/x-partition-{number}" for number in range(partitions)]
+
+
+def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> SegmentLayout:
+    return [layout, *(after for _, after in random_steps(layout, chooser, steps))][-1]
+
+
+@given(st.integers(1, 20), st.integers(0, 15), st.data(), st.randoms(use_true_random=False))
+def test_parents_come_back_as_they_were(
+    partitions: int, steps: int, data: st.DataObject, chooser: random.Random
+) -> None:
+    """Whatever brokers did since the migration, parents that are put back stand as if they had not been pruned."""
+    names = _names(partitions)
+    before = _grown(SegmentLayout.migrated(names, 999), chooser, steps)
+    legacy = [number for number, one in before.segments.items() if one.legacy]
+    lost = data.draw(st.sets(st.sampled_from(legacy))) if legacy else set[int]()
+    pruned = before
+    for number in lost:
+        pruned = pruned.prune(number)
+    repaired = with_parents(pruned, names, lost)
+    assert repaired == before.model_copy(update={"epoch": pruned.epoch + 1})
+    assert layout_faults(repaired) == []
+
+
+def test_parents_of_another_topic_do_not_come_back() -> None:
+    """A layout that does not come from these regular topics stays as it is, and the refusal says why."""
+    names = _names(2)
+    migrated = SegmentLayout.migrated(names, 999)
+    with pytest.raises(LayoutError, match=r"has segments \[0\] already"):
+        with_parents(migrated, names, [0])
+    with pytest.raises(LayoutError, match=r"have no parents \[7\]"):
+        with_parents(migrated, names, [7])
+    with pytest.raises(LayoutError, match="has had 4 segments, and not 6"):
+        with_parents(migrated.prune(0), _names(3), [0])
+    with pytest.raises(LayoutError, match="does not come from 2 regular topics"):
+        with_parents(SegmentLayout.initial(4, 999), names, [])
+
+
+@given(st.integers(2, 20), st.integers(0, 15), st.randoms(use_true_random=False))
+def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Random) -> None:
+    """They are found right after the change, when parents were pruned since, and not before it."""
+    layout = _grown(SegmentLayout.initial(count, 999), chooser, steps)
+    active = layout.active
+    ids = [one.segment_id for one in (active[:2] if len(active) > 1 and chooser.random() < 0.5 else active[:1])]
+    change = SegmentChange.of(layout, *ids)
+    assert change.children(layout) == ()
+    after = change.after(layout, 2000)
+    children = change.children(after)
+    assert tuple(one.hash_range for one in children) == change.ranges
+    assert {one.segment_id for one in children} == after.segments.keys() - layout.segments.keys()
+    for number in ids:
+        after = after.prune(number)
+    assert [one.segment_id for one in change.children(after)] == [one.segment_id for one in children]
+
+
+def test_another_change_is_no_success() -> None:
+    """A parent that somebody has merged is not split, and the other way round."""
+    layout = SegmentLayout.initial(2, 999)
+    split, merge = SegmentChange.of(layout, 0), SegmentChange.of(layout, 1, 0)
+    with pytest.raises(LayoutError, match=r"0000-7fff-0 in another way: 0 is SEALED, with the children \[2\]"):
+        split.children(merge.after(layout, 1000))
+    with pytest.raises(LayoutError, match="in another way"):
+        merge.children(split.after(layout, 1000))
+    with pytest.raises(LayoutError, match="0 is not there"):
+        split.children(merge.after(layout, 1000).prune(0))
+    for ids in ((9,), (0, 9)):
+        with pytest.raises(LayoutError, match="there is no segment 9"):
+            SegmentChange.of(layout, *ids)

@@ -1,0 +1,146 @@
+"""Have Pulsar 5's own controllers change scalable topics, and complete what they leave out (PIP-468)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.scalable_topic.operation_activities import ScalableOperationActivities as Activities
+    from models.lifecycle.failures import FailedItems
+    from models.lifecycle.policy import VerbState
+    from models.lifecycle.report import Report
+    from models.lifecycle.status import Outcome
+    from models.scalable_topic.operation_input import KIND, ScalableOperationInput
+    from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+    from models.scalable_topic.operation_state import OperationStart, OperationState
+    from models.scalable_topic.phases import OperationPhase as Phase
+    from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.migration import Migration
+    from workflows.lifecycle.precheck import not_ready, require_ready
+    from workflows.lifecycle.start import read_start
+    from workflows.scalable_topic.policy import OPERATION_POLICIES
+
+
+@workflow.defn
+class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
+    """Carry one operation out for scalable topics of a cluster (PIP-468)."""
+
+    @workflow.init
+    def __init__(self, *given: Any) -> None:
+        start = read_start(OperationStart, given)
+        super().__init__(
+            start.input,
+            start.state or OperationState(verbs=VerbState(policy=OPERATION_POLICIES[Phase.PRECHECK])),
+            kind=KIND,
+            target=start.input.target_name,
+            first=Phase.PRECHECK,
+            policies=OPERATION_POLICIES,
+        )
+
+    @workflow.run
+    async def run(self, *given: Any) -> Report[Any, Any]:
+        """Run the operation; the report holds figures and certificate."""
+        del given
+        return await self.execute(self._carry_out)
+
+    async def _carry_out(self) -> Report[Any, Any]:
+        await self.phases.run(Phase.PRECHECK, self._precheck)
+        if self.input.dry_run:
+            return self.report(Outcome.PLANNED, self._plan_summary())
+        await self.phases.rollback_on_failure(self._operate_all, undo=self._roll_back)
+        await self.phases.undo(Phase.COMPLETE, self._give_back)
+        outcome = self._outcome
+        return self.report(Outcome.DONE_WITH_FAILURES if outcome.failed else Outcome.DONE, _summary(outcome))
+
+    # The phases -------------------------------------------------------------------------------------------------------
+
+    async def _precheck(self) -> None:
+        facts = self.state.facts.precheck = await self.activities.run(
+            Activities.check, Call(f"Which topics of {self.input.cluster}?")
+        )
+        for warning in facts.warnings:
+            self.note(f"warning: {warning}")
+        self.state.certificate.operation = self.input.operation
+        if facts.plan is not None:
+            self._tell(facts.plan)
+        if self.input.dry_run:
+            self.state.figures.blockers = len(facts.blockers)
+            return
+        require_ready(facts.blockers)
+
+    async def _operate_all(self) -> None:
+        await self.phases.run(Phase.OPERATE, self._operate, holds_inside=True)
+
+    async def _operate(self) -> None:
+        await self.hold.wait()
+        call = Call(f"{self.input.operation}: {self.input.target_name}")
+        outcome = self.state.facts.outcome = await self.activities.run(Activities.operate, call)
+        self._tell(outcome)
+
+    async def _give_back(self) -> None:
+        released = await self.activities.run(Activities.complete, Call("Give the cluster back"))
+        for kept in released.kept:
+            self.note(kept)
+        self.state.certificate.completed_at = workflow.now()
+
+    async def _roll_back(self, cause: str) -> str:
+        """Give the cluster back; what was done for single topics stays."""
+        await self.phases.undo(Phase.ROLLBACK, self._give_back)
+        self.note(f"what was done for single topics before that stays ({cause})")
+        return ""
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    def _tell(self, outcome: OperationOutcome) -> None:
+        """Show what became of topics, or would."""
+        for told in outcome.told:
+            self.note(told)
+        self.state.figures.update(
+            topics=outcome.topics,
+            changed_topics=outcome.changed,
+            found_topics=outcome.found,
+            failed_topics=outcome.failed,
+            registered=outcome.registered,
+            healed=outcome.healed,
+            messages=outcome.messages,
+            longest_seconds=outcome.longest_seconds,
+        )
+        self.state.certificate.update(
+            outcomes=list(outcome.outcomes),
+            not_named=outcome.changed + outcome.found - len(outcome.outcomes),
+        )
+        failed = FailedItems(what="topic(s) failed", items=outcome.failures, count=outcome.failed)
+        self.board.report_failures(failed)
+
+    def _plan_summary(self) -> str:
+        facts = self._facts
+        if facts.blockers:
+            return not_ready(facts.blockers)
+        return f"ready: {_summary(facts.plan or OperationOutcome())}"
+
+    @property
+    def _facts(self) -> OperationCheck:
+        """The result of PRECHECK."""
+        facts = self.state.facts.precheck
+        assert facts is not None, "PRECHECK has passed"
+        return facts
+
+    @property
+    def _outcome(self) -> OperationOutcome:
+        """The result of OPERATE."""
+        outcome = self.state.facts.outcome
+        assert outcome is not None, "OPERATE has passed"
+        return outcome
+
+
+def _summary(outcome: OperationOutcome) -> str:
+    counts = {
+        "changed": outcome.changed,
+        "with findings": outcome.found,
+        "as before": outcome.unchanged,
+        "failed": outcome.failed,
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"of {outcome.topics} topics {told or 'none was dealt with'}"
