@@ -98,9 +98,9 @@ class ActivityContext:
         """What was counted is done, and what follows counts nothing."""
         self._count = None
 
-    def waiting_for(self, kind: WaitKind, why: str, *, action: str = "") -> None:
+    def waiting_for(self, kind: WaitKind, why: str, *, action: str = "", until: datetime | None = None) -> None:
         """Tell what the work waits for from now on, until `waits_no_more`; see `WaitReason`."""
-        self._waiting = WaitReason(kind=kind, why=why, action=action)
+        self._waiting = WaitReason(kind=kind, why=why, action=action, until=until)
 
     def waits_no_more(self) -> None:
         """The wait is over; harmless where there was none."""

@@ -24,7 +24,7 @@ def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
     while waiting := "" if task.input.force else waits_for(task.read_topic(task.name)):
         if datetime.now(UTC) >= until:
             break
-        task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION)
+        task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION, until=until)
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
     return ClientsGone(waiting=waiting)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import durable_of, regular_parts
+from activities.scalable_topic.flip import durable_of, flip_of, regular_parts
 from activities.scalable_topic.topic_checks import undrained_streams
-from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.results import DrainedTopic, TopicCheck
+from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 
@@ -23,7 +23,10 @@ _LOOK_EVERY = 1.0
 _LONGEST_PAUSE = 10.0
 _LOOKS_PER_AGE = 60
 _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
-_CONSUME_REGULAR = "stream consumers cannot read what the regular topic has left: consume it with a regular client"
+_CONSUME_REGULAR = (
+    "let regular clients consume them, since stream consumers cannot read what the regular topic has left; `proceed` "
+    "ends the wait"
+)
 
 
 def drain(task: TopicTask, until: datetime) -> DrainedTopic:
@@ -35,9 +38,8 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
             break
         told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
         ordered = topic is not None and undrained_streams(topic)
-        task.context.waiting_for(
-            WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=_CONSUME_REGULAR if ordered else _CONSUME
-        )
+        action = _CONSUME_REGULAR if ordered else _CONSUME
+        task.context.waiting_for(WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=action, until=until)
         age = time.monotonic() - begun
         task.context.pause(min(max(age / _LOOKS_PER_AGE, _LOOK_EVERY), _LONGEST_PAUSE))
     task.context.waits_no_more()
@@ -45,24 +47,25 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
 
 
 def verify(task: TopicTask) -> TopicCheck:
-    """Compare the scalable topic with what the regular one had."""
+    """Complete what came after the flip, and compare the scalable topic with what the regular one had."""
     topic = task.find_topic(task.name)
     with task.store() as store:
+        guard = task.topic_guard(store, task.name)
+        guard.take()
         layout = read_scalable(store, task.name).layout
         if layout is None:
             fault = f"the record of {task.name} is gone: somebody has deleted the scalable topic"
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
-        faults = [*layout_faults(layout), *_missing(task, store, layout, topic)]
+        if topic is not None:
+            # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
+            flip_of(task, store, guard, task.name).run()
+        known = recorded_subscriptions(store, task.name)
+        faults = [*layout_faults(layout), *_without_cursors(task, layout, known)]
     there = {one.legacy_topic_name for one in layout.segments.values()}
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
     if pruned and (left := old_messages(topic)):
         faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
-    return TopicCheck(
-        faults=tuple(faults),
-        segments=len(layout.active),
-        subscriptions=len(durable_of(topic)) if topic else 0,
-        pruned=len(pruned),
-    )
+    return TopicCheck(faults=tuple(faults), segments=len(layout.active), subscriptions=len(known), pruned=len(pruned))
 
 
 def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
@@ -77,14 +80,16 @@ def old_messages(topic: TopicInventory | None) -> dict[str, int]:
     return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
 
 
-def _missing(task: TopicTask, store: CasReader, layout: SegmentLayout, topic: TopicInventory | None) -> Iterator[str]:
-    """Subscriptions without a record, or without a place on a segment."""
-    known = recorded_subscriptions(store, task.name)
-    for one in durable_of(topic) if topic else ():
-        if known.get(one.name) is None:
-            yield f"{one.name} has no record"
-        for segment in layout.active:
-            try:
-                task.admin.scalable_topics.backlog(task.name, segment.descriptor, one.name)
-            except AdminNotFound:
-                yield f"{one.name} has no cursor on segment {segment.descriptor}"
+def _without_cursors(task: TopicTask, layout: SegmentLayout, subscriptions: Iterable[str]) -> list[str]:
+    """Subscriptions without a place on a segment that takes new messages, in words."""
+    places = [(segment, name) for segment in layout.active for name in subscriptions]
+
+    def fault(place: tuple[SegmentInfo, str]) -> str:
+        segment, name = place
+        try:
+            task.admin.scalable_topics.backlog(task.name, segment.descriptor, name)
+        except AdminNotFound:
+            return f"{name} has no cursor on segment {segment.descriptor}"
+        return ""
+
+    return list(filter(None, task.each(places, fault)))

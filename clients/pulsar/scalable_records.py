@@ -7,13 +7,14 @@ to see what stands.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import NamedTuple, cast
 
 from pydantic import ValidationError
 
-from clients.cas.store import CasReader, CasStore, retry
+from clients.cas.store import CasReader, CasStore, Create, Delete, Part, retry
+from clients.errors import StoreConflict
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from models.segment_layout import SegmentLayout
@@ -101,6 +102,48 @@ def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, Subs
 def subscription_path(topic: TopicName, subscription: str) -> str:
     """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.0-M1, seen)."""
     return f"{topic.scalable_path}/subscriptions/{subscription}"
+
+
+def keep_subscription(
+    store: CasStore, topic: TopicName, subscription: str, kind: SubscriptionKind, fence: Callable[[], object]
+) -> None:
+    """See that a subscription which was registered has its record, also where a consumer of it came first.
+
+    Such a consumer has a node made that is without a value. A broker that is asked for the record then says that all is
+    done, and writes nothing; and ZooKeeper removes the node with its last consumer, so that brokers forget the
+    subscription with all that it has not consumed (5.0.0-M1, seen). A node of that sort stays one whatever it holds. So
+    it gives way to another, and with it go the notes of its consumers, which their broker knows by heart.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: the scalable one.
+        subscription: its name.
+        kind: what the record says.
+        fence: raises where somebody else is in charge; asked before each change.
+
+    Raises:
+        StoreConflict: it is not registered.
+        StoreContention: consumers come and go too fast.
+    """
+    path = subscription_path(topic, subscription)
+
+    def keep() -> None:
+        node = store.get(path)
+        if node is None:
+            raise StoreConflict(f"{subscription} of {topic} has no record after a broker said that it was registered")
+        if not node.value:
+            fence()
+            record = Create(path, json.dumps({"type": kind.value}).encode())
+            store.transaction([*_removals(store, path), record])
+
+    retry(keep, path)
+
+
+def _removals(store: CasReader, path: str) -> Iterator[Part]:
+    for name in store.children(path):
+        yield from _removals(store, f"{path}/{name}")
+    if node := store.get(path):
+        yield Delete(path, node.version)
 
 
 def _kind(store: CasReader, path: str) -> SubscriptionKind | None:

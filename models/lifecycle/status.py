@@ -188,8 +188,8 @@ ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
     WaitKind.STORE: _ON_OR_BACK,
     WaitKind.SCAN: _BACK,
     WaitKind.SPARK: _ON_OR_BACK,
-    WaitKind.CLIENTS: _BACK,
-    WaitKind.MIGRATION: _BACK,
+    WaitKind.CLIENTS: _ON_OR_BACK,
+    WaitKind.MIGRATION: _ON_OR_BACK,
     WaitKind.THROTTLE: _ON_OR_BACK,
     WaitKind.CHANGE_WINDOW: _BACK,
     WaitKind.GATE: _ON_OR_BACK,
@@ -208,11 +208,13 @@ class WaitReason(Result):
         kind: what is waited for; programs decide by this.
         why: the same in one sentence, with names.
         action: what the operator is asked to do, as an order; empty where nothing is.
+        until: when it ends by itself, if it does.
     """
 
     kind: WaitKind
     why: str
     action: str = ""
+    until: datetime | None = None
 
 
 class CutoverPlan(BaseModel):
@@ -234,12 +236,10 @@ class Waiting(WaitReason):
 
     Attributes:
         since: when the wait for this kind of thing began.
-        until: when it ends by itself, if it does.
         ends_on: the verbs or events that end it earlier.
     """
 
     since: datetime
-    until: datetime | None = None
     ends_on: tuple[str, ...] = ()
 
 

@@ -162,7 +162,7 @@ class CutoverHold:
 _PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to go on", (Verb.RESUME, Verb.ROLLBACK))
 _HELD = _Reason(
     WaitKind.HOLD,
-    "held before the cut-over",
+    "the word to cut over",
     "give `proceed` to cut over",
     (Verb.PROCEED, "hold_before_cutover", Verb.ROLLBACK),
 )

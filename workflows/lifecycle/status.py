@@ -117,7 +117,9 @@ class StatusBoard:
         state, reason = self._state, report.waiting
         state.progress = report.progress or state.progress
         before = state.activity_waiting
-        state.activity_waiting = reason and waiting(reason.kind, reason.why, action=reason.action, before=before)
+        state.activity_waiting = reason and waiting(
+            reason.kind, reason.why, action=reason.action, until=reason.until, before=before
+        )
         self.publish()
 
     def report_failures(self, *failures: FailedItems) -> None:
@@ -142,6 +144,6 @@ def waiting(
     ends_on: Sequence[str] = (),
     before: Waiting | None,
 ) -> Waiting:
-    """A reason to wait; one that was given before keeps its begin."""
-    since = before.since if before and before.why == why else workflow.now()
+    """A reason to wait; one of the kind that was given before keeps its begin, whatever it counts meanwhile."""
+    since = before.since if before and before.kind is kind else workflow.now()
     return Waiting(kind=kind, why=why, action=action, since=since, until=until, ends_on=tuple(ends_on))

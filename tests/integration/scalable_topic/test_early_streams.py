@@ -1,0 +1,93 @@
+"""Stream consumers that come as soon as their topic is scalable, before their subscription has a record (5.0.0-M1)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.stack import Stack
+from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import quiet_client
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.waiting import wait_for
+
+# A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
+_FORGOTTEN = 180.0
+_KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
+
+
+@pytest.fixture
+def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
+    """V5 clients."""
+    tools = with_scalable_clients(toolchain)
+    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
+        yield clients
+
+
+def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
+) -> None:
+    """Brokers write none behind it, though they say so; one that lasts takes its place, and the consumer goes on."""
+    name, stream = _early_consumer(stack, admin, clients, "early")
+    assert recorded_subscriptions(store, name) == {**_KINDS, STREAM: None}
+    for subscription, kind in _KINDS.items():
+        keep_subscription(store, name, subscription, kind, lambda: None)
+    assert recorded_subscriptions(store, name) == _KINDS
+    (parent,) = [one for one in admin.scalable_topics.layout(name).segments.values() if one.legacy]
+    admin.scalable_topics.create_segment(name, parent.descriptor, [STREAM])
+    wait_for("the consumer to come", lambda: not clients.attach([stream]), 60)
+    clients.open_producers([ProducerPlan("producer", str(name), Language.JAVA_V5)])
+    clients.start()
+    wait_for("messages", lambda: len(_received(clients)) > MESSAGES, 30)
+    clients.stop_sending(10)
+    wait_for("all messages", lambda: _received(clients) == _sent(clients), 30)
+    assert recorded_subscriptions(store, name) == _KINDS
+
+
+@pytest.mark.exhaustive
+def test_a_subscription_without_a_record_is_forgotten_with_its_consumer(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
+) -> None:
+    """Within two minutes brokers do not know it any more; one that was given a record in time stays."""
+    (kept, _), (left, _) = (_early_consumer(stack, admin, clients, which) for which in ("kept", "left"))
+    keep_subscription(store, kept, STREAM, SubscriptionKind.STREAM, lambda: None)
+    clients.close()
+    wait_for("it to be forgotten", lambda: STREAM not in recorded_subscriptions(store, left), _FORGOTTEN)
+    assert recorded_subscriptions(store, kept) == _KINDS
+
+
+def _early_consumer(
+    stack: Stack, admin: PulsarAdmin, clients: ClientProgram, topic: str
+) -> tuple[TopicName, ConsumerPlan]:
+    """A scalable topic, one of whose subscriptions had a consumer before it was registered."""
+    name = TopicName.parse(f"persistent://public/default/{topic}")
+    fill(stack, admin, name, 0)
+    with closing(quiet_client(stack.broker_url)) as client:
+        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+    stream = ConsumerPlan(topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
+    admin.scalable_topics.migrate(name)
+    assert clients.attach([stream]) == {topic: "TopicDoesNotExistException"}
+    for subscription, kind in _KINDS.items():
+        admin.scalable_topics.register(name, subscription, kind)
+    return name, stream
+
+
+def _sent(clients: ClientProgram) -> list[tuple[str, int]]:
+    producers, _ = clients.collect()
+    return sorted((one.key, one.number) for record in producers for one in record.sent)
+
+
+def _received(clients: ClientProgram) -> list[tuple[str, int]]:
+    _, consumers = clients.collect()
+    return sorted((one.key, one.number) for record in consumers for one in record.received)
