@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from activities.lifecycle.context import ActivityContext
 
@@ -13,6 +13,19 @@ ResultT = TypeVar("ResultT")
 
 LANES = 8
 """Requests to brokers that run at once."""
+
+
+class Each(Protocol):
+    """Does the same for many items."""
+
+    def __call__(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
+        """Do it; returns what came of each, in their order."""
+        ...
+
+
+def in_turn(items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
+    """Do the same for many items, one after the other."""
+    return [work(item) for item in items]
 
 
 def each(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.scalable_topic.children import take_back_children
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
@@ -17,7 +18,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import TOPICS, Stage, is_ours
+from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
 from models.scalable_topic.results import Released
 
 LONGEST_MIGRATION = 30.0
@@ -82,42 +83,46 @@ def recorded_topics(store: CasReader) -> Iterator[TopicName]:
 
 
 def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
-    """Bring topics to their end that a run left amid their flip; says in words what cannot be done."""
-    left: list[TopicName] = []
+    """Bring topics to their end that a run left amid their flip; says in words what was done."""
+    left: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)
         if (record := guard.read()) is None or record.stage is Stage.FLIPPED:
             continue
         task.take_over(record)
-        if guard.take().stage is Stage.CLAIMED:
-            guard.release()
+        if (record := guard.take()).begun:
+            left[name] = record
         else:
-            left.append(name)
+            guard.release()
     await_late_requests(task, store, left)
-    for name in left:
-        match read_scalable(store, name).state:
-            case RecordState.ABSENT:
-                task.topic_guard(store, name).release()
-            case RecordState.GOOD:
-                yield from _finish_topic(task, store, name)
-            case broken:
-                yield f"the record of {name} in the metadata store is {broken}, and no broker can read it"
+    for name, record in left.items():
+        yield from _finish_topic(task, store, name, record)
 
 
 def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:
     """Wait until no request of an earlier attempt can make a topic scalable any more, where it is not."""
-    if any(read_scalable(store, name).state is RecordState.ABSENT for name in topics):
+    if any(read_scalable(store, name).layout is None for name in topics):
         with task.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
             task.context.pause(IDLE_LIMIT + LONGEST_MIGRATION)
 
 
-def _finish_topic(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> Iterator[str]:
-    try:
-        flip_of(task, store, task.topic_guard(store, name), name).run()
-    except StoreNotFound:
-        yield f"{name} was left amid its flip, and its regular topic is gone now"
-    else:
-        yield f"{name} was left amid its flip by an earlier run, and is complete now"
+def _finish_topic(
+    task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim
+) -> Iterator[str]:
+    guard = task.topic_guard(store, name)
+    match read_scalable(store, name).state:
+        case RecordState.GOOD:
+            try:
+                flip_of(task, store, guard, name).run()
+            except StoreNotFound:
+                yield f"{name} was left amid its flip, and its regular topic is gone now"
+            else:
+                yield f"{name} was left amid its flip by an earlier run, and is complete now"
+        case RecordState.BROKEN:
+            yield f"the record of {name} in the metadata store is broken, and no broker can read it"
+        case _:
+            take_back_children(task.admin, store, name, record.partitions, guard.require)
+            guard.release()
 
 
 def _put_back(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """FLIP of one topic: the brokers' migration, and at once all that it leaves out (PIP-475, "Migration").
 
-In 5.0.0-M1 the new segments have no cursors of the subscriptions that there were, and brokers take what was written
+In 5.0.0-M1 brokers make new segments without cursors of the subscriptions that there were, and take what was written
 before for consumed, at their next look, where no subscription has a record: within a minute. A migration whose last
 step fails leaves regular topics that take messages which nobody reads.
 """
@@ -8,12 +8,14 @@ step fails leaves regular topics that take messages which nobody reads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from activities.lifecycle.namespace_guard import RecordGuard
+from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.scalable_topic.children import make_children, parts_of, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
@@ -25,10 +27,11 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.late_requests import change_or_never
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from clients.pulsar.scalable_records import RecordState, clear_empty, keep_subscription, read_scalable
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
+from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import migration_faults
 
@@ -78,8 +81,6 @@ def flip(task: TopicTask) -> FlipAnswer:
         except AdminConflict as error:
             if read_scalable(store, task.name).state is not RecordState.ABSENT:
                 raise
-            # A broker has refused it, and no request is on its way.
-            guard.note(stage=Stage.CLAIMED)
             return FlipAnswer(refused=str(error))
 
 
@@ -96,7 +97,7 @@ def flip_of(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard
             change=lambda admin: admin.scalable_topics.migrate(name, force=force),
         )
 
-    return Flip(task.admin, store, lambda: task.read_topic(name), guard, migrate)
+    return Flip(task.admin, store, lambda: task.read_topic(name), guard, migrate, task.each)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class Flip:
         read: reads the regular topic, which stays when it is scalable.
         guard: of the topic; asked before each change, since brokers cannot be fenced.
         migrate: has a broker make the topic scalable, and asks the fence that it is given right before.
+        each: does the same for many items; a topic may have hundreds of partitions.
     """
 
     admin: PulsarAdmin
@@ -116,6 +118,7 @@ class Flip:
     read: Callable[[], TopicInventory]
     guard: TopicGuard
     migrate: Migrate
+    each: Each = in_turn
 
     def run(self, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
@@ -130,60 +133,73 @@ class Flip:
         """
         begun = time.monotonic()
         topic = self.read()
-        asked = time.monotonic()
-        layout = self._made_scalable(topic.name, topic.partitions, force=force)
-        migrated = time.monotonic()
+        layout, of_brokers = self._made_scalable(topic, force=force)
         known = durable_of(topic)
         self._register(topic.name, known)
-        ended = sum(self._terminated(part) for part in regular_parts(topic))
+        ended = sum(self.each(regular_parts(topic), self._terminated))
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them.
         late = [one for one in durable_of(self.read()) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
-        for one in (*known, *late):
-            self._require_cursors(topic.name, layout, one.name)
         registered = [one.name for one in (*known, *late)]
-        release_parents(self.admin, self.read(), layout, registered, self.guard.require)
+        self.each(layout.active, lambda segment: self._require_cursors(topic.name, segment, registered))
+        release_parents(self.admin, self.read(), layout, registered, fence=self.guard.require, each=self.each)
         self.guard.note(stage=Stage.FLIPPED)
         return FlippedTopic(
             segments=len(layout.active),
             registered=len(known) + len(late),
             terminated=ended,
-            migrate_seconds=round(migrated - asked, 3),
+            migrate_seconds=round(of_brokers, 3),
             seconds=round(time.monotonic() - begun, 3),
             faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
         )
 
-    def _made_scalable(self, name: TopicName, partitions: int, *, force: bool) -> SegmentLayout:
+    def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
+        """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
+        name, partitions = topic.name, topic.partitions
+        subscriptions = [one.name for one in durable_of(topic)]
         refusal: AdminError | None = None
+        unclear, seconds = False, 0.0
         for _ in range(_TRIES):
             record = read_scalable(self.store, name)
             if record.layout is not None:
-                return record.layout
+                return record.layout, seconds
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
                 clear_empty(self.store, name, self.guard.require)
             elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
                 break
             self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
+            make_children(self.admin, name, partitions, subscriptions, self.guard.require)
+            asked = time.monotonic()
             try:
                 self.migrate(self.guard.require, force=force)
             except (AdminUnreachable, AdminConflict) as error:
                 # What the broker says proves nothing: it may have written the record, or another attempt may have.
-                refusal = error
+                refusal, unclear = error, unclear or isinstance(error, AdminUnreachable)
+            seconds = time.monotonic() - asked
         record = read_scalable(self.store, name)
         if record.layout is not None:
-            return record.layout
-        if record.state is RecordState.ABSENT and refusal is not None:
+            return record.layout, seconds
+        if record.state is not RecordState.BROKEN and refusal is not None:
+            if not unclear:
+                # A broker has refused it, and no request is on its way.
+                take_back_children(self.admin, self.store, name, partitions, self.guard.require)
+                self.guard.note(stage=Stage.CLAIMED)
             raise refusal
         raise StoreConflict(
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
             f"{name.scalable_path} with all beneath it, and start again"
         ) from refusal
 
-    def _register(self, name: TopicName, subscriptions: Iterable[SubscriptionInventory]) -> None:
-        for one in subscriptions:
+    def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
+        def register(one: SubscriptionInventory) -> None:
             self.guard.require()
             self.admin.scalable_topics.register(name, one.name, kind_of(one))
+            keep_subscription(self.store, name, one.name, kind_of(one), self.guard.require)
+
+        # The first makes a broker the topic's controller; others beside it would wait for the same, or be refused.
+        in_turn(subscriptions[:1], register)
+        self.each(subscriptions[1:], register)
 
     def _terminated(self, part: TopicName) -> bool:
         """Whether a regular topic had to be ended."""
@@ -195,15 +211,16 @@ class Flip:
             raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
         return True
 
-    def _require_cursors(self, name: TopicName, layout: SegmentLayout, subscription: str) -> None:
-        """See that a subscription has its place on each new segment, and make the segments that are missing."""
-        for segment in layout.active:
+    def _require_cursors(self, name: TopicName, segment: SegmentInfo, subscriptions: Sequence[str]) -> None:
+        """See that subscriptions have their places on a new segment, and make it where it is missing."""
+        calls = self.admin.scalable_topics
+        for subscription in subscriptions:
             try:
-                self.admin.scalable_topics.backlog(name, segment.descriptor, subscription)
+                calls.backlog(name, segment.descriptor, subscription)
             except AdminNotFound:
                 self.guard.require()
-                self.admin.scalable_topics.create_segment(name, segment.descriptor, [subscription])
-                self.admin.scalable_topics.backlog(name, segment.descriptor, subscription)
+                calls.create_segment(name, segment.descriptor, subscriptions)
+                calls.backlog(name, segment.descriptor, subscription)
 
 
 def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
@@ -212,10 +229,13 @@ def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
 
 
 def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
-    """Whether a regular topic, or a partition, takes no messages any more."""
-    return admin.topics.internal_stats(part).state == _TERMINATED
+    """Whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
+    try:
+        return admin.topics.internal_stats(part).state == _TERMINATED
+    except AdminNotFound:
+        return True
 
 
 def regular_parts(topic: TopicInventory) -> list[TopicName]:
     """The partitions of a topic in their order, or itself."""
-    return [topic.name.of_partition(number) for number in range(topic.partitions)] or [topic.name]
+    return parts_of(topic.name, topic.partitions)

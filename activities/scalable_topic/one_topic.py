@@ -5,14 +5,14 @@ from __future__ import annotations
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
+from activities.scalable_topic.children import take_back_children
 from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, take
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
-from activities.scalable_topic.parents import release_parents
 from clients.cas.store import CasStore
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
-from models.scalable_topic.claims import Stage, TopicClaim
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from models.scalable_topic.claims import TopicClaim
 from models.scalable_topic.results import Released, Undone
 
 
@@ -39,14 +39,12 @@ def guard(task: TopicTask) -> Released:
 
 
 def complete(task: TopicTask) -> Released:
-    """COMPLETE: let streams begin, set the topic's policy, put those of the namespace back, and give up the claim."""
+    """COMPLETE: set the policy that the topic shall have, put those of the namespace back, and give up the claim."""
     with task.store() as store:
-        if holds_cluster(task, store):
+        if task.input.auto_scale is not None and holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             guard.take()
-            _release_parents(task, store, guard)
-            if task.input.auto_scale is not None:
-                set_auto_scale(task.admin, task.name, task.input.auto_scale, guard.require)
+            set_auto_scale(task.admin, task.name, task.input.auto_scale, guard.require)
     return give_back(task) if task.input.parent is None else Released()
 
 
@@ -59,21 +57,22 @@ def undo(task: TopicTask) -> Undone:
         record = guard.read()
         if record is not None and record.is_of(task.attempt):
             guard.take()
-            if record.stage is not Stage.CLAIMED and _is_scalable(task, store, guard):
+            if record.begun and _is_scalable(task, store, guard, record):
                 return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
             guard.release()
     return Undone(kept=give_back(task).kept if task.input.parent is None else ())
 
 
-def _release_parents(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> None:
-    topic, layout = task.find_topic(task.name), read_scalable(store, task.name).layout
-    if topic is not None and layout is not None:
-        release_parents(task.admin, topic, layout, recorded_subscriptions(store, task.name), guard.require)
-
-
-def _is_scalable(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> bool:
+def _is_scalable(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> bool:
+    """Whether a topic that brokers were asked to make scalable is so; then it is complete, else nothing is left."""
     await_late_requests(task, store, [task.name])
-    if read_scalable(store, task.name).state is not RecordState.GOOD:
-        return False
-    flip_of(task, store, guard, task.name).run()
-    return True
+    match read_scalable(store, task.name).state:
+        case RecordState.GOOD:
+            flip_of(task, store, guard, task.name).run()
+            return True
+        case RecordState.BROKEN:
+            # Somebody else has written it, and has to say what it is for.
+            return False
+        case _:
+            take_back_children(task.admin, store, task.name, record.partitions, guard.require)
+            return False

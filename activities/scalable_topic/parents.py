@@ -1,8 +1,8 @@
 """Let consumers of segments begin where regular topics ended, once these are consumed (PIP-468, drain before assign).
 
 Brokers of 5.0.0-M1 ask a segment of the parent's name what a subscription has left, and take "there is none" for "not
-yet": streams wait for ever, and parents are never dropped. A regular topic has no such segment. So it gets an empty one,
-with the subscriptions that have nothing left in the regular topic, and no others: brokers drop a parent when every
+yet": streams wait for ever, and parents are never dropped. A regular topic has no such segment. So it gets an empty
+one, with the subscriptions that have nothing left in the regular topic, and no others: brokers drop a parent when every
 subscription is done with it.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.topic_inventory import TopicInventory
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -22,7 +23,9 @@ def release_parents(
     topic: TopicInventory,
     layout: SegmentLayout,
     subscriptions: Iterable[str],
+    *,
     fence: Callable[[], object],
+    each: Each = in_turn,
 ) -> list[str]:
     """Show brokers which subscriptions are done with the regular topic; returns these.
 
@@ -32,13 +35,18 @@ def release_parents(
         layout: of the scalable topic.
         subscriptions: all that have a record.
         fence: raises where somebody else is in charge; asked before each change.
+        each: does the same for many items.
 
     Raises:
         StoreConflict: what was made is not empty.
     """
+    if topic.unloadable:
+        # Nobody can say what is left there.
+        return []
     waiting = {one.name for one in topic.subscriptions.values() if one.durable and one.backlog}
     done = sorted({*subscriptions} - waiting)
-    for parent in regular_parents(layout) if done else ():
+
+    def release(parent: SegmentInfo) -> None:
         fence()
         admin.scalable_topics.create_segment(topic.name, parent.descriptor, done)
         fence()
@@ -46,6 +54,8 @@ def release_parents(
         for name in done:
             if backlog := admin.scalable_topics.backlog(topic.name, parent.descriptor, name):
                 raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
+
+    each(regular_parents(layout) if done else [], release)
     return done
 
 

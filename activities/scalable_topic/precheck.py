@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.children import planned
 from activities.scalable_topic.cluster_checks import check_cluster
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import durable_of, regular_parts
@@ -14,7 +15,6 @@ from clients.pulsar.scalable_records import read_scalable
 from clients.stores import open_cas_reader
 from models.scalable_topic.claims import TopicClaim, topic_record
 from models.scalable_topic.results import Precheck
-from models.segment_layout import SegmentLayout
 
 
 def precheck(task: TopicTask) -> Precheck:
@@ -62,7 +62,7 @@ def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
         update={
             "parents": len(parents),
             "partitioned": topic.partitions > 0,
-            "children": tuple(one.descriptor for one in SegmentLayout.migrated(parents, 0).active),
+            "children": tuple(one.descriptor for one in planned(topic.name, topic.partitions).active),
             "subscriptions": len(durable),
             "backlog": sum(one.backlog for one in durable),
             "stored_bytes": stored_bytes(topic),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census
+from activities.scalable_topic.children import parts_of
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import encoded
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
@@ -98,12 +99,25 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
             "values of old keys",
             "leave it out",
         )
+    if missing := [
+        name for name in parts_of(topic.name, topic.partitions) if name not in {p.name for p in topic.parts}
+    ]:
+        findings.block(
+            "PARTITION_MISSING",
+            f"{some(missing)} of {topic.name} was never created, and cannot be a sealed segment",
+            f"create it: pulsar-admin topics create-missed-partitions {topic.name}",
+        )
     clusters = sorted({name for part in topic.parts if part.stats for name in part.stats.replication})
     if clusters:
         findings.block(
             "REPLICATED",
             f"{topic.name} is replicated to {', '.join(clusters)}; scalable topics are not",
             "end the replication of this topic first, or leave it out",
+        )
+    if topic.policies:
+        findings.warn(
+            f"{topic.name} has policies of its own ({', '.join(sorted(topic.policies))}), which segments do not have: "
+            "set what is needed on the namespace"
         )
     if not topic.schemas:
         findings.warn(

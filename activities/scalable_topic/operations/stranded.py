@@ -84,7 +84,7 @@ def repair_stranded(hand: Hand) -> TopicOutcome:
     names = [one.name for one in known]
     healed = give_places(hand, layout.active, names)
     if (topic := hand.task.find_topic(hand.name)) is not None:
-        release_parents(hand.admin, topic, layout, names, hand.guard.require)
+        release_parents(hand.admin, topic, layout, names, fence=hand.guard.require)
     return _checked(hand, new, healed)
 
 

@@ -156,6 +156,10 @@ class ScalableTopics(ScalableTopicsReader):
         """Create the topic of a segment where it is missing, with cursors at its begin; harmless when done twice."""
         self._calls.put(_segment(topic, descriptor), list(subscriptions))
 
+    def delete_segment(self, topic: TopicName, descriptor: str) -> None:
+        """Delete the topic of a segment with its messages and clients; harmless where there is none."""
+        self._calls.delete(_segment(topic, descriptor), {"force": True})
+
     def terminate_segment(self, topic: TopicName, descriptor: str) -> None:
         """Have a segment take no messages any more; harmless when done twice.
 

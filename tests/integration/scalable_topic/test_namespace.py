@@ -85,6 +85,7 @@ def test_topics_of_two_namespaces_become_scalable(
         _is_tidy(admin, store, space)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=pytest.mark.exhaustive)])
 def test_failing_topics_stop_the_waves(
     stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment, count: int
@@ -94,9 +95,9 @@ def test_failing_topics_stop_the_waves(
     names = _topics(admin, space := f"budget/of-{count}", count)
     for number in failing:
         _cannot(admin, names[number])
-    waves = {"canary": 1, "wave_size": 2, "parallelism": 4, "gate": "none", "error_budget": {"items": 1}}
+    waves = {"canary": 1, "wave_size": max(count // 10, 2), "parallelism": 8, "gate": "none", "error_budget": {"items": 1}}
     report = environment.operator.run(
-        _input(stack, admin, f"{space}/*", waves={**waves, "when_held": "stop"}), limit=600
+        _input(stack, admin, f"{space}/*", waves={**waves, "when_held": "stop"}), limit=800
     )
     assert report.outcome is Outcome.DONE_WITH_FAILURES
     (failed,) = [items for items in report.failed_items if items.what == "item(s) failed"]
