@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
@@ -13,6 +14,8 @@ from models.lifecycle.status import WaitKind
 from models.scalable_topic.results import ClientsGone
 
 _LOOK_EVERY = 1.0
+_LONGEST_PAUSE = 10.0
+_LOOKS_PER_AGE = 60
 _ACTION = (
     "consume the backlog of ordered subscriptions with the clients that they have, then connect V5 clients instead of "
     'all others; or start again with "force": true'
@@ -21,13 +24,23 @@ _ACTION = (
 
 def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
     """Watch the topic until it can become scalable, or the time is up."""
+    begun = time.monotonic()
     while waiting := "" if task.input.force else waits_for(task.read_topic(task.name)):
         if datetime.now(UTC) >= until:
             break
         task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION, until=until)
-        task.context.pause(_LOOK_EVERY)
+        task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
     return ClientsGone(waiting=waiting)
+
+
+def until_next_look(age: float) -> float:
+    """Seconds until a topic is looked at again: what has lasted for long need not be seen to end at once.
+
+    Args:
+        age: seconds that it has been waited for.
+    """
+    return min(max(age / _LOOKS_PER_AGE, _LOOK_EVERY), _LONGEST_PAUSE)
 
 
 def waits_for(topic: TopicInventory) -> str:

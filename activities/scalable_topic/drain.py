@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import durable_of, flip_of, regular_parts
 from activities.scalable_topic.topic_checks import undrained_streams
@@ -19,9 +20,6 @@ from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 
-_LOOK_EVERY = 1.0
-_LONGEST_PAUSE = 10.0
-_LOOKS_PER_AGE = 60
 _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
 _CONSUME_REGULAR = (
     "let regular clients consume them, since stream consumers cannot read what the regular topic has left; `proceed` "
@@ -40,8 +38,7 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
         ordered = topic is not None and undrained_streams(topic)
         action = _CONSUME_REGULAR if ordered else _CONSUME
         task.context.waiting_for(WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=action, until=until)
-        age = time.monotonic() - begun
-        task.context.pause(min(max(age / _LOOKS_PER_AGE, _LOOK_EVERY), _LONGEST_PAUSE))
+        task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 

@@ -55,7 +55,8 @@ def release_parents(
             if backlog := admin.scalable_topics.backlog(topic.name, parent.descriptor, name):
                 raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
 
-    each(regular_parents(layout) if done else [], release)
+    # Without any subscription too: a stream consumer that is new attaches to all segments, and fails where one is missing.
+    each(regular_parents(layout) if done or not waiting else [], release)
     return done
 
 
