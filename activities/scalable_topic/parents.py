@@ -55,7 +55,7 @@ def release_parents(
             if backlog := admin.scalable_topics.backlog(topic.name, parent.descriptor, name):
                 raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
 
-    # Without any subscription too: a stream consumer that is new attaches to all segments, and fails where one is missing.
+    # Without any subscription too: a new stream consumer attaches to all segments, and fails where one is missing.
     each(regular_parents(layout) if done or not waiting else [], release)
     return done
 
