@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from clients.cas.claims import parse_claim, require_newest
 from clients.store import Record, StoreReader
+from clients.stores import Access, open_reader
 from models.lifecycle.claim import Attempt, Claim, PacedClaim
+from models.store_url import StoreUrl
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
 
@@ -91,3 +95,27 @@ def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None
     """
     (found,) = store.read([path.encode()])
     return parse_claim(found.value, kind, path, store.url) if isinstance(found, Record) else None
+
+
+@contextmanager
+def write_fence(
+    store: StoreUrl, access: Access, claim: str, attempt: Attempt, *, parallelism: int, paced: bool = True
+) -> Generator[WriteFence]:
+    """A fence over a connection of its own.
+
+    Args:
+        store: that has the claim.
+        access: credentials and timeout.
+        claim: its path.
+        attempt: see `WriteFence`, as for `parallelism` and `paced`.
+        parallelism: see there.
+        paced: see there.
+    """
+    with open_reader(store, access) as reader:
+        yield WriteFence(
+            partial(claim_in, reader, claim, PacedClaim),
+            attempt=attempt,
+            what=str(store),
+            parallelism=parallelism,
+            paced=paced,
+        )

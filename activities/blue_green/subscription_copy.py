@@ -30,13 +30,14 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.place import EARLIEST, Place
 from clients.stores import open_cas
 from models.blue_green.copies import CopyFigures
 from spark.blue_green import jobs
 from spark.blue_green.copy_record import copy_record, recorded_copies
 from spark.blue_green.positions import LedgerLength, count_after
-from spark.blue_green.spec import NOTE, CopyEnds, CopyPart, TopicCopy
+from spark.blue_green.spec import CopyEnds, CopyPart, TopicCopy
 from spark.blue_green.tasks import Recorded, ledger_lengths, read_record
 from spark.engine import SparkEngine
 

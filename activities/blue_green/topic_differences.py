@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from activities.blue_green.deltas import Change, Delta, as_text, differs, extra, missing
-from activities.blue_green.schema_history import FREED, schema_deltas
+from activities.blue_green.schema_history import schema_deltas
 from activities.blue_green.translation import translated_topic_policies
+from activities.lifecycle.schema_versions import FREED
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from activities.lifecycle.schema_versions import FREED, STRATEGY, add_version, bind
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict, StoreUnsupported
+from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import InternalStats
+from clients.pulsar.admin.topics import Client, InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.place import Place
@@ -24,10 +23,10 @@ KEEPER = "pulsar-migrate-copy"
 _ELSEWHERE = "name another target, or delete it"
 
 
-class CopyTarget(NamedTuple):
+class CopyTarget:
     """The regular topic.
 
-    Attributes:
+    Args:
         admin: its cluster's admin interface.
         store: the metadata store.
         name: the topic.
@@ -35,11 +34,14 @@ class CopyTarget(NamedTuple):
         fence: called before each change; raises when this attempt must not write any more.
     """
 
-    admin: PulsarAdmin
-    store: CasStore
-    name: TopicName
-    partitions: int
-    fence: Callable[[], object]
+    def __init__(
+        self, admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, fence: Callable[[], None]
+    ) -> None:
+        self._admin = admin.guarded(fence)
+        self._store = store
+        self.name = name
+        self.partitions = partitions
+        self._fence = fence
 
     @property
     def parts(self) -> list[TopicName]:
@@ -55,7 +57,7 @@ class CopyTarget(NamedTuple):
         Raises:
             StoreConflict: it holds something else, or others send to it.
         """
-        known, _ = read_stored(self.store, CopyRecord, record_path(self.name))
+        known, _ = read_stored(self._store, CopyRecord, record_path(self.name))
         told = (wanted.source, wanted.partitions, wanted.hashing)
         if known is not None and (known.source, known.partitions, known.hashing) != told:
             raise StoreConflict(
@@ -89,15 +91,14 @@ class CopyTarget(NamedTuple):
         if known is None:
             # What an earlier copy left belongs to a topic that was deleted.
             self.forget()
-            self.fence()
-            _, held = read_stored(self.store, CopyRecord, record_path(self.name))
-            write_stored(self.store, held, wanted)
+            _, held = read_stored(self._store, CopyRecord, record_path(self.name))
+            self._fence()
+            write_stored(self._store, held, wanted)
         with suppress(AdminConflict):
-            self.fence()
             if self.partitions:
-                self.admin.topics.create_partitioned(self.name, self.partitions)
+                self._admin.topics.create_partitioned(self.name, self.partitions)
             else:
-                self.admin.topics.create(self.name)
+                self._admin.topics.create(self.name)
         for part in self.parts:
             # The keeper comes last: it says that the part is ready.
             for subscription in (*subscriptions, KEEPER):
@@ -109,29 +110,30 @@ class CopyTarget(NamedTuple):
         Raises:
             StoreUnsupported: other versions have these numbers.
         """
-        wanted, there = self.admin.schemas.versions(source), self.admin.schemas.versions(self.name)
+        wanted, there = self._admin.schemas.versions(source), self._admin.schemas.versions(self.name)
         for one, other in zip(wanted, there, strict=False):
             if (one.version, one.type, one.data) != (other.version, other.type, other.data):
                 raise StoreUnsupported(
                     f"{self.name}: version {other.version} of its schema is another than that of {source}, and "
                     f"messages name it; {_ELSEWHERE}"
                 )
-        if not wanted[len(there) :] and FREED not in self.admin.topics.properties(self.name):
+        if not wanted:
             return
-        strategy = self.admin.topic_policies.read(self.name).get(STRATEGY)
+        # An attempt may have ended while versions could follow each other freely.
+        freed = FREED in self._admin.topics.properties(self.name)
+        strategy = None if freed else self._admin.topic_policies.read(self.name).get(STRATEGY)
         for one in wanted[len(there) :]:
-            self.fence()
-            add_version(self.admin, self.name, one, strategy)
-        if FREED in self.admin.topics.properties(self.name):
-            self.fence()
-            bind(self.admin, self.name, None)
+            add_version(self._admin, self.name, one, strategy)
+        if freed:
+            bind(self._admin, self.name, None)
 
     def forget(self) -> None:
         """Delete the records of the copy; harmless where there are none."""
         path = record_path(self.name)
         for kind in ("segments", "parts"):
-            for name in self.store.children(f"{path}/{kind}"):
+            for name in self._store.children(f"{path}/{kind}"):
                 self._delete(f"{path}/{kind}/{name}")
+            # ZooKeeper's node above them.
             self._delete(f"{path}/{kind}")
         self._delete(path)
 
@@ -150,15 +152,14 @@ class CopyTarget(NamedTuple):
                 "their consumers first, at the earliest message"
             )
         for part, _ in there:
-            self.fence()
             with suppress(AdminNotFound):
-                self.admin.subscriptions.delete(part, KEEPER)
+                self._admin.subscriptions.delete(part, KEEPER)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _require_shape(self) -> None:
         try:
-            there = self.admin.topics.partitions(self.name)
+            there = self._admin.topics.partitions(self.name)
         except AdminNotFound:
             return
         if there != self.partitions:
@@ -168,31 +169,26 @@ class CopyTarget(NamedTuple):
             )
 
     def _require_alone(self) -> None:
-        strangers = [
-            one
-            for part in self.parts
-            for one in self._publishers(part)
-            if NOTE not in (one.metadata or {})
-        ]
+        strangers = [one for part in self.parts for one in self._publishers(part) if NOTE not in (one.metadata or {})]
         if strangers:
             raise StoreConflict(
                 f"{self.name} has {len(strangers)} producers, the first from {strangers[0].address}; nobody may send "
                 "there before all is copied: stop them"
             )
 
-    def _publishers(self, part: TopicName):
+    def _publishers(self, part: TopicName) -> Sequence[Client]:
         try:
-            return self.admin.topics.stats(part).publishers
+            return self._admin.topics.stats(part).publishers
         except AdminNotFound:
             return ()
 
     def _others(self, part: TopicName) -> Sequence[str]:
-        subscriptions = self.admin.topics.stats(part).subscriptions
+        subscriptions = self._admin.topics.stats(part).subscriptions
         return [name for name, one in subscriptions.items() if one.is_durable and name != KEEPER]
 
     def _stats(self, part: TopicName) -> InternalStats | None:
         try:
-            return self.admin.topics.internal_stats(part)
+            return self._admin.topics.internal_stats(part)
         except AdminNotFound:
             return None
 
@@ -200,17 +196,18 @@ class CopyTarget(NamedTuple):
         stats = self._stats(part)
         if stats is not None and name in stats.cursors:
             return
-        self.fence()
         with suppress(AdminConflict):
-            self.admin.subscriptions.create(part, name)
+            self._admin.subscriptions.create(part, name)
 
     def _delete(self, path: str) -> None:
-        if (node := self.store.get(path)) is not None:
-            self.fence()
-            self.store.delete(path, node.version)
+        if (node := self._store.get(path)) is None:
+            return
+        self._fence()
+        try:
+            self._store.delete(path, node.version)
+        except VersionConflict as cause:
+            raise StoreContention(f"{path}: another attempt changes the record of the copy") from cause
 
 
 def _holds(stats: InternalStats) -> bool:
     return stats.number_of_entries > 0 and Place.parse(stats.last_confirmed_entry).entry_id >= 0
-
-

@@ -1,7 +1,7 @@
 """Managed ledgers and their cursors, as Pulsar keeps them in the metadata store, compressed or not.
 
 A compressed value begins with a magic number, the length of `CompressedInfo` and that message; a plain one is the
-message itself, which cannot begin so. LZ4 and Snappy are raw blocks, ZLIB is a stream that was flushed and not ended.
+message itself, which cannot begin so.
 
 Source: MetaStoreImpl of Pulsar 5.0.0-M1 (settings `managedLedgerInfoCompressionType` and
 `managedCursorInfoCompressionType`).
@@ -10,14 +10,12 @@ Source: MetaStoreImpl of Pulsar 5.0.0-M1 (settings `managedLedgerInfoCompression
 from __future__ import annotations
 
 import struct
-import zlib
-from enum import IntEnum
 from typing import TypeVar
 
-import cramjam
 from google.protobuf.message import DecodeError, Message
 
 from clients.errors import StoreProtocolError, StoreUnsupported
+from clients.pulsar.compression import Compression, decompressed
 from clients.pulsar.fields import Field, join, split
 from clients.pulsar.formats_pb2 import CompressedInfo, CursorPosition, KeyValue, ManagedCursorInfo, ManagedLedgerInfo
 
@@ -38,16 +36,6 @@ _MAGIC = 0x4778
 _LARGEST = 1 << 28
 
 MessageT = TypeVar("MessageT", bound=Message)
-
-
-class Compression(IntEnum):
-    """How a value is packed."""
-
-    NONE = 0
-    LZ4 = 1
-    ZLIB = 2
-    ZSTD = 3
-    SNAPPY = 4
 
 
 def unpack(value: bytes) -> tuple[Compression, bytes]:
@@ -71,16 +59,7 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
         ) from cause
     if not 0 <= info.uncompressedSize <= _LARGEST:
         raise StoreProtocolError(f"a compressed value claims to hold {info.uncompressedSize} bytes")
-    try:
-        body = _unpacked(compression, value[packed:], info.uncompressedSize)
-    except (cramjam.DecompressionError, zlib.error) as cause:
-        raise StoreProtocolError(f"a value compressed with {compression.name} is damaged: {cause}") from cause
-    # A value that was cut off could still parse, and its references would be missing from the switch.
-    if len(body) != info.uncompressedSize:
-        raise StoreProtocolError(
-            f"a value compressed with {compression.name} holds {len(body)} bytes where {info.uncompressedSize} are due"
-        )
-    return compression, body
+    return compression, decompressed(compression, value[packed:], info.uncompressedSize)
 
 
 def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
@@ -172,19 +151,3 @@ def parse(kind: type[MessageT], body: bytes) -> MessageT:
     if not message.IsInitialized():
         raise StoreProtocolError(f"a value is no {kind.DESCRIPTOR.name} of Pulsar's: it lacks what each of them has")
     return message
-
-
-def _unpacked(compression: Compression, body: bytes, size: int) -> bytes:
-    match compression:
-        case Compression.NONE:
-            return body
-        case Compression.LZ4:
-            return bytes(cramjam.lz4.decompress_block(body, output_len=size))
-        case Compression.ZLIB:
-            # `zlib.decompress` wants an end, which Pulsar's stream lacks. One byte more than claimed shows a wrong
-            # size.
-            return zlib.decompressobj().decompress(body, size + 1)
-        case Compression.ZSTD:
-            return bytes(cramjam.zstd.decompress(body))
-        case Compression.SNAPPY:
-            return bytes(cramjam.snappy.decompress_raw(body))

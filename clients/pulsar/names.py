@@ -8,6 +8,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 
 _MANAGED_LEDGERS = "/managed-ledgers/"
 _SCALABLE = "/topics/"
+_SEGMENT = "segment://"
 _NAMESPACE = "public/default"
 _DOMAIN = re.compile(r"(persistent|non-persistent)://")
 _PARTITION = re.compile(r"-partition-(\d+)$")
@@ -92,6 +93,47 @@ class TopicName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.topic}"
+
+
+class SegmentName(NamedTuple):
+    """The topic that holds the messages of one segment of a scalable topic.
+
+    Brokers serve it in their binary protocol like any other, and have next to nothing for it in their admin interface.
+
+    Attributes:
+        scalable: the scalable topic; its domain does not count.
+        descriptor: the segment's part of the name, `{first hash}-{last hash}-{id}`.
+    """
+
+    scalable: TopicName
+    descriptor: str
+
+    @property
+    def managed_ledger_path(self) -> str:
+        """The node of its managed ledger in the metadata store."""
+        tenant, namespace, topic, _ = self.scalable
+        return f"{_MANAGED_LEDGERS}{tenant}/{namespace}/segment/{_as_node(topic)}/{self.descriptor}"
+
+    def __str__(self) -> str:
+        return f"{_SEGMENT}{self.scalable.namespace_path}/{self.scalable.topic}/{self.descriptor}"
+
+
+StoredTopic = TopicName | SegmentName
+"""What holds messages: a topic without partitions, one partition, or a segment."""
+
+
+def stored_topic(text: str) -> StoredTopic:
+    """What a full name names, `persistent://…` or `segment://…`.
+
+    Raises:
+        ValueError: it names neither.
+    """
+    if not text.startswith(_SEGMENT):
+        return TopicName.parse(text)
+    scalable, separator, descriptor = text.removeprefix(_SEGMENT).rpartition("/")
+    if not separator:
+        raise ValueError(f"{text!r} names no segment; write segment://tenant/namespace/topic/descriptor")
+    return SegmentName(TopicName.parse(f"persistent://{scalable}"), descriptor)
 
 
 class CursorName(NamedTuple):

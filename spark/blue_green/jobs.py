@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from clients.errors import StoreContention
 from clients.pulsar.names import TopicName
 from spark.blue_green import tasks as topic_tasks
 from spark.blue_green.spec import CopyEnds, CopyPart, TopicCopy
+from spark.chains import run_chains
 from spark.engine import SparkEngine
 
 Look = Callable[[TopicName], TopicCopy | None]
 Task = Callable[[CopyEnds, TopicCopy, Callable[[], None]], CopyPart]
 
-_LOOK_SECONDS = 0.5
 _HERE = 8
 
 
@@ -97,20 +96,11 @@ def _run(
             if not part.left:
                 return
 
-    with ThreadPoolExecutor(width(engine, ends, tag), thread_name_prefix="copies") as pool:
-        running: set[Future[None]] = {pool.submit(work, topic) for topic in topics}
-        try:
-            while running:
-                ended, running = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    future.result()
-                check()
-        except BaseException:
-            # Tasks that still run would write for an attempt that has given up.
-            given_up.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            engine.cancel(tag)
-            raise
+    def give_up() -> None:
+        given_up.set()
+        engine.cancel(tag)
+
+    run_chains(dict.fromkeys(topics, ()), work, width=width(engine, ends, tag), check=check, give_up=give_up)
 
 
 def _on_executor(task: Task, ends: CopyEnds, unit: TopicCopy) -> CopyPart:

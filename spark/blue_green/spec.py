@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.access import WireAccess
+from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.place import EARLIEST, Place
 from clients.stores import Access
 from clients.tls import Tls
@@ -16,8 +16,6 @@ from spark.blue_green.positions import LedgerLength
 
 PRODUCER = "pulsar-migrate-copy"
 """Name of the producer of copies on green, the same for all attempts: the name is free again when all is stored."""
-NOTE = "pulsar-migrate"
-"""Key in the metadata of our producers and consumers, by which statistics show whose they are."""
 
 
 @dataclass(frozen=True)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import NamedTuple
-
-from pydantic import SecretStr
 
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreContention, VersionConflict
-from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.admin.auth import Token
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.place import EARLIEST, Place
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.reader import RawReader
-from clients.stores import open_cas, open_reader
-from models.lifecycle.claim import PacedClaim
+from clients.stores import open_cas
 from spark.blue_green.copy_record import CopyRecord, copy_record
 from spark.blue_green.positions import LedgerLength, PositionMap, count_after, places_after
 from spark.blue_green.sources import BlueSource, Entries
 from spark.blue_green.spec import PRODUCER, CopyEnds, CopyPart, TopicCopy
-from spark.fence import WriteFence, claim_in
+from spark.fence import WriteFence, write_fence
 
 # A task that dies loses the record of what it copied since; the next one reads that back.
 _RECORD_EVERY = 16 << 20
@@ -160,7 +153,7 @@ class _TopicCopier:
     def _find_again(self, originals: Entries, producer: RawProducer) -> CopyPart:
         """Take over what is on green without a record; what is not ours is refused."""
         ends, topic = self._ends, self._copy.topic
-        with PulsarAdminReader.open(_admin_access(ends.green_access), ends.green_admin) as admin:
+        with PulsarAdminReader.open(ends.green_access.admin, ends.green_admin) as admin:
             ledgers = ledger_lengths(admin.topics.internal_stats(topic))
         known = self._positions.last[1] if self._positions.last else EARLIEST
         places = list(places_after(ledgers, known))
@@ -237,18 +230,7 @@ class _TopicCopier:
         self._positions.append(mine, place)
 
 
-@contextmanager
-def _fence(ends: CopyEnds) -> Generator[WriteFence]:
-    with open_reader(ends.store, ends.access) as reader:
-        yield WriteFence(
-            partial(claim_in, reader, ends.claim, PacedClaim),
-            attempt=ends.attempt,
-            what=str(ends.store),
-            parallelism=ends.parallelism,
-            paced=not ends.urgent,
-        )
-
-
-def _admin_access(access: WireAccess) -> AdminAccess:
-    auth = Token(SecretStr(access.token)) if access.token else None
-    return AdminAccess(timeout=access.timeout, auth=auth, tls=access.tls)
+def _fence(ends: CopyEnds) -> AbstractContextManager[WriteFence]:
+    return write_fence(
+        ends.store, ends.access, ends.claim, ends.attempt, parallelism=ends.parallelism, paced=not ends.urgent
+    )

@@ -160,3 +160,20 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
     if not urls:
         raise AdminProtocolError("the broker has registered no web address", method="GET", url="")
     return urls
+
+
+def registered_service_url(data: bytes | str, access: AdminAccess) -> str:
+    """The address of a broker's binary protocol, from its registration: with TLS where that is offered.
+
+    Args:
+        data: JSON with `pulsarServiceUrl` and `pulsarServiceUrlTls`.
+        access: tells whether there are secrets, which travel with TLS alone.
+
+    Raises:
+        AdminProtocolError: it has none.
+    """
+    fields = cast("dict[str, Any]", json.loads(data))
+    secure, plain = fields.get("pulsarServiceUrlTls"), fields.get("pulsarServiceUrl")
+    if url := (secure if access.guarded else plain) or secure or plain:
+        return str(url)
+    raise AdminProtocolError("the broker has registered no address of its binary protocol", method="GET", url="")

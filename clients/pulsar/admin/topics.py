@@ -176,6 +176,7 @@ class InternalStats(Answer):
     Attributes:
         state: `LedgerOpened`, `Terminated`, …
         entries_added_counter: entries since the topic was loaded.
+        pending_add_entries_count: entries that bookies have not confirmed yet.
         number_of_entries: entries that are kept.
         last_confirmed_entry: `ledger:entry` of the last message.
         ledgers: oldest first.
@@ -185,6 +186,7 @@ class InternalStats(Answer):
 
     state: str = ""
     entries_added_counter: int = 0
+    pending_add_entries_count: int = 0
     number_of_entries: int = 0
     last_confirmed_entry: str = ""
     ledgers: tuple[LedgerStats, ...] = ()

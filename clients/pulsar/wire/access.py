@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic import SecretStr
 
 from clients.errors import StoreDenied
 from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.auth import Token
 from clients.tls import Tls
+
+NOTE = "pulsar-migrate"
+"""Key in the metadata of our producers and consumers, by which statistics show whose they are."""
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -36,6 +41,12 @@ class WireAccess:
             AdminError: a token cannot be had.
         """
         return cls(timeout=timeout, token=_token(access), tls=access.tls)
+
+    @property
+    def admin(self) -> AdminAccess:
+        """The same credentials for the admin interface, where only these travelled."""
+        auth = Token(SecretStr(self.token)) if self.token else None
+        return AdminAccess(timeout=self.timeout, auth=auth, tls=self.tls)
 
     @property
     def method(self) -> str:

@@ -229,7 +229,14 @@ class Connection(Closeable):
         return StoreUnreachable(f"the connection to {self.server} is lost: {cause}", server=self.server)
 
 
-_ANSWERS = ("success", "error", "producer_success", "lookupTopicResponse", "ackResponse")
+_ANSWERS = (
+    "success",
+    "error",
+    "producer_success",
+    "lookupTopicResponse",
+    "ackResponse",
+    "getLastMessageIdResponse",
+)
 
 
 def _answer(found: BaseCommand, request_id: int) -> str | None:

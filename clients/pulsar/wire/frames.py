@@ -39,9 +39,20 @@ class Message(NamedTuple):
     metadata: MessageMetadata
 
     @property
+    def payload(self) -> bytes:
+        """What stands behind the metadata, as it is stored: compressed, encrypted, in a batch."""
+        start = _start(self.data)
+        return self.data[start + SIZE.size + SIZE.unpack_from(self.data, start)[0] :]
+
+    @property
     def messages(self) -> int:
         """How many messages it is for a consumer."""
         return self.metadata.num_messages_in_batch
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether its payload is that of a batch, also where that has one message."""
+        return self.metadata.HasField("num_messages_in_batch")
 
     @property
     def is_chunk(self) -> bool:
@@ -94,11 +105,9 @@ def message(entry: bytes) -> Message:
     data = entry
     if data[:2] == _BROKER_NOTES and len(data) >= 6:
         data = data[6 + SIZE.unpack_from(data, 2)[0] :]
-    start = 0
-    if data[:2] == _CHECKSUM and len(data) >= 10:
-        start = 6
-        if _crc32c(data[start:]) != SIZE.unpack_from(data, 2)[0]:
-            raise StoreProtocolError("a stored message does not have the checksum that it names")
+    start = _start(data)
+    if start and _crc32c(data[start:]) != SIZE.unpack_from(data, 2)[0]:
+        raise StoreProtocolError("a stored message does not have the checksum that it names")
     if len(data) < start + SIZE.size:
         raise StoreProtocolError(f"an entry of {len(entry)} bytes is no message")
     size = SIZE.unpack_from(data, start)[0]
@@ -110,3 +119,15 @@ def message(entry: bytes) -> Message:
     if len(body) < size or not metadata.HasField("producer_name"):
         raise StoreProtocolError("an entry is no message of Pulsar's: it names no producer")
     return Message(data, metadata)
+
+
+def framed(metadata: MessageMetadata, payload: bytes) -> Message:
+    """A message as producers send it."""
+    head = metadata.SerializeToString()
+    body = SIZE.pack(len(head)) + head + payload
+    return Message(_CHECKSUM + SIZE.pack(_crc32c(body)) + body, metadata)
+
+
+def _start(data: bytes) -> int:
+    """Where the size of the metadata stands: old clients send no checksum before it."""
+    return 6 if data[:2] == _CHECKSUM and len(data) >= 10 else 0

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import TypeVar
 
 from clients.errors import NoServer, StoreUnreachable
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import Address, WireAccess, addresses
 from clients.pulsar.wire.connection import Connection
 from clients.pulsar.wire.errors import refused
@@ -19,12 +19,12 @@ ResultT = TypeVar("ResultT")
 _HOPS = 20
 
 
-def connect(url: str, topic: TopicName, access: WireAccess) -> Connection:
+def connect(url: str, topic: StoredTopic, access: WireAccess) -> Connection:
     """A connection to the broker that owns a topic; one without an owner gets one.
 
     Args:
         url: `pulsar://host:port[,host:port…]` or `pulsar+ssl://…` of brokers, or of a proxy.
-        topic: a topic without partitions, or one partition.
+        topic: whose owner.
         access: timeout, TLS and credentials.
 
     Raises:
@@ -41,7 +41,7 @@ def greet(url: str, access: WireAccess) -> None:
     _first(url, lambda address: Connection(address, access)).close()
 
 
-def named_owner(url: str, topic: TopicName, access: WireAccess) -> str:
+def named_owner(url: str, topic: StoredTopic, access: WireAccess) -> str:
     """The address of the broker that whoever answers first sends the clients of a topic to.
 
     Arguments and errors are those of `connect`.
@@ -65,7 +65,7 @@ def _first(url: str, reach: Callable[[Address], ResultT]) -> ResultT:
     raise failure or NoServer(f"{url} names no broker")
 
 
-def _follow(first: Address, topic: TopicName, access: WireAccess) -> Connection:
+def _follow(first: Address, topic: StoredTopic, access: WireAccess) -> Connection:
     address, authoritative, proxy_to = first, False, ""
     for _ in range(_HOPS):
         connection = Connection(address, access, proxy_to=proxy_to)
@@ -93,7 +93,7 @@ def _follow(first: Address, topic: TopicName, access: WireAccess) -> Connection:
     raise StoreUnreachable(f"brokers send each other for {topic}, {_HOPS} times; try again", server=str(first))
 
 
-def _look_up(connection: Connection, topic: TopicName, *, authoritative: bool) -> CommandLookupTopicResponse:
+def _look_up(connection: Connection, topic: StoredTopic, *, authoritative: bool) -> CommandLookupTopicResponse:
     number = connection.new_id()
     what = f"looking up {topic}"
     asked = CommandLookupTopic(topic=str(topic), request_id=number, authoritative=authoritative)

@@ -1,4 +1,4 @@
-"""Send stored messages to a topic as they are, as its only producer."""
+"""Send stored messages to a topic as they are, as its only producer, or as the only one of a name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreContention, StoreError, StoreUnsupported
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import Connection
 from clients.pulsar.wire.errors import refused
@@ -36,19 +36,23 @@ OnStored = Callable[[Place], None]
 
 
 class RawProducer(Closeable):
-    """The only producer of a topic, from here until it is fenced; for one thread.
+    """A producer that no other attempt can be beside, until it is fenced; for one thread.
 
-    The broker gives each such producer a higher epoch of the topic, which it keeps in the metadata store. Whoever was
-    there before, an earlier attempt or an application, is refused from that moment on, and the name is free again only
-    when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
+    The broker gives each exclusive producer a higher epoch of the topic, which it keeps in the metadata store. Whoever
+    was there before, an earlier attempt or an application, is refused from that moment on, and the name is free again
+    only when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
+
+    Without `exclusive` others may send beside it, and nobody with the same name: the broker refuses the name until
+    whoever had it has left, or does not answer for 5 s (5.0.0-M1), whose connection it closes.
 
     Args:
         url: addresses of brokers.
-        topic: a topic without partitions, or one partition.
+        topic: where messages go.
         access: timeout, TLS and credentials.
         name: of the producer, the same for all attempts.
         notes: shown in the topic's statistics.
         on_stored: called for each message with its place, in the order in which they were sent.
+        exclusive: whether nobody else may send to the topic.
 
     Raises:
         StoreError: the topic cannot be opened so.
@@ -57,15 +61,17 @@ class RawProducer(Closeable):
     def __init__(
         self,
         url: str,
-        topic: TopicName,
+        topic: StoredTopic,
         access: WireAccess,
         *,
         name: str,
         notes: dict[str, str],
         on_stored: OnStored,
+        exclusive: bool = True,
     ) -> None:
         self._topic = topic
         self._name = name
+        self._mode = CommandProducer.ExclusiveWithFencing if exclusive else CommandProducer.Shared
         self._on_stored = on_stored
         self._unstored: deque[tuple[int, int]] = deque()
         self._bytes = 0
@@ -138,7 +144,7 @@ class RawProducer(Closeable):
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _open(self, notes: dict[str, str], timeout: float) -> int:
-        """Become the only producer; returns the last number that the broker knows of this name."""
+        """Become the producer; returns the last number that the broker knows of this name."""
         until = time.monotonic() + timeout
         while True:
             number = self._connection.new_id()
@@ -151,7 +157,7 @@ class RawProducer(Closeable):
                 # True allows encrypted messages, and where they are required each one is looked at.
                 encrypted=True,
                 metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
-                producer_access_mode=CommandProducer.ExclusiveWithFencing,
+                producer_access_mode=self._mode,
             )
             try:
                 answer = self._connection.ask(

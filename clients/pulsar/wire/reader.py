@@ -8,15 +8,23 @@ from collections.abc import Iterator
 
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreUnreachable
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import Connection
 from clients.pulsar.wire.frames import Message, command, message
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import EARLIEST, Place
-from clients.pulsar.wire.pulsar_api_pb2 import BaseCommand, CommandFlow, CommandSubscribe, KeyValue, MessageIdData
+from clients.pulsar.wire.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandFlow,
+    CommandGetLastMessageId,
+    CommandSubscribe,
+    KeyValue,
+    MessageIdData,
+)
 
 _WHOLE = (1 << 64) - 1
+_NEGATIVE = 1 << 63
 # Brokers count messages, and send whole batches.
 _PERMITS = 1000
 
@@ -28,7 +36,7 @@ class RawReader(Closeable):
 
     Args:
         url: addresses of brokers.
-        topic: a topic without partitions, or one partition.
+        topic: where they are stored.
         access: timeout, TLS and credentials.
         after: the place behind which it begins.
         notes: shown in the topic's statistics.
@@ -40,7 +48,7 @@ class RawReader(Closeable):
     def __init__(
         self,
         url: str,
-        topic: TopicName,
+        topic: StoredTopic,
         access: WireAccess,
         *,
         after: Place = EARLIEST,
@@ -60,6 +68,23 @@ class RawReader(Closeable):
         except BaseException:
             self._connection.close()
             raise
+
+    def last(self) -> Place | None:
+        """The place of the last entry that consumers get; None where there is none, or none behind the begin.
+
+        Raises:
+            StoreError: the broker does not say.
+        """
+        number = self._connection.new_id()
+        asked = CommandGetLastMessageId(consumer_id=self._id, request_id=number)
+        what = f"asking for the end of {self._topic}"
+        found = self._connection.ask(command(getLastMessageId=asked), number, what).getLastMessageIdResponse
+        place = found.last_message_id
+        # Brokers say -1 where nothing is stored, also of a ledger that is still empty.
+        if place.ledgerId >= _NEGATIVE or place.entryId >= _NEGATIVE:
+            return None
+        last = Place(place.ledgerId, place.entryId)
+        return last if last > self._after else None
 
     def entries(self, last: Place) -> Iterator[tuple[Place, Message]]:
         """Places and messages up to and with this place, which must be there.

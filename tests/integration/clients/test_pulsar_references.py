@@ -16,7 +16,8 @@ from clients.bookkeeper.metadata import LedgerMetadata
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.pulsar.attribution import set_schema_attribution
-from clients.pulsar.managed_ledgers import Compression, compacted_ledger, decode_cursor_entry, unpack
+from clients.pulsar.compression import Compression
+from clients.pulsar.managed_ledgers import compacted_ledger, decode_cursor_entry, unpack
 from clients.pulsar.names import TopicName
 from clients.pulsar.references import LedgerReference, ReferenceKind, references
 from clients.stores import Access

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnsupported
+from clients.pulsar.compression import Compression
 from clients.pulsar.fields import join, split
 from clients.pulsar.formats_pb2 import CompressedInfo, ManagedCursorInfo, ManagedLedgerInfo
 from clients.pulsar.managed_ledgers import (
-    Compression,
     compacted_ledger,
     decode_cursor_entry,
     decode_cursor_info,

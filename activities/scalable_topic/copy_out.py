@@ -1,0 +1,207 @@
+"""A scalable topic's messages are copied to a regular topic of the same cluster, in order per key.
+
+    copied = copy_out(task, source, target, partitions=2)
+
+`task` is that of any activity about scalable topics, whose workflow holds the claim (`claim`, that of the cluster by
+default); this attempt takes it over. `source` is the scalable topic. `target` is created with its partitions where it
+is missing; it must hold nothing, or what an earlier call has copied. A call copies what is stored and what comes
+meanwhile, proves it, and can be repeated: each goes on where the one before has ended or was lost. When `caught_up` is
+False producers still send: stop them, and call again. When consumers have their own subscriptions, `let_go` ends it.
+
+While it runs, the caller holds the namespace's retention and auto-scale policy (`guards`): what brokers delete before
+it is copied cannot be copied, and is an error where it is noticed.
+
+What is kept: each message once, with payload, key, ordering key, properties, event and publish time, schema version,
+compression, encryption, delivery time, chunks and batches; the order of each key, by copying no segment before all
+from which it came. A key goes where producers of the target send it, by `hashing`. Batches are taken apart where their
+messages belong to several partitions.
+
+What is not: message ids, producer names, sequence ids and transactions; only what was committed is copied. Cursors are
+not: `subscriptions` are created before the first message, and get all.
+
+Only one attempt copies a segment: it has the one producer of that segment's name on each partition, and finds by that
+name what a lost attempt has sent.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from activities.lifecycle.registrations import brokers
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.copy_proof import prove
+from activities.scalable_topic.copy_rounds import CopyRounds
+from activities.scalable_topic.copy_source import CopySource, parents_of
+from activities.scalable_topic.copy_target import CopyTarget
+from clients.cas.claims import ClaimKeeper
+from clients.errors import NoServer, StoreConflict
+from clients.pulsar.admin.brokers import registered_service_url
+from clients.pulsar.names import TopicName
+from clients.stores import open_reader
+from models.lifecycle.claim import CLAIM, PacedClaim
+from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.copies import CopiedOut, KeyHash
+from models.segment_layout import SegmentLayout
+from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path
+from spark.scalable_topic.spec import CopyOut
+
+
+def copy_out(
+    task: ClusterTask[ClusterInput],
+    source: TopicName,
+    target: TopicName,
+    *,
+    partitions: int = 0,
+    hashing: KeyHash = KeyHash.JAVA,
+    subscriptions: Collection[str] = (),
+    throttle: float | None = None,
+    brokers_url: str = "",
+    claim: str = CLAIM,
+    dry_run: bool = False,
+) -> CopiedOut:
+    """Copy a scalable topic's messages to a regular topic, and prove that they are there.
+
+    Args:
+        task: the activity.
+        source: the scalable topic; its domain does not count.
+        target: the regular topic, a whole one.
+        partitions: that it has, or gets; 0 for none.
+        hashing: how its producers choose a partition for a key.
+        subscriptions: that are created on it before its first message.
+        throttle: megabytes per second, of all tasks together; None for no limit.
+        brokers_url: addresses of brokers, `pulsar://…`, as executors reach them; empty for those that are registered.
+        claim: path of the claim that the caller holds.
+        dry_run: only count.
+
+    Raises:
+        StoreConflict: the target holds something else, others send to it, or what is there is not what was copied; or
+            segments were pruned before they were copied.
+        StoreNotFound: the source is no scalable topic.
+        StoreUnsupported: a message cannot be copied.
+        ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.
+        StoreError: a store or a broker failed; the call can be repeated, and goes on.
+    """
+    _require_whole(source, target)
+    begun = time.monotonic()
+    with task.store() as store:
+        keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
+        place = CopyTarget(task.admin, store, target, partitions, lambda: (keeper.require(), None)[1])
+        job = _job(task, place, hashing, brokers_url=brokers_url, claim=claim)
+        segments = CopySource(store, source, job.brokers_url, job.wire)
+        layout = segments.layout()
+        _require_other(layout, place)
+        wanted = _record(source, layout, job)
+        if dry_run:
+            place.require_ready(wanted)
+            entries = sum(map(segments.entries, layout.segments.values()))
+            return CopiedOut(
+                target=str(target),
+                partitions=partitions,
+                seconds=_since(begun),
+                segments=len(layout.segments),
+                entries=entries,
+            )
+        keeper.renew(throttle=throttle)
+        place.prepare(wanted, subscriptions)
+        place.copy_schemas(source)
+        engine = task.runtime.engine
+        tag = task.runtime.tag(task.attempt.run_id or "copy-out", task.context)
+        # Tasks that run at once share the throttle.
+        job = replace(job, parallelism=max(1, engine.width(tag=tag)))
+        copied = CopyRounds(engine, job, segments, store=store, context=task.context).run(tag)
+        proof = prove(engine, job, store, task.context, tag)
+    return CopiedOut(
+        target=str(target),
+        partitions=partitions,
+        seconds=_since(begun),
+        segments=proof.segments,
+        entries=copied.entries,
+        found=copied.found,
+        messages=proof.messages,
+        size=proof.size,
+        digest=proof.digest,
+        certificate=proof.certificate,
+        caught_up=copied.caught_up,
+    )
+
+
+def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = CLAIM) -> None:
+    """End a copy: delete the subscription that kept its messages, and its records; harmless where that is done.
+
+    Args:
+        task: the activity.
+        target: the regular topic.
+        claim: path of the claim that the caller holds.
+
+    Raises:
+        StoreConflict: nobody else has a subscription there, so that messages would be lost.
+    """
+    with task.store() as store:
+        keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
+        keeper.renew()
+        record, _ = read_stored(store, CopyRecord, record_path(target))
+        if record is not None:
+            place = CopyTarget(task.admin, store, target, record.partitions, lambda: (keeper.require(), None)[1])
+            place.let_go()
+            place.forget()
+
+
+def _job(
+    task: ClusterTask[ClusterInput], target: CopyTarget, hashing: KeyHash, *, brokers_url: str, claim: str
+) -> CopyOut:
+    return CopyOut(
+        store=task.input.store,
+        attempt=task.attempt,
+        brokers_url=brokers_url or _registered(task),
+        admin_urls=task.input.admin_urls,
+        target=target.name,
+        partitions=target.partitions,
+        hashing=hashing,
+        access=task.stores,
+        wire=task.runtime.wire_of(task.input.credentials),
+        claim=claim,
+    )
+
+
+def _record(source: TopicName, layout: SegmentLayout, job: CopyOut) -> CopyRecord:
+    return CopyRecord(
+        source=f"{source.namespace_path}/{source.topic}",
+        partitions=job.partitions,
+        hashing=job.hashing,
+        pruned=tuple(sorted({*range(layout.next_segment_id)} - {*layout.segments})),
+        parents=parents_of(layout),
+    )
+
+
+def _since(begun: float) -> float:
+    return round(time.monotonic() - begun, 3)
+
+
+def _registered(task: ClusterTask[ClusterInput]) -> str:
+    """The addresses of all brokers; of one kind, with TLS or without."""
+    access = task.runtime.admin_of(task.input.credentials)
+    with open_reader(task.input.store, task.stores) as reader:
+        urls = [registered_service_url(one.data, access) for one in brokers(reader)]
+    if not urls:
+        raise NoServer(
+            f"no broker is registered in {task.input.metadata_url}; start one", server=task.input.metadata_url
+        )
+    scheme = urls[0].partition("://")[0]
+    hosts = [url.partition("://")[2].rstrip("/") for url in urls if url.startswith(f"{scheme}://")]
+    return f"{scheme}://{','.join(hosts)}"
+
+
+def _require_whole(source: TopicName, target: TopicName) -> None:
+    if target.partition is not None or target.domain != "persistent":
+        raise StoreConflict(f"{target} is not a whole stored topic; write persistent://tenant/namespace/topic")
+    if (source.namespace_path, source.topic) == (target.namespace_path, target.topic):
+        raise StoreConflict(f"{target} has the name of the scalable topic, whose clients would find both; name another")
+
+
+def _require_other(layout: SegmentLayout, target: CopyTarget) -> None:
+    parts = {str(part) for part in target.parts}
+    taken = [one.legacy_topic_name for one in layout.segments.values() if one.legacy_topic_name in parts]
+    if taken:
+        raise StoreConflict(f"{taken[0]} belongs to the scalable topic itself; name another target")

@@ -1,0 +1,170 @@
+"""The proof of a copy: the regular topic is read from its first message on, and compared with what was read before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import xxhash
+
+from activities.lifecycle.context import ActivityContext
+from activities.scalable_topic.copy_source import descendants_of
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from models.lifecycle.failures import NAMED, some
+from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.scalable_topic.copies import SegmentFigures
+from spark.engine import SparkEngine
+from spark.scalable_topic import jobs
+from spark.scalable_topic.copy_record import (
+    CopyRecord,
+    Held,
+    PartRecord,
+    SegmentRecord,
+    StoredSum,
+    part_path,
+    place_of,
+    read_stored,
+    record_path,
+    segment_path,
+    write_stored,
+)
+from spark.scalable_topic.spec import CheckedPart, CopyOut, PartCheck
+
+
+class Proof(NamedTuple):
+    """What was read from the segments and from the regular topic, and is equal.
+
+    Attributes:
+        segments: how many.
+        messages: of all of them, with the `size` of their payloads and a `digest` of all.
+        size: see there.
+        digest: see there.
+        certificate: each segment's figures, 100 at most.
+    """
+
+    segments: int
+    messages: int
+    size: int
+    digest: str
+    certificate: tuple[SegmentFigures, ...]
+
+
+def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityContext, tag: str) -> Proof:
+    """Read what came to the regular topic since the last proof, and compare all of it, segment by segment.
+
+    Args:
+        engine: the Spark session.
+        job: the copy.
+        store: the metadata store, open.
+        context: of the activity.
+        tag: for `SparkEngine.cancel`.
+
+    Raises:
+        StoreConflict: both sides differ; the message says how, and what can be done.
+        StoreError: the first that a task raised.
+    """
+    copy, _ = read_stored(store, CopyRecord, record_path(job.target))
+    segments = _segments(store, job, copy)
+    reading = _Reading(job, store, context, copy, sum(one.entries for one in segments.values()))
+    numbers = range(len(job.parts))
+    jobs.check(engine, job, numbers, reading.look, tag=tag, on_part=reading.take, check=context.check)
+    parts = {number: reading.record(number) for number in numbers}
+    if differences := [*reading.differences, *_differences(job, segments, parts)]:
+        raise StoreConflict(
+            f"{job.target} is not what was copied: {some(differences)}. Somebody else has sent there, or its messages "
+            "were deleted (message TTL, for example); delete it, and copy anew"
+        )
+    return _proof(segments)
+
+
+class _Reading:
+    """The partitions, and how far each was read."""
+
+    def __init__(
+        self, job: CopyOut, store: CasStore, context: ActivityContext, copy: CopyRecord | None, entries: int
+    ) -> None:
+        self._job = job
+        self._store = store
+        self._context = context
+        self._descendants = descendants_of(copy.parents if copy else {})
+        self._held: dict[int, Held] = {}
+        self._lock = threading.Lock()
+        self._entries, self._total = 0, entries
+        self.differences: list[str] = []
+
+    def record(self, number: int) -> PartRecord:
+        """How far a partition was read."""
+        record, held = read_stored(self._store, PartRecord, part_path(self._job.target, number))
+        self._held[number] = held
+        return record or PartRecord()
+
+    def look(self, number: int) -> PartCheck:
+        """Where the next part of a partition begins."""
+        record = self.record(number)
+        sums = {segment: one.sum for segment, one in record.sums.items()}
+        return PartCheck(number, place_of(record.after), sums, self._descendants)
+
+    def take(self, number: int, part: CheckedPart) -> None:
+        """Keep what was read of a partition."""
+        if part.difference:
+            with self._lock:
+                self.differences.append(part.difference)
+            return
+        sums = {segment: StoredSum.of(one) for segment, one in part.sums.items()}
+        write_stored(self._store, self._held[number], PartRecord(after=part.after, sums=sums))
+        with self._lock:
+            self._entries += part.entries
+            done = self._entries
+        self._context.progress(
+            ProgressTask.COMPARE,
+            ProgressUnit.ENTRIES,
+            done,
+            max(self._total, done),
+            detail=str(self._job.target),
+        )
+
+
+def _segments(store: CasStore, job: CopyOut, copy: CopyRecord | None) -> dict[int, SegmentRecord]:
+    numbers = sorted(copy.parents) if copy else []
+    found = {number: read_stored(store, SegmentRecord, segment_path(job.target, number))[0] for number in numbers}
+    return {number: record for number, record in found.items() if record is not None}
+
+
+def _differences(job: CopyOut, segments: dict[int, SegmentRecord], parts: dict[int, PartRecord]) -> Iterator[str]:
+    for number, part in parts.items():
+        for segment in sorted({*segments, *part.sums}):
+            record = segments.get(segment)
+            copied = record.lanes[number].sum if record else StoredSum().sum
+            there = part.sums.get(segment, StoredSum()).sum
+            if copied != there:
+                yield (
+                    f"{job.parts[number]} has {there.messages} messages ({there.size} bytes) of segment {segment}, and "
+                    f"{copied.messages} ({copied.size} bytes) were copied"
+                    f"{'' if (copied[:2] != there[:2]) else ', with other content or in another order'}"
+                )
+
+
+def _proof(segments: dict[int, SegmentRecord]) -> Proof:
+    figures = [_figures(record) for record in segments.values()]
+    return Proof(
+        segments=len(figures),
+        messages=sum(one.messages for one in figures),
+        size=sum(one.size for one in figures),
+        digest=_digest(f"{one.segment}={one.digest};" for one in figures),
+        certificate=tuple(figures[:NAMED]),
+    )
+
+
+def _figures(record: SegmentRecord) -> SegmentFigures:
+    return SegmentFigures(
+        segment=record.segment,
+        messages=sum(lane.messages for lane in record.lanes),
+        size=sum(lane.size for lane in record.lanes),
+        digest=_digest(lane.digest for lane in record.lanes),
+    )
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return xxhash.xxh3_128_hexdigest("".join(parts).encode())

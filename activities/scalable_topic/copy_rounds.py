@@ -1,0 +1,155 @@
+"""Rounds of a copy: each copies all segments up to their ends, until a round finds nothing new."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from activities.lifecycle.context import ActivityContext
+from activities.scalable_topic.copy_source import CopySource, parents_of
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from models.lifecycle.failures import some
+from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.segment_layout import SegmentLayout
+from spark.engine import SparkEngine
+from spark.scalable_topic import jobs
+from spark.scalable_topic.copy_record import (
+    CopyRecord,
+    SegmentRecord,
+    place_of,
+    read_stored,
+    record_path,
+    segment_path,
+    write_stored,
+)
+from spark.scalable_topic.spec import CopyOut, CopyPart, SegmentCopy
+
+# What producers send during a round is left to the next one; who sends all the time is told.
+_ROUNDS = 5
+
+
+class Copied(NamedTuple):
+    """What the rounds of one call did.
+
+    Attributes:
+        entries: that were copied, and `found`, how many of them a lost attempt had.
+        found: see there.
+        caught_up: whether the last round found nothing new.
+    """
+
+    entries: int
+    found: int
+    caught_up: bool
+
+
+class CopyRounds:
+    """The rounds of one call.
+
+    Args:
+        engine: the Spark session.
+        job: the copy.
+        source: the segments.
+        store: the metadata store, open.
+        context: of the activity.
+    """
+
+    def __init__(
+        self, engine: SparkEngine, job: CopyOut, source: CopySource, *, store: CasStore, context: ActivityContext
+    ) -> None:
+        self._engine = engine
+        self._job = job
+        self._source = source
+        self._store = store
+        self._context = context
+        self._lock = threading.Lock()
+        self._done = self._total = self._entries = self._found = 0
+
+    def run(self, tag: str) -> Copied:
+        """Copy until a round finds nothing new, a few times at most.
+
+        Args:
+            tag: for `SparkEngine.cancel`.
+
+        Raises:
+            StoreConflict: a segment was pruned before it was copied.
+            StoreError: the first that a task raised.
+        """
+        for _ in range(_ROUNDS):
+            before = self._entries
+            layout = self._source.layout()
+            self._follow(layout)
+            self._measure(layout)
+            jobs.copy(
+                self._engine,
+                self._job,
+                parents_of(layout),
+                lambda segment_id, layout=layout: self._look(layout, segment_id),
+                tag=tag,
+                on_part=self._take,
+                check=self._context.check,
+            )
+            if self._entries == before:
+                return Copied(self._entries, self._found, caught_up=True)
+        return Copied(self._entries, self._found, caught_up=False)
+
+    def _follow(self, layout: SegmentLayout) -> None:
+        """Note the segments that have come, and look for those that have gone.
+
+        Raises:
+            StoreConflict: one is gone of which not everything was copied.
+        """
+        target = self._job.target
+        record, held = read_stored(self._store, CopyRecord, record_path(target))
+        if record is None:
+            raise StoreConflict(f"the record of the copy to {target} was deleted meanwhile; begin anew")
+        gone = {*range(layout.next_segment_id)} - {*layout.segments} - {*record.pruned}
+        lost = [number for number in sorted(gone) if not self._complete(number)]
+        if lost:
+            raise StoreConflict(
+                f"brokers have pruned segments {some(lost)} before all of them was copied, and deleted what they held; "
+                "delete the target, hold the namespace's retention, and copy what is left anew"
+            )
+        parents = {**parents_of(layout), **record.parents}
+        if parents != record.parents:
+            write_stored(self._store, held, record.model_copy(update={"parents": parents}))
+
+    def _measure(self, layout: SegmentLayout) -> None:
+        """Find out how much there is, for who waits."""
+        done = total = 0
+        for number, segment in layout.segments.items():
+            self._context.check()
+            record = self._record(number)
+            done += record.entries if record else 0
+            total += self._source.entries(segment)
+        self._done, self._total = done, total
+        self._show()
+
+    def _look(self, layout: SegmentLayout, segment_id: int) -> SegmentCopy | None:
+        segment = layout.segments[segment_id]
+        # First whether it has ended, and then whether there is more: what is the end then stays it.
+        ended = self._source.ended(segment)
+        record = self._record(segment_id)
+        if record is not None and record.complete >= ended and not self._source.left(segment, place_of(record.at)):
+            return None
+        return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
+
+    def _take(self, _segment_id: int, part: CopyPart) -> None:
+        with self._lock:
+            self._entries += part.entries
+            self._found += part.found
+            self._done += part.entries
+        self._show()
+
+    def _show(self) -> None:
+        total = max(self._total, self._done)
+        self._context.progress(
+            ProgressTask.COPY, ProgressUnit.ENTRIES, self._done, total, detail=f"to {self._job.target}"
+        )
+
+    def _complete(self, segment_id: int) -> bool:
+        record = self._record(segment_id)
+        return record is not None and record.complete
+
+    def _record(self, segment_id: int) -> SegmentRecord | None:
+        return read_stored(self._store, SegmentRecord, segment_path(self._job.target, segment_id))[0]

@@ -1,0 +1,104 @@
+"""A scalable topic as a copy sees it: its segments, where they end, and what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from clients.cas.store import CasReader
+from clients.errors import StoreConflict, StoreNotFound, StoreUnreachable
+from clients.pulsar.formats_pb2 import ManagedLedgerInfo
+from clients.pulsar.managed_ledgers import decode_ledger_info
+from clients.pulsar.names import StoredTopic, TopicName, stored_topic
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.wire.access import NOTE, WireAccess
+from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.reader import RawReader
+from models.segment import SegmentInfo
+from models.segment_layout import SegmentLayout
+
+
+def parents_of(layout: SegmentLayout) -> dict[int, tuple[int, ...]]:
+    """From which segments each one came."""
+    return {number: segment.parent_ids for number, segment in layout.segments.items()}
+
+
+def descendants_of(parents: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
+    """Which segments came from each one, over any number of changes."""
+    found: dict[int, frozenset[int]] = {}
+    # A child's id is always the higher one.
+    for segment in sorted(parents, reverse=True):
+        children = [child for child, theirs in parents.items() if segment in theirs]
+        found[segment] = frozenset(children).union(*(found[child] for child in children))
+    return found
+
+
+class CopySource:
+    """The segments of one scalable topic.
+
+    Args:
+        store: the metadata store.
+        name: the topic.
+        brokers_url: addresses of its brokers.
+        wire: timeout, TLS and credentials for them.
+    """
+
+    def __init__(self, store: CasReader, name: TopicName, brokers_url: str, wire: WireAccess) -> None:
+        self._store = store
+        self._name = name
+        self._brokers_url = brokers_url
+        self._wire = wire
+
+    def layout(self) -> SegmentLayout:
+        """All segments as they are now.
+
+        Raises:
+            StoreNotFound: the topic is no scalable one.
+            StoreConflict: its record cannot be read.
+        """
+        record = read_scalable(self._store, self._name)
+        if record.layout is not None:
+            return record.layout
+        if record.state is RecordState.ABSENT:
+            raise StoreNotFound(f"{self._name} is no scalable topic, so there is nothing to copy; name one that is")
+        raise StoreConflict(f"the record of {self._name} is {record.state}: repair it first, and copy then")
+
+    def topic(self, segment: SegmentInfo) -> StoredTopic:
+        """The topic that holds a segment's messages."""
+        return stored_topic(segment.topic(f"{self._name.namespace_path}/{self._name.topic}"))
+
+    def ended(self, segment: SegmentInfo) -> bool:
+        """Whether nothing can be sent to a segment any more.
+
+        Raises:
+            StoreUnreachable: a sealed one is not ended, so that messages may come behind what its children have.
+        """
+        ended = self._ledgers(segment).HasField("terminatedPosition")
+        if segment.sealed and not ended:
+            raise StoreUnreachable(
+                f"{self.topic(segment)} is sealed, and still takes messages, since its broker has not ended it; "
+                "terminate it if that does not change"
+            )
+        return ended
+
+    def left(self, segment: SegmentInfo, after: Place) -> bool:
+        """Whether a segment holds anything behind a place."""
+        return self._last(segment, after) is not None
+
+    def entries(self, segment: SegmentInfo) -> int:
+        """How many entries a segment holds; those that consumers never get count too."""
+        if (last := self._last(segment, EARLIEST)) is None:
+            return 0
+        before = (one.entries for one in self._ledgers(segment).ledgerInfo if one.ledgerId < last.ledger_id)
+        return sum(before) + last.entry_id + 1
+
+    def _last(self, segment: SegmentInfo, after: Place) -> Place | None:
+        notes = {NOTE: "-"}
+        with RawReader(self._brokers_url, self.topic(segment), self._wire, after=after, notes=notes) as reader:
+            return reader.last()
+
+    def _ledgers(self, segment: SegmentInfo) -> ManagedLedgerInfo:
+        topic = self.topic(segment)
+        node = self._store.get(topic.managed_ledger_path)
+        if node is None:
+            raise StoreNotFound(f"{topic} is gone, and with it what it held; it was deleted, or pruned right now")
+        return decode_ledger_info(node.value)

@@ -1,0 +1,77 @@
+"""How Pulsar packs what it stores, messages and its own metadata alike.
+
+LZ4 and Snappy are raw blocks, ZLIB is a stream that was flushed and not always ended.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+
+import cramjam
+
+from clients.errors import StoreProtocolError
+
+
+class Compression(IntEnum):
+    """How a value is packed; the numbers are Pulsar's."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
+    """What a value holds.
+
+    Args:
+        compression: how it is packed.
+        body: the packed value.
+        size: of what it holds, as it says itself.
+
+    Raises:
+        StoreProtocolError: it is damaged.
+    """
+    try:
+        found = _decompressed(compression, body, size)
+    except (cramjam.DecompressionError, zlib.error) as cause:
+        raise StoreProtocolError(f"a value compressed with {compression.name} is damaged: {cause}") from cause
+    # A value that was cut off could still parse, with a part missing.
+    if len(found) != size:
+        raise StoreProtocolError(
+            f"a value compressed with {compression.name} holds {len(found)} bytes where {size} are due"
+        )
+    return found
+
+
+def compressed(compression: Compression, body: bytes) -> bytes:
+    """A value, packed; other bytes than Pulsar's own code makes, which all clients can read."""
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.LZ4:
+            return bytes(cramjam.lz4.compress_block(body, store_size=False))
+        case Compression.ZLIB:
+            return zlib.compress(body)
+        case Compression.ZSTD:
+            return bytes(cramjam.zstd.compress(body))
+        case Compression.SNAPPY:
+            return bytes(cramjam.snappy.compress_raw(body))
+
+
+def _decompressed(compression: Compression, body: bytes, size: int) -> bytes:
+    match compression:
+        case Compression.NONE:
+            return body
+        case Compression.LZ4:
+            return bytes(cramjam.lz4.decompress_block(body, output_len=size))
+        case Compression.ZLIB:
+            # `zlib.decompress` wants an end, which Pulsar's stream lacks. One byte more than claimed shows a wrong
+            # size.
+            return zlib.decompressobj().decompress(body, size + 1)
+        case Compression.ZSTD:
+            return bytes(cramjam.zstd.decompress(body))
+        case Compression.SNAPPY:
+            return bytes(cramjam.snappy.decompress_raw(body))

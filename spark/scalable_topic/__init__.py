@@ -1,0 +1,1 @@
+"""The copy of a scalable topic to a regular one."""
