@@ -15,14 +15,17 @@ READING = {
     "metadata_store": {"census", "count_source", "forget_watch"},
     "bookie_cluster": {"precheck", "check_ids", "check_way_back", "census", "list_targets"},
     "blue_green": {"precheck", "list_namespaces", "census"},
+    "scalable_topic": {"precheck", "await_clients", "drain", "verify", "survey", "list_topics", "check_operation"},
 }
 """Steps that change nothing."""
 
 ELSEWHERE = {
-    # Rounds have no services that are stopped, or that have left the source, no double of a plugin, and no dead target.
+    # Rounds have no services that are stopped, or that have left the source, no double of a plugin, and no dead target;
+    # and what is done to topics that are scalable already has none.
     "metadata_store": {"copy_whole", "clean_source"},
     "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies", "do_without_target"},
     "blue_green": set[str](),
+    "scalable_topic": {"operate", "complete_operation"},
 }
 """Steps whose late attempts have no rounds: tests of single activities show what their fences do."""
 

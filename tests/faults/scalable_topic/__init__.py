@@ -1,0 +1,1 @@
+"""Faults in the migrations of regular topics to scalable ones."""

@@ -1,0 +1,263 @@
+"""The cluster of many rounds, and how everything stands there that a migration to scalable topics may change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from clients.cas.store import CasReader
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_policy import read_policy
+from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
+from deploy.devstack.server import Server
+from deploy.devstack.stack import StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.lifecycle.claim import CLAIM
+from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.segment_layout_check import layout_faults
+from models.store_url import parse_store_url
+from tests.faults.lifecycle.stack_pool import Cluster
+
+CLUSTER = "scalable-faults"
+SPEC = StackSpec(
+    zookeepers=1,
+    bookies=1,
+    brokers=2,
+    cluster=CLUSTER,
+)
+TENANT = "rounds"
+
+_ACCESS = AdminAccess(timeout=30)
+_NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))
+"""What workflows about scalable topics have for themselves in the metadata store, and nobody after their end."""
+_FAILED = f"{CLAIM}-failed"
+_POLICIES = {"retention": ("retention_policies",), "auto-scale policy": ("scalableTopicAutoScalePolicy",)}
+_TERMINATED = "Terminated"
+
+OWN_POLICIES: dict[str, Any] = {
+    "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
+    "scalableTopicAutoScalePolicy": {"minSegments": 1, "maxSegments": 16},
+}
+"""Policies of a namespace that its owner has set."""
+
+
+class TopicStanding(NamedTuple):
+    """How one topic stands.
+
+    Attributes:
+        record: whether it is scalable.
+        version: of its record, which grows with each change.
+        subscriptions: that have a record.
+        segments: cursors of each segment that is stored.
+        regular: the state of each of its regular topics that is there.
+    """
+
+    record: RecordState
+    version: int
+    subscriptions: Mapping[str, str]
+    segments: Mapping[str, Sequence[str]]
+    regular: Mapping[str, str]
+
+
+class Standing(NamedTuple):
+    """How everything stands that a migration may change.
+
+    Attributes:
+        policies: of the namespace, where brokers keep them.
+        told: the same, as each broker tells it.
+        notes: claims and records, by their path.
+        topics: by name.
+    """
+
+    policies: Mapping[str, Any]
+    told: Sequence[Mapping[str, Any]]
+    notes: Mapping[str, bytes]
+    topics: Mapping[str, TopicStanding]
+
+
+class ScalableCluster:
+    """A cluster for many rounds, each of which has a namespace of its own; a context manager.
+
+    Args:
+        cluster: with two brokers, on an ensemble of ZooKeepers or on one of them.
+        tools: Java and the jars, with those of V5, for clients.
+
+    Attributes:
+        rounds: how many rounds it has had.
+    """
+
+    def __init__(self, cluster: Cluster, tools: Toolchain) -> None:
+        self.stack, self.ensemble = cluster
+        self.tools = tools
+        self.rounds = 0
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        self.admin = self._opened.enter_context(PulsarAdmin.open(_ACCESS, self.stack.admin_urls))
+        with suppress(AdminConflict):
+            self.admin.tenants.create(TENANT, Tenant(allowed_clusters=(CLUSTER,)))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+        self.stack.down(graceful=False)
+        if self.ensemble:
+            self.ensemble.__exit__()
+
+    def create(self, namespace: str, topics: Iterable[ScalableTopicPlan], policies: Mapping[str, Any]) -> None:
+        """Create a namespace with its topics, which have no subscriptions yet."""
+        self.admin.namespaces.create(
+            namespace, {"replication_clusters": [CLUSTER], "bundles": {"numBundles": 4}, **policies}
+        )
+        for plan in topics:
+            name = TopicName.parse(plan.topic)
+            if plan.partitions:
+                self.admin.topics.create_partitioned(name, plan.partitions)
+            else:
+                self.admin.topics.create(name)
+
+    def one(self, topic: str, **more: object) -> ScalableTopicInput:
+        """The migration of a topic, with limits that end soon what cannot go on."""
+        return ScalableTopicInput.model_validate({**self._common, "topic": topic, **more})
+
+    def many(self, namespace: str, **more: object) -> NamespaceScalableInput:
+        """The migration of all topics of a namespace, one after the other."""
+        waves = {"canary": 0, "gate": "none", "parallelism": 1, "when_held": "stop", "error_budget": {"items": 3}}
+        return NamespaceScalableInput.model_validate(
+            {**self._common, "topics": [f"{namespace}/*"], "waves": waves, **more}
+        )
+
+    @property
+    def _common(self) -> dict[str, object]:
+        return {
+            "cluster": CLUSTER,
+            "metadata_url": self.stack.metadata_url,
+            "admin_urls": self.stack.admin_urls,
+            "hold_before_cutover": False,
+            "client_timeout": "PT90S",
+            "drain_timeout": "PT100S",
+            "grace_window": "PT0S",
+        }
+
+    # How everything stands ------------------------------------------------------------------------------------------
+
+    def standing(self, namespace: str, topics: Iterable[TopicName]) -> Standing:
+        """How everything stands now."""
+        with self._reader() as store:
+            return Standing(
+                policies={what: read_policy(store, namespace, path) for what, path in _POLICIES.items()},
+                told=[self._told(url, namespace) for url in self.stack.admin_urls],
+                notes={at: value for path in _NOTES for at, value in _below(store, path)},
+                topics={str(name): self._standing(store, name) for name in topics},
+            )
+
+    def faults(self, plan: ScalableTopicPlan, *, cleaned_up: bool) -> list[str]:
+        """What is wrong with a topic that has become scalable; empty for nothing.
+
+        Args:
+            plan: of the topic with its clients.
+            cleaned_up: whether its regular topics may be gone.
+        """
+        name = TopicName.parse(plan.topic)
+        with self._reader() as store:
+            record, known = read_scalable(store, name), recorded_subscriptions(store, name)
+            regular = self._regular(store, name)
+        if record.layout is None:
+            return [f"{name} is not scalable: its record is {record.state}"]
+        found = layout_faults(record.layout)
+        if len(active := record.layout.active) != plan.segments:
+            found.append(f"{name} has {len(active)} segments, and not {plan.segments}")
+        for one in {one.subscription for one in plan.regular_consumers}:
+            if known.get(one) is None:
+                found.append(f"{one} of {name} has no record")
+            found += [
+                f"{one} has no cursor on {s.descriptor}"
+                for s in active
+                if not self._has_cursor(name, s.descriptor, one)
+            ]
+        found += [f"{part} is {state}" for part, state in regular.items() if state != _TERMINATED]
+        if not cleaned_up and len(regular) != plan.segments:
+            found.append(f"of the regular topics of {name} only {sorted(regular)} are left")
+        return found
+
+    def is_scalable(self, topic: str) -> bool:
+        """Whether a topic has become scalable."""
+        with self._reader() as store:
+            return read_scalable(store, TopicName.parse(topic)).state is RecordState.GOOD
+
+    def old_parents(self, topic: str) -> int:
+        """How many regular topics the layout of a scalable one still names."""
+        with self._reader() as store:
+            layout = read_scalable(store, TopicName.parse(topic)).layout
+        return sum(one.legacy_topic_name is not None for one in layout.segments.values()) if layout else 0
+
+    def failures(self) -> Mapping[str, bytes]:
+        """Topics that a migration of many has noted as failed."""
+        with self._reader() as store:
+            return dict(_below(store, _FAILED))
+
+    def leading_broker(self, plan: ScalableTopicPlan) -> Server:
+        """The broker that is the controller of a topic, or the owner of it where it has none."""
+        name = TopicName.parse(plan.topic)
+        with self._reader() as store:
+            controller = controller_of(store, name)
+        urls = [f"http://{controller}"] if controller else self._owners(name, plan.partitions)
+        return self.stack[f"broker-{1 + next(n for n, url in enumerate(self.stack.admin_urls) if url in urls)}"]
+
+    def other_broker(self, plan: ScalableTopicPlan) -> Server:
+        """The other one."""
+        return self.stack["broker-1" if self.leading_broker(plan).name == "broker-2" else "broker-2"]
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _reader(self) -> CasReader:
+        return open_cas_reader(parse_store_url(self.stack.metadata_url), Access())
+
+    def _owners(self, name: TopicName, partitions: int) -> list[str]:
+        return self.admin.topics.owner_urls(name.of_partition(0) if partitions else name)
+
+    @staticmethod
+    def _told(url: str, namespace: str) -> Mapping[str, Any]:
+        with PulsarAdmin.open(_ACCESS, [url]) as admin:
+            raw = admin.namespaces.policies(namespace).raw
+            return {what: raw.get(path[0]) for what, path in _POLICIES.items()}
+
+    def _standing(self, store: CasReader, name: TopicName) -> TopicStanding:
+        record = read_scalable(store, name)
+        subscriptions = {one: str(kind) for one, kind in recorded_subscriptions(store, name).items()}
+        base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
+        segments = {one: sorted(store.children(f"{base}/{one}")) for one in store.children(base)}
+        return TopicStanding(record.state, record.version, subscriptions, segments, self._regular(store, name))
+
+    def _regular(self, store: CasReader, name: TopicName) -> dict[str, str]:
+        """The state of each stored regular topic."""
+        folder = name.managed_ledger_path.rpartition("/")[0]
+        there = [TopicName(name.tenant, name.namespace, topic) for topic in store.children(folder)]
+        mine = [part for part in there if part.whole == name]
+        return {str(part): self.admin.topics.internal_stats(part).state or "" for part in mine}
+
+    def _has_cursor(self, name: TopicName, descriptor: str, subscription: str) -> bool:
+        try:
+            self.admin.scalable_topics.backlog(name, descriptor, subscription)
+        except AdminNotFound:
+            return False
+        return True
+
+
+def _below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
+    """A record with all below it that hold something."""
+    if (node := store.get(path)) and node.value:
+        yield path, node.value
+    for child in store.children(path):
+        yield from _below(store, f"{path}/{child}")

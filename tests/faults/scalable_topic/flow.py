@@ -1,0 +1,98 @@
+"""The traffic of a round, and the people who look after its clients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from clients.pulsar.names import TopicName
+from deploy.devstack.moving.account import Account
+from deploy.devstack.moving.plan import ConsumerPlan
+from deploy.devstack.moving.records import ConsumerRecord
+from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
+from deploy.devstack.moving.scalable_traffic import Absence, ScalableTraffic
+from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import await_that
+from tests.faults.scalable_topic.environment import ScalableCluster
+
+INTERVAL = 0.1
+_BACKLOG = 10
+_ABSENCE = Absence(returns=1.0, waits=3.0)
+_PATIENCE = 25.0
+_SETTLE_LIMIT = 100.0
+
+
+class Flow(ScalableTraffic):
+    """Producers and consumers of a round, from the entry of the context to its end.
+
+    V5 consumers of 5.0.0-M1 that lose a broker may get nothing any more. People start them again, which is counted.
+
+    Args:
+        cluster: where the topics are.
+        topics: with their clients.
+        folder: where the library's log goes.
+        tools: Java and the jars, with those of V5.
+
+    Attributes:
+        restarted: consumers that were started again.
+    """
+
+    def __init__(
+        self, cluster: ScalableCluster, topics: Sequence[ScalableTopicPlan], folder: Path, tools: Toolchain
+    ) -> None:
+        namespace = TopicName.parse(topics[0].topic).namespace_path
+
+        def scalable() -> Iterable[str]:
+            return cluster.admin.scalable_topics.names(namespace)
+
+        super().__init__(cluster.stack.broker_url, topics, folder, tools, scalable, backlog=_BACKLOG, absence=_ABSENCE)
+        self.restarted: list[str] = []
+
+    def stop(self, limit: float = _SETTLE_LIMIT) -> Account:
+        """End the sending, wait until all that was acknowledged has arrived, and settle."""
+        account = super().stop(_PATIENCE)
+        if account.lost:
+            self._restart()
+            await_that(lambda: not self.account().lost, limit)
+        return self.account()
+
+    def faults(self, *, again: bool = True) -> list[str]:
+        """What is wrong with messages once the traffic was stopped.
+
+        Args:
+            again: a message may come twice: what a broker was not told before it was killed is delivered again.
+        """
+        account = self.account()
+        found: list[str] = []
+        for one in account.subscriptions:
+            counts = {
+                "lost": one.lost,
+                "received again": 0 if again else one.duplicates.other,
+                "out of order": one.disorder,
+                "corrupt": one.corrupt,
+            }
+            wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+            found += [f"{one.topic}, {one.name}: {wrong}; {one.errors}"] if wrong else []
+        found += [f"{name} can send no more: {reason}" for name, reason in account.dead_producers.items()]
+        return [*found, f"restarted: {self.restarted}"] if found else []
+
+    def _restart(self) -> None:
+        """Start consumers again of all subscriptions that lack messages."""
+        lacking = {(one.topic, one.name) for one in self.account().subscriptions if one.lost}
+        _, consumers = self._collect()
+        stuck = [one.plan for one in consumers if not one.left and _place(one) in lacking]
+        names = [plan.name for plan in stuck]
+        with self._asking:
+            self._clients.leave(names)
+            refused = self._clients.attach([_again(plan) for plan in stuck])
+        self.restarted += [f"{name} at {time.time() - self._ended:.0f} s {refused.get(name, '')}" for name in names]
+
+
+def _place(record: ConsumerRecord) -> tuple[str, str]:
+    return record.plan.stored_topic, record.plan.subscription
+
+
+def _again(plan: ConsumerPlan) -> ConsumerPlan:
+    return replace(plan, name=f"{plan.name}-again")
