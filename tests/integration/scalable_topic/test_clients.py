@@ -10,12 +10,15 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
+from clients.stores import Access, open_cas
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.segment_layout_check import layout_faults
+from models.store_url import parse_store_url
+from tests.support.scalable_topic.flips import flip_of
 from tests.support.stacks import SharedStack
 
 
@@ -48,9 +51,34 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
         assert layout_faults(admin.scalable_topics.layout(topic)) == []
 
 
-def _plan(topic: str, partitions: int) -> TopicPlan:
-    producers = tuple(ProducerPlan(f"producer-{number}", topic, Language.JAVA_V5) for number in range(2))
+def test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip(
+    stack: Stack, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """New segments have the places of subscriptions before any client knows of them: `Latest` is behind nothing."""
+    tools = with_scalable_clients(toolchain)
+    with (
+        PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin,
+        open_cas(parse_store_url(stack.metadata_url), Access()) as store,
+    ):
+        names = [TopicName.parse(f"persistent://public/default/amid-{number}") for number in range(4)]
+        for name in names:
+            admin.topics.create_partitioned(name, 3)
+        plans = [_plan(str(name), 3, latest=True, interval=0.005) for name in names]
+        with MovingTraffic(stack.broker_url, plans, tmp_path, tools, shared=True) as traffic:
+            traffic.wait_for_more(20)
+            for name in names:
+                assert flip_of(admin, store, name, 3).run().faults == ()
+            traffic.wait_for_more(20)
+            assert traffic.stop().faults() == []
+
+
+def _plan(topic: str, partitions: int, *, latest: bool = False, interval: float = 0.02) -> TopicPlan:
+    label = topic.rpartition("/")[2]
+    producers = tuple(
+        ProducerPlan(f"{label}-producer-{number}", topic, Language.JAVA_V5, interval=interval) for number in range(2)
+    )
     consumers = tuple(
-        ConsumerPlan(f"consumer-{number}", topic, Language.JAVA_V5, Subscribed.SHARED) for number in range(2)
+        ConsumerPlan(f"{label}-consumer-{number}", topic, Language.JAVA_V5, Subscribed.SHARED, latest=latest)
+        for number in range(2)
     )
     return TopicPlan(topic, partitions, producers, consumers)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
-from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.flip import Flip
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, Superseded
@@ -20,43 +18,15 @@ from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.claims import Stage
 from models.segment_layout_check import layout_faults
+from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
 
 
-class _Free:
-    """Nobody else is in charge; `notes` are what was noted."""
-
-    def __init__(self) -> None:
-        self.notes: list[dict[str, object]] = []
-
-    def require(self) -> None:
-        pass
-
-    def note(self, **fields: object) -> None:
-        self.require()
-        self.notes.append(fields)
-
-
-class _Late(_Free):
+class _Late(FreeTopic):
     """Somebody else is in charge."""
 
     def require(self) -> None:
         raise Superseded("a newer attempt has begun")
-
-
-def _flip(admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: _Free | None = None) -> Flip:
-    reader = TopicReader(admin, lambda: None)
-
-    def read() -> TopicInventory:
-        topic = reader.partitioned(name) if partitions else reader.plain(name)
-        assert topic
-        return topic
-
-    def migrate(fence: Callable[[], object], *, force: bool) -> None:
-        fence()
-        admin.scalable_topics.migrate(name, force=force)
-
-    return Flip(admin, store, read, guard or _Free(), migrate)
 
 
 def _backlogs(flip: Flip) -> dict[str, int]:
@@ -70,7 +40,7 @@ def test_all_that_a_migration_leaves_out_is_there(
     """The layout is the plan's, every subscription has its places, old topics are ended, and no message is gone."""
     name = TopicName.parse(f"persistent://public/default/flip-{partitions}")
     fill(stack, admin, name, partitions)
-    flip = _flip(admin, store, name, partitions)
+    flip = flip_of(admin, store, name, partitions)
     done = flip.run()
     assert (done.segments, done.registered, done.faults) == (max(partitions, 1), 2, ())
     record = read_scalable(store, name)
@@ -94,7 +64,7 @@ def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: 
     fill(stack, admin, name, 2)
     admin.scalable_topics.migrate(name)
     assert recorded_subscriptions(store, name) == {}
-    done = _flip(admin, store, name, 2).run()
+    done = flip_of(admin, store, name, 2).run()
     assert (done.registered, done.faults) == (2, ())
     assert set(recorded_subscriptions(store, name)) == {"queue", "stream"}
 
@@ -103,7 +73,7 @@ def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, 
     """Nothing changes under a client of before, unless it is forced."""
     name = TopicName.parse("persistent://public/default/attached")
     fill(stack, admin, name, 0)
-    flip = _flip(admin, store, name, 0)
+    flip = flip_of(admin, store, name, 0)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), "queue", pulsar.ConsumerType.Shared)
         with pytest.raises(AdminConflict):
@@ -118,7 +88,7 @@ def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: P
     name = TopicName.parse("persistent://public/default/superseded")
     fill(stack, admin, name, 0)
     with pytest.raises(StoreConflict):
-        _flip(admin, store, name, 0, _Late()).run()
+        flip_of(admin, store, name, 0, _Late()).run()
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert recorded_subscriptions(store, name) == {}
 
@@ -129,7 +99,7 @@ def test_an_empty_record_is_cleared_by_whoever_flips(stack: Stack, admin: Pulsar
     fill(stack, admin, name, 2)
     store.create(f"{name.scalable_path}/segments/2/load", b"{}")
     assert read_scalable(store, name).state is RecordState.EMPTY
-    flip = _flip(admin, store, name, 2)
+    flip = flip_of(admin, store, name, 2)
     assert flip.run().faults == ()
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
 
@@ -138,6 +108,6 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
     """Whoever comes after an attempt that died knows that a broker may have been asked."""
     name = TopicName.parse("persistent://public/default/noted")
     fill(stack, admin, name, 2)
-    guard = _Free()
-    _flip(admin, store, name, 2, guard).run()
+    guard = FreeTopic()
+    flip_of(admin, store, name, 2, guard).run()
     assert guard.notes == [{"stage": Stage.FLIPPING, "partitions": 2}, {"stage": Stage.FLIPPED}]

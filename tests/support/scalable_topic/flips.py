@@ -1,0 +1,48 @@
+"""The flip of one topic by itself, without Temporal, claims and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
+from activities.scalable_topic.flip import Flip
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+
+
+class FreeTopic:
+    """A guard of a topic of which nobody else is in charge.
+
+    Attributes:
+        notes: what was noted.
+    """
+
+    def __init__(self) -> None:
+        self.notes: list[dict[str, object]] = []
+
+    def require(self) -> None:
+        """Nobody else is."""
+
+    def note(self, **fields: object) -> None:
+        """Keep it."""
+        self.require()
+        self.notes.append(fields)
+
+
+def flip_of(
+    admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: FreeTopic | None = None
+) -> Flip:
+    """The flip of a topic."""
+    reader = TopicReader(admin, lambda: None)
+
+    def read() -> TopicInventory:
+        topic = reader.partitioned(name) if partitions else reader.plain(name)
+        assert topic
+        return topic
+
+    def migrate(fence: Callable[[], object], *, force: bool) -> None:
+        fence()
+        admin.scalable_topics.migrate(name, force=force)
+
+    return Flip(admin, store, read, guard or FreeTopic(), migrate)
