@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from typing import Generic
+from urllib.parse import unquote
 
 from clients.cas.claims import ClaimKeeper, ClaimT, read_claim, require_newest
 from clients.cas.store import CasReader, CasStore
@@ -97,6 +98,4 @@ class NamespaceGuard(RecordGuard[ClaimT]):
 
 def recorded_namespaces(store: CasReader) -> list[str]:
     """`tenant/namespace` of all that have a record, whichever kind of migration has written it."""
-    return [
-        f"{tenant}/{name}" for tenant in store.children(NAMESPACES) for name in store.children(f"{NAMESPACES}/{tenant}")
-    ]
+    return [unquote(name) for name in store.children(NAMESPACES)]

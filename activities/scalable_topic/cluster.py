@@ -76,10 +76,8 @@ def holds_cluster(task: ClusterTask[ClusterInput], store: CasStore) -> bool:
 
 def recorded_topics(store: CasReader) -> Iterator[TopicName]:
     """All topics that have a record."""
-    for tenant in store.children(TOPICS):
-        for namespace in store.children(f"{TOPICS}/{tenant}"):
-            for topic in store.children(f"{TOPICS}/{tenant}/{namespace}"):
-                yield TopicName(tenant, namespace, unquote(topic))
+    for name in store.children(TOPICS):
+        yield TopicName.parse(unquote(name))
 
 
 def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:

@@ -8,6 +8,7 @@ attempt, also one that was frozen and wakes up, finds that and stops.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
@@ -18,7 +19,7 @@ CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"
 """Path of the claim. It lies in Pulsar's own coordination subtree, which is never copied or compared."""
 
 NAMESPACES = f"{CLAIM}-namespaces"
-"""Where records of single namespaces are, beneath their names."""
+"""Where records of single namespaces are."""
 
 
 class Attempt(NamedTuple):
@@ -120,5 +121,5 @@ class PacedClaim(Claim):
 
 
 def namespace_record(namespace: str) -> str:
-    """The path of a namespace's record, beside the claim."""
-    return f"{NAMESPACES}/{namespace}"
+    """The path of a namespace's record, beside the claim; of one level, since Oxia lists no children of what is not."""
+    return f"{NAMESPACES}/{quote(namespace, safe='')}"

@@ -11,7 +11,7 @@ from models.scalable_topic import input, namespace_input, operation_input
 _OURS = tuple(f"{kind}/" for kind in (input.KIND, namespace_input.KIND, operation_input.KIND))
 
 TOPICS = f"{CLAIM}-topics"
-"""Where records of single topics are, beneath tenant and namespace."""
+"""Where records of single topics are."""
 
 
 class GuardedNamespace(Claim):
@@ -52,13 +52,12 @@ class TopicClaim(Claim):
 
 
 def topic_record(local_name: str) -> str:
-    """The path of a topic's record.
+    """The path of a topic's record; of one level, since Oxia lists no children of what is not.
 
     Args:
         local_name: `tenant/namespace/topic`.
     """
-    tenant, namespace, topic = local_name.split("/", 2)
-    return f"{TOPICS}/{tenant}/{namespace}/{quote(topic, safe='')}"
+    return f"{TOPICS}/{quote(local_name, safe='')}"
 
 
 def is_ours(claim: Claim) -> bool:

@@ -9,7 +9,7 @@ from models.scalable_topic.operation_results import TopicOutcome
 from models.segment import SegmentInfo
 
 OPERATIONS = f"{CLAIM}-operations"
-"""Where records of single topics are, beneath tenant and namespace."""
+"""Where records of single topics are."""
 
 
 class OperatedTopic(Claim):
@@ -29,10 +29,9 @@ class OperatedTopic(Claim):
 
 
 def operation_record(name: str) -> str:
-    """The path of a topic's record.
+    """The path of a topic's record; of one level, since Oxia lists no children of what is not.
 
     Args:
         name: `tenant/namespace/topic`.
     """
-    tenant, namespace, topic = name.split("/", 2)
-    return f"{OPERATIONS}/{tenant}/{namespace}/{quote(topic, safe='')}"
+    return f"{OPERATIONS}/{quote(name, safe='')}"

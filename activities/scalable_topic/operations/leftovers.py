@@ -40,7 +40,5 @@ def finish_operations(task: ClusterTask[ClusterInput], store: CasStore, *, own: 
 
 
 def _recorded(store: CasReader) -> Iterator[TopicName]:
-    for tenant in store.children(OPERATIONS):
-        for namespace in store.children(f"{OPERATIONS}/{tenant}"):
-            for topic in store.children(f"{OPERATIONS}/{tenant}/{namespace}"):
-                yield TopicName(tenant, namespace, unquote(topic))
+    for name in store.children(OPERATIONS):
+        yield TopicName.parse(unquote(name))

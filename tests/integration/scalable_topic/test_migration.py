@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from activities.lifecycle.namespace_guard import recorded_namespaces
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
@@ -15,7 +16,7 @@ from clients.pulsar.namespace_policy import read_policy
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
-from models.lifecycle.claim import CLAIM, NAMESPACES
+from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
@@ -70,7 +71,7 @@ def _is_as_before(admin: PulsarAdmin, store: CasReader, name: TopicName) -> None
     assert admin.namespaces.retention(name.namespace_path) == OWN
     assert read_policy(store, name.namespace_path, ("scalableTopicAutoScalePolicy",)) is None
     assert store.get(CLAIM) is None
-    assert store.children(f"{NAMESPACES}/{name.tenant}") == []
+    assert name.namespace_path not in recorded_namespaces(store)
 
 
 def test_a_topic_becomes_scalable_without_a_loss(

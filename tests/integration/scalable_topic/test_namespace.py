@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.scalable_topic.cluster import recorded_topics
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
 from deploy.devstack.stack import Stack
-from models.lifecycle.claim import CLAIM, NAMESPACES
+from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome
-from models.scalable_topic.claims import TOPICS
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
 from models.segment_layout_check import layout_faults
@@ -57,9 +58,8 @@ def _cannot(admin: PulsarAdmin, name: TopicName) -> None:
 def _is_tidy(admin: PulsarAdmin, store: CasStore, namespace: str) -> None:
     assert admin.namespaces.retention(namespace) == OWN
     assert store.get(CLAIM) is None
-    tenant, name = namespace.split("/")
-    assert name not in store.children(f"{NAMESPACES}/{tenant}")
-    assert store.children(f"{TOPICS}/{namespace}") == []
+    assert namespace not in recorded_namespaces(store)
+    assert [topic for topic in recorded_topics(store) if topic.namespace_path == namespace] == []
 
 
 def test_topics_of_two_namespaces_become_scalable(
@@ -95,10 +95,9 @@ def test_failing_topics_stop_the_waves(
     names = _topics(admin, space := f"budget/of-{count}", count)
     for number in failing:
         _cannot(admin, names[number])
-    waves = {"canary": 1, "wave_size": max(count // 10, 2), "parallelism": 8, "gate": "none", "error_budget": {"items": 1}}
-    report = environment.operator.run(
-        _input(stack, admin, f"{space}/*", waves={**waves, "when_held": "stop"}), limit=800
-    )
+    waves = {"canary": 1, "wave_size": max(count // 10, 2), "parallelism": 8, "gate": "none"}
+    budget = {"error_budget": {"items": 1}, "when_held": "stop"}
+    report = environment.operator.run(_input(stack, admin, f"{space}/*", waves={**waves, **budget}), limit=800)
     assert report.outcome is Outcome.DONE_WITH_FAILURES
     (failed,) = [items for items in report.failed_items if items.what == "item(s) failed"]
     assert [item.path for item in failed.items] == [f"{space}/t{number:03d}" for number in failing]
