@@ -17,7 +17,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import recorded_subscriptions
+from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 
@@ -72,9 +72,7 @@ def register_all(hand: Hand, known: Iterable[Known]) -> int:
     for one in all_:
         hand.guard.require()
         hand.admin.scalable_topics.register(hand.name, one.name, one.kind)
-    now = recorded_subscriptions(hand.store, hand.name)
-    if missing := [one.name for one in all_ if not now.get(one.name)]:
-        raise StoreConflict(f"{', '.join(missing)} have no record after a broker said that they have")
+        keep_subscription(hand.store, hand.name, one.name, one.kind, hand.guard.require)
     return sum(not one.recorded for one in all_)
 
 

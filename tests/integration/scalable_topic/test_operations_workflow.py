@@ -1,0 +1,135 @@
+"""Operations under a workflow of a real Temporal server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from clients.cas.store import CasReader, CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable
+from deploy.devstack.stack import Stack
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import NAMED
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.operation_input import Operation, ScalableOperationInput
+from models.scalable_topic.operation_state import OperationCertificate, OperationFigures
+from models.scalable_topic.phases import OperationPhase, Phase
+from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.operator import Run
+from tests.support.scalable_topic.topics import fill
+
+SPACE = "public/default"
+# A history beyond this is slow to load, and more than one answer may hold.
+_HISTORY_BYTES = 256 << 10
+
+Start = Callable[..., Run]
+
+
+@pytest.fixture
+def start(environment: Environment, stack: Stack) -> Start:
+    """Starts operations."""
+
+    def start(operation: Operation, *topics: str, **more: object) -> Run:
+        given = {
+            "cluster": stack.state.spec.cluster,
+            "metadata_url": stack.metadata_url,
+            "admin_urls": stack.admin_urls,
+            "topics": topics,
+            "operation": operation,
+        }
+        return environment.operator.start(ScalableOperationInput.model_validate({**given, **more}))
+
+    return start
+
+
+def _nothing_is_left(store: CasReader) -> None:
+    assert store.get(CLAIM) is None
+    assert store.children(OPERATIONS) == []
+
+
+def test_a_list_of_topics(admin: PulsarAdmin, store: CasStore, start: Start) -> None:
+    """A dry run writes nothing; then each topic has its outcome, and those that fail do not keep others from theirs."""
+    names = [TopicName.parse(f"{SPACE}/listed-{number}") for number in range(3)]
+    for name in names:
+        admin.scalable_topics.create(name, 2)
+    broken = TopicName.parse(f"{SPACE}/listed-broken")
+    store.create(broken.scalable_path, b"no JSON")
+    topics = (f"topic://{SPACE}/listed-0", f"{SPACE}/listed-*", f"persistent://{SPACE}/listed-missing")
+    plan = start(Operation.SPLIT, *topics, dry_run=True).result()
+    assert (plan.outcome, plan.summary) == (Outcome.PLANNED, "ready: of 5 topics 3 changed, 2 failed")
+    assert [controller_of(store, name) for name in names] == [None] * 3
+    report = start(Operation.SPLIT, *topics).result()
+    assert (report.outcome, report.summary) == (Outcome.DONE_WITH_FAILURES, "of 5 topics 3 changed, 2 failed")
+    figures = OperationFigures.model_validate(report.figures)
+    assert (figures.topics, figures.changed_topics, figures.failed_topics) == (5, 3, 2)
+    proof = OperationCertificate.model_validate(report.certificate)
+    assert proof.operation == Operation.SPLIT
+    assert proof.completed_at
+    assert sorted(proof.outcomes or ()) == [
+        f"{SPACE}/listed-{number}: 0000-7fff-0 became 0000-3fff-2, 4000-7fff-3" for number in range(3)
+    ]
+    (failed,) = report.failed_items
+    assert {one.path for one in failed.items} == {f"{SPACE}/listed-broken", f"{SPACE}/listed-missing"}
+    assert [len(admin.scalable_topics.layout(name).active) for name in names] == [3] * 3
+    _nothing_is_left(store)
+    store.delete(broken.scalable_path, 0)
+
+
+def test_an_operation_waits_for_a_migration(
+    environment: Environment, stack: Stack, admin: PulsarAdmin, store: CasStore, start: Start
+) -> None:
+    """Until that gives the cluster back; `rollback` ends the wait, and nothing was changed. What only looks goes on."""
+    name = TopicName.parse(f"persistent://{SPACE}/held")
+    fill(stack, admin, name, 0)
+    given = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url, "admin_urls": stack.admin_urls}
+    more = {"topic": str(name), "force": True, "hold_before_cutover": False}
+    migration = environment.operator.start(ScalableTopicInput.model_validate({**given, **more}))
+    migration.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
+    before = read_scalable(store, name)
+    run = start(Operation.SPLIT, str(name))
+    waiting = run.wait_until_it_waits_for(WaitKind.MIGRATION, phase=OperationPhase.OPERATE).waiting
+    assert waiting
+    assert f"scalable-topic/{stack.state.spec.cluster}/{SPACE}/held" in waiting.why
+    assert start(Operation.FIND_STRANDED, str(name)).result().outcome is Outcome.DONE
+    run.steer(Verb.ROLLBACK)
+    assert run.result().outcome is Outcome.ROLLED_BACK
+    assert read_scalable(store, name).version == before.version
+    migration.steer(Verb.PROCEED)
+    run = start(Operation.SPLIT, str(name))
+    assert migration.result().outcome is Outcome.DONE_WITH_FAILURES
+    assert run.result().outcome is Outcome.DONE
+    _nothing_is_left(store)
+
+
+def test_nothing_fits(start: Start) -> None:
+    """A pattern without any topic is a blocker, with its cure."""
+    failure = start(Operation.AUDIT, f"{SPACE}/nobody-*").failure()
+    assert "NO_TOPICS" in failure.message
+
+
+@pytest.mark.exhaustive
+def test_a_thousand_topics(environment: Environment, store: CasStore, start: Start) -> None:
+    """The history names a hundred of them, and holds no list of all."""
+    for number in range(1000):
+        name = TopicName.parse(f"{SPACE}/many-{number}")
+        store.create(f"{name.scalable_path}/segments/1/load", b"{}")
+    run = start(Operation.CLEAR_EMPTY, f"{SPACE}/many-*")
+    report = run.result(300)
+    assert (report.outcome, report.summary) == (Outcome.DONE, "of 1000 topics 1000 changed")
+    proof = OperationCertificate.model_validate(report.certificate)
+    assert (len(proof.outcomes or ()), proof.not_named) == (NAMED, 1000 - NAMED)
+    assert read_scalable(store, TopicName.parse(f"{SPACE}/many-999")).state is RecordState.ABSENT
+    client = environment.operator.client
+    history = environment.operator.wait(client.get_workflow_handle(_id(report.cluster)).fetch_history(), 30)
+    assert len(history.to_json()) < _HISTORY_BYTES
+    _nothing_is_left(store)
+
+
+def _id(cluster: str) -> str:
+    return f"scalable-operation/{cluster}/{Operation.CLEAR_EMPTY}"
