@@ -52,7 +52,7 @@ class Listed(BaseModel):
 
 
 async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> list[Listed]:
-    """Find migrations, running ones first, then by their start, newest first.
+    """Find migrations that are no part of another one, running ones first, then by their start, newest first.
 
     Args:
         client: of Temporal.
@@ -62,12 +62,12 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
     Raises:
         RPCError: Temporal does not answer.
     """
-    found = [one async for one in client.list_workflows(running_query(), limit=limit, rpc_timeout=ANSWER_LIMIT)]
+    found = await _whole(client, running_query(), limit)
     left = None if limit is None else limit - len(found)
     if ended and left != 0:
         # A run that continued as new is the same migration, which goes on.
         closed = _query("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
-        found += [one async for one in client.list_workflows(closed, limit=left, rpc_timeout=ANSWER_LIMIT)]
+        found += await _whole(client, closed, left)
     free = asyncio.Semaphore(AT_ONCE)
 
     async def ask(one: WorkflowExecution) -> Listed:
@@ -77,6 +77,17 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
 
     listed = await asyncio.gather(*map(ask, found))
     return sorted(listed, key=lambda one: (one.closed is None, one.started), reverse=True)
+
+
+async def _whole(client: Client, query: str, limit: int | None) -> list[WorkflowExecution]:
+    """Migrations that fit a query, without those that another one has begun: there may be hundreds."""
+    found: list[WorkflowExecution] = []
+    async for one in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
+        if one.parent_id is None:
+            found.append(one)
+        if len(found) == limit:
+            break
+    return found
 
 
 def running_query() -> str:
@@ -102,7 +113,7 @@ def _listed(one: WorkflowExecution, view: View) -> Listed:
         workflow_id=view.workflow_id,
         run_id=view.run_id,
         kind=kind,
-        cluster=known.cluster if known else view.workflow_id.rpartition("/")[2],
+        cluster=known.cluster if known else view.workflow_id.removeprefix(f"{kind}/").partition("/")[0],
         target=view.status.target if view.status else str(target),
         execution=view.execution,
         phase=view.status.phase if view.status else view.phase,

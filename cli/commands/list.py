@@ -36,7 +36,10 @@ def list_command(
 
 
 def _row(one: Listed, now: datetime) -> tuple[str, ...]:
-    return (one.kind, one.cluster, one.phase or "-", ago(one.since, now), _state(one))
+    # The rest of the id, which says of which topic of the cluster; ids of one's own say anything.
+    usual = one.workflow_id.removeprefix(f"{one.kind}/")
+    named = usual if usual.startswith(one.cluster) else one.cluster
+    return (one.kind, named, one.phase or "-", ago(one.since, now), _state(one))
 
 
 def _state(one: Listed) -> str:
