@@ -47,7 +47,7 @@ class Run:
     flips: list[TopicFlip]
 
 
-_LABELS = {
+LABELS = {
     "acknowledged": "messages acknowledged",
     "lost": "lost",
     "lost_stays": "lost, shared, consumer there throughout",
@@ -70,6 +70,7 @@ _LABELS = {
     "call_seconds": "brokers' own call, median (s)",
     "seconds": "all topics (s)",
 }
+"""What the table calls each figure."""
 
 
 @dataclass
@@ -119,7 +120,7 @@ class Results:
             f"| {self.topics} topics | {' | '.join(side.value for side in sides)} |",
             "|---|" + "---:|" * len(sides),
         ]
-        for name, label in _LABELS.items():
+        for name, label in LABELS.items():
             lines.append(f"| {label} | {' | '.join(_shown(name, found[name]) for found in sides.values())} |")
         if self.overhead_seconds is not None:
             lines.append(

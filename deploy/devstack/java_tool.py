@@ -24,6 +24,9 @@ class JavaTool(AnsweringProgram):
         folder: where its log goes.
         options: of the Java machine.
         shared: further source files that it uses.
+
+    Attributes:
+        log: what it writes to standard error.
     """
 
     def __init__(
@@ -36,4 +39,5 @@ class JavaTool(AnsweringProgram):
         shared: Sequence[Path] = (),
     ) -> None:
         program = JavaProgram(source, tools, shared=[JAVA_SOURCES / "JsonLines.java", *shared])
-        super().__init__(program.command(options=(*_LIGHT, *options)), folder / f"java-{source.stem.lower()}.log")
+        self.log = folder / f"java-{source.stem.lower()}.log"
+        super().__init__(program.command(options=(*_LIGHT, *options)), self.log)

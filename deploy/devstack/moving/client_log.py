@@ -1,7 +1,8 @@
-"""When consumers of the C++ library lost their connections, read from its log.
+"""When consumers of the C++ library and of V5 lost their connections, read from their logs.
 
 Asking the consumer (`is_connected`) can stop the whole process: the Python library 3.13 waits there for a lock of the
-consumer while it holds the interpreter's, and who has the first may wait for the second (seen during a flip).
+consumer while it holds the interpreter's, and who has the first may wait for the second (seen during a flip). A
+consumer of V5 does not tell.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ _LOST = re.compile(
     r"^(?P<when>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+) .*\[(?P<topic>[a-z-]+://[^,\]]+?)(-partition-\d+)?, "
     r"(?P<subscription>[^,\]]+), \d+\] Schedule reconnection"
 )
+_LOST_V5 = re.compile(
+    r"^(?P<when>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d+) .*"
+    r"(ConnectionHandler - Closed connection|ClientCnx - Broker notification of closed consumer)"
+)
 
 
-class ClientLog:
-    """A log that grows.
+class _GrowingLog:
+    """A log that is read once.
 
     Args:
         path: of the log; it may not be there yet.
@@ -27,22 +32,52 @@ class ClientLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
-        self._breaks: dict[tuple[str, str], list[float]] = defaultdict(list)
 
-    def breaks(self, topic: str, subscription: str) -> list[float]:
-        """When a consumer of a topic and subscription had to connect anew, in seconds since the epoch."""
-        self._go_on()
-        return list(self._breaks[topic, subscription])
-
-    def _go_on(self) -> None:
+    def news(self) -> list[str]:
+        """Whole lines that have not been read."""
         if not self._path.exists():
-            return
+            return []
         with self._path.open("rb") as log:
             log.seek(self._read)
             whole, newline, _ = log.read().rpartition(b"\n")
         self._read += len(whole) + len(newline)
-        for line in whole.decode(errors="replace").splitlines():
+        return whole.decode(errors="replace").splitlines()
+
+
+class ClientLog:
+    """The log of the C++ library.
+
+    Args:
+        path: of the log; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._log = _GrowingLog(path)
+        self._breaks: dict[tuple[str, str], list[float]] = defaultdict(list)
+
+    def breaks(self, topic: str, subscription: str) -> list[float]:
+        """When a consumer of a topic and subscription had to connect anew, in seconds since the epoch."""
+        for line in self._log.news():
             if found := _LOST.match(line):
-                # The library writes local time.
-                when = datetime.fromisoformat(found["when"]).astimezone().timestamp()
-                self._breaks[found["topic"], found["subscription"]].append(when)
+                self._breaks[found["topic"], found["subscription"]].append(_time(found["when"]))
+        return list(self._breaks[topic, subscription])
+
+
+class V5Log:
+    """The log of V5 clients, which says of whom it speaks nowhere.
+
+    Args:
+        path: of the log; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._log = _GrowingLog(path)
+
+    def news(self) -> list[float]:
+        """When some client lost its connection, or its place at a broker, since this was last asked for."""
+        return sorted({_time(found["when"]) for line in self._log.news() if (found := _LOST_V5.match(line))})
+
+
+def _time(local: str) -> float:
+    """Libraries write local time."""
+    return datetime.fromisoformat(local).astimezone().timestamp()

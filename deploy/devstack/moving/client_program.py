@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from deploy.devstack.answering import AnsweringProgram
 from deploy.devstack.java_tool import JAVA_SOURCES, JavaTool
+from deploy.devstack.moving.client_log import V5Log
 from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
 from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.toolchain import Toolchain
@@ -31,10 +32,12 @@ class ClientProgram:
         program: that answers.
         service_url: of the cluster that they begin with.
         shared: one client for all, instead of one for each.
+        log: of V5 clients.
     """
 
-    def __init__(self, program: AnsweringProgram, service_url: str, *, shared: bool) -> None:
+    def __init__(self, program: AnsweringProgram, service_url: str, *, shared: bool, log: V5Log | None = None) -> None:
         self._program = program
+        self._log = log
         self._common: dict[str, Any] = {
             "service": service_url,
             "shared": shared,
@@ -58,8 +61,9 @@ class ClientProgram:
         if language is Language.PYTHON:
             return cls(_python(folder), service_url, shared=shared)
         source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
-        common = [JAVA_SOURCES / "Clients.java"]
-        return cls(JavaTool(source, tools, folder, options=_OPTIONS, shared=common), service_url, shared=shared)
+        tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=[JAVA_SOURCES / "Clients.java"])
+        log = V5Log(tool.log) if language is Language.JAVA_V5 else None
+        return cls(tool, service_url, shared=shared, log=log)
 
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
         """Open consumers, and begin to receive."""
@@ -118,6 +122,9 @@ class ClientProgram:
             record.breaks += found["breaks"]
             record.corrupt += found["corrupt"]
             record.errors += _errors(found["errors"])
+        lost = self._log.news() if self._log else []
+        for record in self._consumers.values():
+            record.breaks += lost
         producers = [self._sent(self._producers[name], found) for name, found in noted["producers"].items()]
         return producers, list(self._consumers.values())
 

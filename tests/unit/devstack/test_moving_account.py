@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.devstack.moving.account import Account, Duplicates, late, settle, under_way
-from deploy.devstack.moving.client_log import ClientLog
+from deploy.devstack.moving.client_log import ClientLog, V5Log
 from deploy.devstack.moving.plan import (
     MOVABLE,
     ConsumerPlan,
@@ -136,6 +136,28 @@ def test_sends_under_way_are_those_not_yet_acknowledged() -> None:
     assert under_way([_sent()], 5.5) == 0
 
 
+def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
+    """A stream consumer calls the topic by its scalable name, and nothing more is expected of one that was ended."""
+    left = _received(range(5), Subscribed.SHARED, "a")
+    left.left = True
+    plan = ConsumerPlan("b", _TOPIC.replace("persistent", "topic"), Language.JAVA_V5, Subscribed.SHARED)
+    stayed = ConsumerRecord(plan, _received(range(_COUNT)).received[5:])
+    account = _settled(_sent(), left, stayed)
+    assert account.faults() == []
+    [one] = account.subscriptions
+    assert (one.topic, one.name, one.received) == (_TOPIC, "Shared", _COUNT)
+
+
+def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
+    """Each of them has to get every message."""
+    first, other = (
+        ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA_V5, Subscribed.SHARED, named=name), arrivals)
+        for name, arrivals in (("first", _received(range(_COUNT)).received), ("other", _received([0]).received))
+    )
+    account = _settled(_sent(), first, other)
+    assert {one.name: one.lost for one in account.subscriptions} == {"first": 0, "other": _COUNT - 1}
+
+
 def test_faults_name_what_is_wrong() -> None:
     """Each fault is one line with the topic, the subscription and the counts."""
     [line] = _settled(_sent(), _received(range(_COUNT - 1), Subscribed.KEY_SHARED)).faults()
@@ -174,3 +196,16 @@ def test_lost_connections_are_read_from_the_log(tmp_path: Path) -> None:
     first, second = log.breaks(_TOPIC, "Failover")
     assert first == second
     assert log.breaks(_TOPIC, "Shared") == []
+
+
+def test_lost_connections_of_v5_are_read_once(tmp_path: Path) -> None:
+    """The library says when, and not of whom; how often it says so at one time does not matter."""
+    path = tmp_path / "java.log"
+    log = V5Log(path)
+    assert log.news() == []
+    lost = (
+        "2026-11-24T21:45:03,125 [pulsar-client-io-1-1] INFO  ConnectionHandler - Closed connection - Will try again\n"
+    )
+    path.write_text(f"{lost}{lost}2026-11-24T21:45:04,125 [main] INFO  ConsumerImpl - Subscribing to topic\n")
+    assert len(log.news()) == 1
+    assert log.news() == []

@@ -1,0 +1,45 @@
+"""From runs to the figures of the benchmark of topics that become scalable."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.scalable_topic.results import LABELS, Results, Run, Side, TopicFlip
+
+
+def _run(side: Side, lost: float, *flips: tuple[float, float]) -> Run:
+    measured = [TopicFlip(f"t{number}", call, whole) for number, (call, whole) in enumerate(flips)]
+    # The brokers' own call follows from the flips.
+    figures = dict.fromkeys(set(LABELS) - {"call_seconds"}, 0.0) | {"lost": lost}
+    return Run(side, figures, (f"{lost:g} lost",) if lost else (), measured)
+
+
+def _results() -> Results:
+    ours = _run(Side.OURS, 0, (0.3, 0.9), (0.4, 1.2), (2.0, 2.2))
+    peer = _run(Side.PEER, 1234, (0.5, 0.5), (0.7, 0.7), (0.6, 0.6))
+    return Results({}, 3, [ours, peer])
+
+
+def test_the_summary_names_what_it_has_to() -> None:
+    """The file has the figures that it is read for, also where a side was left out."""
+    summary = _results().summary()
+    assert summary["topics"] == 3
+    named = {"lost", "order_violations", "pruned_unread"}
+    assert all(named <= summary[side.value].keys() for side in Side)
+    assert (summary["ours"]["lost"], summary["peer"]["lost"]) == (0, 1234)
+    assert summary["peer"]["call_seconds"] == pytest.approx(0.6)
+    alone = Results({}, 3, [_run(Side.PEER, 1, (1.0, 1.0))]).summary()
+    assert (alone["ours"], alone["overhead_seconds"]) == (None, None)
+
+
+def test_the_overhead_is_the_median_of_what_each_topic_takes_beside_the_call() -> None:
+    """A single slow call of a broker is not ours."""
+    assert _results().overhead_seconds == pytest.approx(0.6)
+
+
+def test_the_table_has_both_sides() -> None:
+    """Each line has a figure of either side."""
+    table = _results().table().splitlines()
+    assert table[0] == "| 3 topics | ours | peer |"
+    assert "| lost | 0 | 1,234 |" in table
+    assert table[-1] == "Beyond the brokers' own call, ours takes 0.60 s for a topic (median)."

@@ -1,0 +1,42 @@
+"""Who uses a topic before, while and after it becomes scalable."""
+
+from __future__ import annotations
+
+from deploy.devstack.moving.plan import Subscribed
+from deploy.devstack.moving.scalable_plan import RETURNS, STAYS, WAITS, ordered_of, scalable_topics
+
+_COUNT = 8
+
+
+def test_every_kind_of_topic_comes_in_turn() -> None:
+    """Of four topics each is another pair of partitions and order, and the names of all clients differ."""
+    topics = scalable_topics("acme/orders", _COUNT, rate=10)
+    assert len({(plan.partitions, plan.ordered) for plan in topics[:4]}) == 4
+    assert [plan.segments for plan in topics[:2]] == [1, 3]
+    assert len(ordered_of(topics)) == _COUNT // 2
+    consumers = [
+        consumer
+        for plan in topics
+        for consumer in (
+            *plan.regular_consumers,
+            *plan.streams,
+            plan.queue(STAYS),
+            plan.queue(RETURNS),
+            plan.queue(RETURNS, 2),
+            plan.queue(WAITS),
+        )
+    ]
+    names = [one.name for one in consumers]
+    assert len(set(names)) == len(names)
+    # Brokers take the name of a stream's consumer for a part of a path.
+    assert not any("/" in name for name in names)
+    assert {one.type for one in topics[2].regular_consumers} == set(Subscribed)
+
+
+def test_each_subscription_has_consumers_before_and_after() -> None:
+    """V5 clients use the subscriptions that regular ones made, and no others."""
+    for plan in scalable_topics("acme/orders", _COUNT):
+        made = {one.subscription for one in plan.regular_consumers}
+        used = {one.subscription for one in plan.streams} | {STAYS, RETURNS, WAITS}
+        assert made == used
+        assert {one.stored_topic for one in (*plan.streams, plan.queue(STAYS))} == {plan.topic}
