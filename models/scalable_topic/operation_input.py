@@ -11,6 +11,8 @@ from pydantic import AfterValidator, Field, model_validator
 from models.lifecycle.fields import Bool
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.copies import KeyHash
+from models.scalable_topic.input import whole_topic
 
 KIND = "scalable-operation"
 
@@ -29,6 +31,8 @@ class Operation(StrEnum):
     FIND_STRANDED: look for messages that the topic does not name any more.
     REPAIR_STRANDED: name them again.
     CLEAR_EMPTY: remove a record without a value, which keeps brokers from the topic.
+    COPY: copy its messages to a regular topic; again, to bring over what came since.
+    END_COPY: end the copy, when its consumers have subscriptions of their own.
     """
 
     SPLIT = "split"
@@ -39,6 +43,8 @@ class Operation(StrEnum):
     FIND_STRANDED = "find_stranded"
     REPAIR_STRANDED = "repair_stranded"
     CLEAR_EMPTY = "clear_empty"
+    COPY = "copy"
+    END_COPY = "end_copy"
 
 
 class SegmentChoice(StrEnum):
@@ -80,6 +86,11 @@ class ScalableOperationInput(ClusterInput):
         segments: merge: ids of two neighbours; none for those with the least traffic.
         auto_scale: set_auto_scale: the policy that each topic gets.
         fix: audit: also cure what is found.
+        copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for all of the scalable one.
+        copy_partitions: copy: that the regular topic has, or gets; 0 for none.
+        copy_hashing: copy: how producers of the regular topic choose a partition for a key.
+        copy_subscriptions: copy: that the regular topic gets before its first message.
+        copy_throttle: copy: limit in megabytes per second; none for no limit.
     """
 
     topics: tuple[TopicOrPattern, ...] = Field(min_length=1)
@@ -89,17 +100,25 @@ class ScalableOperationInput(ClusterInput):
     segments: tuple[int, int] | None = None
     auto_scale: AutoScale | None = None
     fix: Bool = False
+    copy_to: str = "*-regular"
+    copy_partitions: int = Field(default=0, ge=0)
+    copy_hashing: KeyHash = KeyHash.JAVA
+    copy_subscriptions: tuple[str, ...] = ()
+    copy_throttle: float | None = Field(default=None, gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.operation is Operation.SET_AUTO_SCALE and self.auto_scale is None:
             raise ValueError('set_auto_scale needs the policy, for example "auto_scale": {"min_segments": 4}')
-        for name, operation in _ONLY_FOR.items():
-            if self.operation is not operation and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} belongs to {operation}, and not to {self.operation}; leave it out")
-        named = self.segment is not None or self.segments is not None
-        if named and (len(self.topics) > 1 or any(map(self.is_pattern, self.topics))):
+        for name, operations in _ONLY_FOR.items():
+            if self.operation not in operations and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name} belongs to {operations[0]}, and not to {self.operation}; leave it out")
+        several = len(self.topics) > 1 or any(map(self.is_pattern, self.topics))
+        if several and (self.segment is not None or self.segments is not None):
             raise ValueError("ids of segments are those of one topic: name one, or leave the ids out")
+        if several and "*" not in self.copy_to:
+            raise ValueError('several topics cannot be copied to one; write "copy_to": "*-regular", for example')
+        whole_topic(self.copy_of("tenant/namespace/topic"))
         if self.segments and self.segments[0] == self.segments[1]:
             raise ValueError("segments names the same one twice")
         return self
@@ -108,6 +127,14 @@ class ScalableOperationInput(ClusterInput):
     def changes(self) -> bool:
         """Whether anything is changed, and the cluster has to be claimed."""
         return self.operation not in _READING or self.fix
+
+    def copy_of(self, topic: str) -> str:
+        """The full name of the regular topic to which a scalable one is copied.
+
+        Args:
+            topic: `tenant/namespace/topic`.
+        """
+        return f"persistent://{self.copy_to.removeprefix('persistent://').replace('*', topic)}"
 
     @staticmethod
     def is_pattern(name: str) -> bool:
@@ -130,10 +157,15 @@ class ScalableOperationInput(ClusterInput):
         return f"{self.operation}: {self.target_name} of {self.cluster}{' (dry run)' if self.dry_run else ''}"
 
 
-_ONLY_FOR = {
-    "segment": Operation.SPLIT,
-    "choose": Operation.SPLIT,
-    "segments": Operation.MERGE,
-    "auto_scale": Operation.SET_AUTO_SCALE,
-    "fix": Operation.AUDIT,
+_ONLY_FOR: dict[str, tuple[Operation, ...]] = {
+    "segment": (Operation.SPLIT,),
+    "choose": (Operation.SPLIT,),
+    "segments": (Operation.MERGE,),
+    "auto_scale": (Operation.SET_AUTO_SCALE,),
+    "fix": (Operation.AUDIT,),
+    "copy_to": (Operation.COPY, Operation.END_COPY),
+    "copy_partitions": (Operation.COPY,),
+    "copy_hashing": (Operation.COPY,),
+    "copy_subscriptions": (Operation.COPY,),
+    "copy_throttle": (Operation.COPY,),
 }

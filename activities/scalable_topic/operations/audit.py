@@ -6,13 +6,7 @@ from collections.abc import Iterator
 
 from activities.scalable_topic.flip import is_terminated
 from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.operations.subscriptions import (
-    Known,
-    give_places,
-    known_subscriptions,
-    register_all,
-    without_place,
-)
+from activities.scalable_topic.operations.subscriptions import Known, known_subscriptions, lacking, secure
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
@@ -48,10 +42,11 @@ def fix(hand: Hand) -> TopicOutcome:
     others = list(_others(hand, layout))
     if not (found := list(_curable(hand, layout, known))):
         return hand.outcome(Verdict.FOUND, "; ".join(others)) if others else audit(hand)
-    new = register_all(hand, known) if any(not one.recorded for one in known) else 0
-    healed = give_places(hand, hand.layout().active, [one.name for one in known])
+    done = secure(hand, layout.active)
     told = "; ".join([*(f"cured: {one}" for one in found), *others])
-    return hand.outcome(Verdict.FOUND if others else Verdict.CHANGED, told, registered=new, healed=healed)
+    return hand.outcome(
+        Verdict.FOUND if others else Verdict.CHANGED, told, registered=done.registered, healed=done.healed
+    )
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -60,8 +55,8 @@ def fix(hand: Hand) -> TopicOutcome:
 def _curable(look: Look, layout: SegmentLayout, known: list[Known]) -> Iterator[str]:
     if lost := [one.name for one in known if not one.recorded]:
         yield f"{some(lost)} have no record: what they have not consumed is lost at the next split, merge or sweep"
-    for descriptor, names in without_place(look, layout.active, [one.name for one in known if one.recorded]).items():
-        yield f"segment {descriptor} is missing, or has no cursor of {some(names)}"
+    for descriptor, lack in lacking(look, layout.active, [one.name for one in known if one.recorded]).items():
+        yield f"segment {descriptor} {lack}"
 
 
 def _others(look: Look, layout: SegmentLayout) -> Iterator[str]:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.freeze import freeze
 from activities.scalable_topic.operations.leader import ask_leader
-from activities.scalable_topic.operations.subscriptions import give_places, known_subscriptions, register_all
+from activities.scalable_topic.operations.subscriptions import known_subscriptions, secure
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
@@ -48,23 +48,27 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
         StoreConflict: the layout is not what it has to be afterwards.
     """
     change, before = _noted(hand), hand.layout()
+    again = change is not None
     if change is None:
         change = choose(hand, before)
         if children := change.children(before):
-            return _complete(hand, change, children, Verdict.UNCHANGED)
+            return _completed(hand, change, children, Verdict.UNCHANGED)
         hand.guard.note(segments=change.parents, next_segment_id=change.first_id)
     freeze(hand)
-    new = register_all(hand, known_subscriptions(hand, before))
+    first = secure(hand, before.active)
+    others: list[str] = []
     if not change.children(before := hand.layout()):
         _ask(hand, change)
-        faults = list(_differences(change, before, hand.layout()))
-    else:
-        faults = []
+        others = list(_differences(change, before, hand.layout()))
+    elif not again:
+        others = ["brokers, or somebody else, did it meanwhile"]
     children = change.children(hand.layout())
     if not children:
         raise StoreConflict(f"{_named(change.parents)} are as before after a broker said that they are changed")
-    done = _complete(hand, change, children, Verdict.CHANGED, *faults)
-    return done.model_copy(update={"registered": new})
+    done = _completed(hand, change, children, Verdict.CHANGED, *others)
+    return done.model_copy(
+        update={"registered": first.registered + done.registered, "healed": first.healed + done.healed}
+    )
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -92,20 +96,19 @@ def _ask(hand: Hand, change: SegmentChange) -> None:
             raise
 
 
-def _complete(
+def _completed(
     hand: Hand, change: SegmentChange, children: tuple[SegmentInfo, ...], verdict: Verdict, *others: str
 ) -> TopicOutcome:
     """See that each new segment stands, with a place for each subscription; say what came of it."""
-    layout = hand.layout()
-    names = [one.name for one in known_subscriptions(hand, layout)]
     # Brokers that change segments on their own at the same time give children names that they do not have (read).
-    new = [one for one in layout.active if one.segment_id >= change.first_id or one in children]
-    healed = give_places(hand, new, names)
+    new = [one for one in hand.layout().active if one.segment_id >= change.first_id or one in children]
+    # Also what consumers have made until brokers had changed the segments.
+    late = secure(hand, new)
     if faults := layout_faults(hand.layout()):
         raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
     told = _told(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
-    more = f"; {healed} segments were missing, or lacked a subscription, and are made" if healed else ""
-    return hand.outcome(verdict, "; ".join([told + more, *others]), healed=healed)
+    more = [f"{late.healed} segments were missing, or lacked a subscription, and are made"] if late.healed else []
+    return hand.outcome(verdict, "; ".join([told, *more, *others]), registered=late.registered, healed=late.healed)
 
 
 def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLayout) -> Iterator[str]:

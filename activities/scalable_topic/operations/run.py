@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from activities.lifecycle.parallel import in_turn
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, take
 from activities.scalable_topic.cluster_checks import check_servers
@@ -29,6 +30,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import controller_of
 from clients.stores import open_cas_reader
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome, TopicOutcome, Verdict
 from models.scalable_topic.results import Released
 from models.segment import LayoutError
@@ -49,7 +51,7 @@ def check(task: OperationTask) -> OperationCheck:
     if findings.blockers:
         return OperationCheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     with open_cas_reader(task.input.store, task.stores) as store:
-        names = selected(store, task.input)
+        names = selected(task, store)
         if not names:
             findings.block(
                 "NO_TOPICS",
@@ -71,10 +73,13 @@ def operate(task: OperationTask) -> OperationOutcome:
     """
     if not task.input.changes:
         with open_cas_reader(task.input.store, task.stores) as store:
-            return _each(task, selected(store, task.input), lambda name: _looked_at(task, store, name))
-    told = take(task, ()).kept
+            return _each(task, selected(task, store), lambda name: _looked_at(task, store, name))
     with task.store() as store:
-        outcome = _each(task, selected(store, task.input), lambda name: _done(task, store, name))
+        # Named before the cluster is claimed: policies of their namespaces may have to be held.
+        names = selected(task, store)
+        copies = task.input.operation is Operation.COPY
+        told = take(task, sorted({name.namespace_path for name in names}) if copies else ()).kept
+        outcome = _each(task, names, lambda name: _done(task, store, name))
     return outcome.model_copy(update={"told": told})
 
 
@@ -93,11 +98,15 @@ def _each(
     task.context.progress(ProgressTask.OPERATE, ProgressUnit.TOPICS, 0, len(names))
 
     def one(name: TopicName) -> TopicOutcome:
+        task.context.check()
         began = time.monotonic()
         outcome = work(name)
         task.context.progress(ProgressTask.OPERATE, ProgressUnit.TOPICS, next(done), len(names))
         return outcome.model_copy(update={"seconds": outcome.seconds or round(time.monotonic() - began, 3)})
 
+    if task.input.operation is Operation.COPY:
+        # Each copy has all of Spark's executors by itself.
+        return OperationOutcome.of(in_turn(names, one))
     return OperationOutcome.of(task.each(names, one))
 
 

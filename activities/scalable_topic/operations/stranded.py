@@ -13,12 +13,12 @@ from typing import NamedTuple
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.flip import is_terminated, regular_parts
 from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.operations.subscriptions import give_places, known_subscriptions, register_all
+from activities.scalable_topic.operations.subscriptions import Secured, secure
 from activities.scalable_topic.parents import release_parents
 from clients.cas.store import Create, Delete, Set, retry
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of, read_scalable
+from clients.pulsar.scalable_records import controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 from models.segment_layout import SegmentLayout
@@ -78,14 +78,12 @@ def repair_stranded(hand: Hand) -> TopicOutcome:
     if stranded.messages:
         _insert(hand, stranded)
     layout = hand.layout()
-    known = known_subscriptions(hand, layout)
     # A broker that is asked leads the topic from now on, with the layout that it reads now.
-    new = register_all(hand, known)
-    names = [one.name for one in known]
-    healed = give_places(hand, layout.active, names)
+    done = secure(hand, layout.active)
     if (topic := hand.task.find_topic(hand.name)) is not None:
+        names = recorded_subscriptions(hand.store, hand.name)
         release_parents(hand.admin, topic, layout, names, fence=hand.guard.require)
-    return _checked(hand, new, healed)
+    return _checked(hand, done)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -147,7 +145,7 @@ def _set_while_none_leads(hand: Hand, value: bytes, version: int) -> None:
     hand.store.set(path, value, version)
 
 
-def _checked(hand: Hand, new: int, healed: int) -> TopicOutcome:
+def _checked(hand: Hand, done: Secured) -> TopicOutcome:
     layout = hand.layout()
     if faults := layout_faults(layout):
         raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
@@ -164,7 +162,7 @@ def _checked(hand: Hand, new: int, healed: int) -> TopicOutcome:
     return hand.outcome(
         Verdict.CHANGED,
         f"the layout names {named} again, with {messages} messages",
-        registered=new,
-        healed=healed,
+        registered=done.registered,
+        healed=done.healed,
         messages=messages,
     )

@@ -18,10 +18,23 @@ from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
+from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 
 _DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
+
+
+class Secured(NamedTuple):
+    """What was missing, and is there.
+
+    Attributes:
+        registered: subscriptions that have got a record.
+        healed: segments that were missing, or lacked a subscription.
+    """
+
+    registered: int
+    healed: int
 
 
 class Known(NamedTuple):
@@ -48,7 +61,7 @@ def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
     native = {name for one in layout.segments.values() if not one.legacy for name in _cursors(look, one)}
     legacy = {name for one in layout.segments.values() if one.legacy for name in _cursors(look, one)}
     kinds: dict[str, SubscriptionKind] = {name: kind for name, kind in recorded.items() if kind}
-    unsure = legacy - native - recorded.keys()
+    unsure = legacy - kinds.keys()
     kinds |= _kinds_of_regular(look, unsure) if unsure else {}
     return [
         Known(name, kinds.get(name) or _guess(registered=name in recorded), recorded=bool(recorded.get(name)))
@@ -56,8 +69,31 @@ def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
     ]
 
 
-def register_all(hand: Hand, known: Iterable[Known]) -> int:
-    """Give each subscription a record, and a cursor on each active segment; returns how many had no record.
+def secure(hand: Hand, segments: Iterable[SegmentInfo]) -> Secured:
+    """Give every subscription a record, and a cursor on each of some active segments, which are made where missing.
+
+    Raises:
+        StoreUnsupported: brokers cannot record one.
+        StoreConflict: something is not there after a broker said that it is.
+    """
+    known = known_subscriptions(hand, hand.layout())
+    # First: brokers fail to record a subscription while a segment is missing (5.0.0-M1, read).
+    healed = _give_places(hand, segments, [one.name for one in known])
+    return Secured(_register(hand, known), healed)
+
+
+def lacking(look: Look, segments: Iterable[SegmentInfo], names: Iterable[str]) -> dict[str, str]:
+    """What is wrong with segments that take messages, in words, by their descriptors; empty for nothing."""
+    wanted = list(names)
+    found = {one.descriptor: _lack(look, one, wanted) for one in segments}
+    return {descriptor: lack for descriptor, lack in found.items() if lack}
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _register(hand: Hand, known: Iterable[Known]) -> int:
+    """Give each subscription a record; returns how many had none.
 
     Raises:
         StoreUnsupported: brokers cannot record one.
@@ -76,30 +112,28 @@ def register_all(hand: Hand, known: Iterable[Known]) -> int:
     return sum(not one.recorded for one in all_)
 
 
-def without_place(look: Look, segments: Iterable[SegmentInfo], names: Iterable[str]) -> dict[str, list[str]]:
-    """Subscriptions that have no cursor on a segment, by the segment's descriptor; all where the segment is missing."""
-    wanted = list(names)
-    found = {one.descriptor: [name for name in wanted if not _has_place(look, one, name)] for one in segments}
-    return {descriptor: missing for descriptor, missing in found.items() if missing}
-
-
-def give_places(hand: Hand, segments: Iterable[SegmentInfo], names: Iterable[str]) -> int:
+def _give_places(hand: Hand, segments: Iterable[SegmentInfo], names: Iterable[str]) -> int:
     """Make segments that are missing, and cursors at their begin; returns how many segments lacked something.
 
     Raises:
-        StoreConflict: a cursor is missing after a broker said that it has made it.
+        StoreConflict: something is missing after a broker said that it has made it.
     """
     of, wanted = list(segments), list(names)
-    lacking = without_place(hand, of, wanted)
-    for descriptor in lacking:
+    found = lacking(hand, of, wanted)
+    for descriptor in found:
         hand.guard.require()
         hand.admin.scalable_topics.create_segment(hand.name, descriptor, wanted)
-    if left := without_place(hand, [one for one in of if one.descriptor in lacking], wanted):
-        raise StoreConflict(f"cursors are missing after a broker said that it has made them: {left}")
-    return len(lacking)
+    if left := lacking(hand, [one for one in of if one.descriptor in found], wanted):
+        told = "; ".join(f"segment {descriptor} {lack}" for descriptor, lack in left.items())
+        raise StoreConflict(f"{told}, after a broker said that it has made it")
+    return len(found)
 
 
-# Inside ---------------------------------------------------------------------------------------------------------------
+def _lack(look: Look, segment: SegmentInfo, names: list[str]) -> str:
+    if look.store.get(SegmentName(look.name, segment.descriptor).managed_ledger_path) is None:
+        return "is missing"
+    missing = [name for name in names if not _has_place(look, segment, name)]
+    return f"has no cursor of {some(missing)}" if missing else ""
 
 
 def _has_place(look: Look, segment: SegmentInfo, subscription: str) -> bool:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from activities.scalable_topic.operations import (
     audit,
     auto_scale_policy,
+    copies,
     empty_record,
     split_merge,
     stranded,
@@ -39,5 +40,7 @@ VERBS: dict[Operation, Verb] = {
     Operation.FIND_STRANDED: Verb(stranded.find_stranded),
     Operation.REPAIR_STRANDED: Verb(stranded.look_at_repair, stranded.repair_stranded),
     Operation.CLEAR_EMPTY: Verb(empty_record.look_at_record, empty_record.remove_empty),
+    Operation.COPY: Verb(copies.look_at_copy, copies.copy),
+    Operation.END_COPY: Verb(copies.look_at_end, copies.end_copy),
 }
 """By operation."""

@@ -22,6 +22,7 @@ from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.scalable_topic.operation_input import Operation
+from models.segment import SegmentInfo
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill
@@ -123,7 +124,7 @@ def test_what_the_bare_command_strands_comes_back(
         wait_for("all messages", lambda: _received(clients) == sent, 30)
 
 
-def _segments(admin: PulsarAdmin, name: TopicName) -> list:
+def _segments(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
     return list(admin.scalable_topics.layout(name).segments.values())
 
 

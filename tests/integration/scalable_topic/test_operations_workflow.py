@@ -20,13 +20,16 @@ from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_state import OperationCertificate, OperationFigures
 from models.scalable_topic.phases import OperationPhase, Phase
+from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
+from tests.support.scalable_topic.copies import received, require_all, send_to_segments
 from tests.support.scalable_topic.topics import fill
 
 SPACE = "public/default"
 # A history beyond this is slow to load, and more than one answer may hold.
 _HISTORY_BYTES = 256 << 10
+_SENT = 300
 
 Start = Callable[..., Run]
 
@@ -104,6 +107,26 @@ def test_an_operation_waits_for_a_migration(
     run = start(Operation.SPLIT, str(name))
     assert migration.result().outcome is Outcome.DONE_WITH_FAILURES
     assert run.result().outcome is Outcome.DONE
+    _nothing_is_left(store)
+
+
+def test_a_copy_to_a_regular_topic(stack: Stack, admin: PulsarAdmin, store: CasStore, start: Start) -> None:
+    """Every message is there once, in the order of its key; retention is held meanwhile, and as before at the end."""
+    namespace = "operated/copies"
+    create_namespace(admin, namespace)
+    name, target = (TopicName.parse(f"persistent://{namespace}/{which}") for which in ("source", "source-v4"))
+    admin.scalable_topics.create(name, 2)
+    send_to_segments(stack, admin, name, range(_SENT))
+    options: dict[str, object] = {"copy_to": "*-v4", "copy_partitions": 2, "copy_subscriptions": ["app"]}
+    plan = start(Operation.COPY, f"{namespace}/*", dry_run=True, **options).result()
+    assert plan.summary == "ready: of 1 topics 1 changed"
+    assert store.get(target.managed_ledger_path) is None
+    report = start(Operation.COPY, f"{namespace}/*", **options).result()
+    assert (report.outcome, report.failed_items) == (Outcome.DONE, [])
+    assert OperationFigures.model_validate(report.figures).messages == _SENT
+    require_all(received(stack, target, "app", _SENT), range(_SENT))
+    assert start(Operation.END_COPY, str(name), copy_to="*-v4").result().outcome is Outcome.DONE
+    assert admin.namespaces.retention(namespace) is None
     _nothing_is_left(store)
 
 

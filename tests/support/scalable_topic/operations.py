@@ -83,9 +83,11 @@ class Operations:
             return run.complete(task).kept
 
 
-def carried_out(stack: Stack, operation: Operation, *topics: str, **fields: object) -> OperationOutcome:
+def carried_out(
+    stack: Stack, operation: Operation, *topics: str, run_id: str = "run-1", **fields: object
+) -> OperationOutcome:
     """A whole operation."""
-    operations = Operations(stack, operation, *topics, **fields)
+    operations = Operations(stack, operation, *topics, run_id=run_id, **fields)
     outcome = operations.operate()
     assert operations.complete() == ()
     return outcome
