@@ -1,0 +1,179 @@
+"""A scalable topic's messages come to a regular topic: each once, in order per key, whatever attempts do."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from clients.cas.store import CasReader
+from clients.errors import RetryableError, Superseded
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import SegmentName, TopicName
+from clients.pulsar.wire.access import NOTE, WireAccess
+from clients.pulsar.wire.frames import Message
+from clients.pulsar.wire.producer import RawProducer
+from deploy.devstack.stack import Stack
+from spark.scalable_topic.copy_record import record_path
+from spark.scalable_topic.routing import signed
+from spark.scalable_topic.spec import producer_of
+from tests.support.scalable_topic.copies import (
+    APP,
+    Copier,
+    CopyThread,
+    make_space,
+    native,
+    open_copier,
+    received,
+    require_all,
+    require_certificate,
+    send_as_regular,
+    send_to_segments,
+    stored_in,
+    topic,
+)
+from tests.support.waiting import wait_for
+
+STEP = 150
+SENT = 4 * STEP
+LONG = 1_000
+
+
+@pytest.fixture(scope="module")
+def copier(stack: Stack, admin: PulsarAdmin) -> Generator[Copier]:
+    """Copies in a namespace of which brokers delete nothing."""
+    make_space(admin)
+    with open_copier(stack) as copier:
+        yield copier
+
+
+@pytest.fixture(scope="module")
+def source(stack: Stack, admin: PulsarAdmin, copier: Copier) -> TopicName:
+    """A topic that had three partitions, was split and merged, with messages of every time."""
+    name = topic("history")
+    admin.topics.create_partitioned(name, 3)
+    send_as_regular(stack, name, range(STEP), batching_enabled=True, batching_max_messages=5)
+    admin.scalable_topics.migrate(name)
+    admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
+    send_to_segments(stack, admin, name, range(STEP, 2 * STEP))
+    layout = admin.scalable_topics.layout(name)
+    admin.scalable_topics.split(name, layout.route("key 3").segment_id)
+    send_to_segments(stack, admin, name, range(2 * STEP, 3 * STEP))
+    one, other = admin.scalable_topics.layout(name).active[1:3]
+    admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
+    send_to_segments(stack, admin, name, range(3 * STEP, SENT))
+    return name
+
+
+@pytest.mark.parametrize("partitions", [2, 0])
+def test_everything_comes_over(
+    stack: Stack, store: CasReader, copier: Copier, source: TopicName, partitions: int
+) -> None:
+    """Of all segments, before and behind a split and a merge; a dry run and a second call write nothing."""
+    target = topic(f"all-{partitions}")
+    options = {"partitions": partitions, "subscriptions": (APP,)}
+    planned = copier.copy(source, target, partitions=partitions, dry_run=True)
+    assert store.get(record_path(target)) is None
+    assert store.get(target.managed_ledger_path) is None
+    copied = copier.copy(source, target, **options)
+    assert (copied.segments, copied.entries) == (planned.segments, planned.entries) == (9, copied.entries)
+    assert copied.partitions == partitions
+    require_certificate(copied, SENT)
+    again = copier.copy(source, target, **options)
+    assert (again.entries, again.digest, again.certificate) == (0, copied.digest, copied.certificate)
+    require_all(received(stack, target, APP, SENT), range(SENT))
+    copier.let_go(target)
+    assert store.get(record_path(target)) is None
+    copier.let_go(target)
+
+
+def test_what_comes_later_comes_over(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """Also behind a split that came since the first copy: each call goes on where the one before has ended."""
+    source, target = native(stack, admin, "later", STEP), topic("later-copy")
+    assert copier.copy(source, target, partitions=2, subscriptions=(APP,)).entries == STEP
+    send_to_segments(stack, admin, source, range(STEP, STEP + 20))
+    admin.scalable_topics.split(source, 0)
+    send_to_segments(stack, admin, source, range(STEP + 20, 2 * STEP))
+    later = copier.copy(source, target, partitions=2)
+    assert (later.entries, later.segments) == (STEP, 3)
+    require_certificate(later, 2 * STEP)
+    require_all(received(stack, target, APP, 2 * STEP), range(2 * STEP))
+
+
+def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """What it has sent without a record is found, and neither lost nor sent again."""
+    source, target = native(stack, admin, "long", LONG), topic("killed")
+    first = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.3)
+    first.start()
+    _await_messages(admin, target, 60)
+    first.context.cancel()
+    first.join(60)
+    assert first.failure
+    copied = copier.copy(source, target, partitions=2)
+    assert 60 <= copied.found < copied.entries == LONG
+    require_certificate(copied, LONG)
+    require_all(received(stack, target, APP, LONG), range(LONG))
+
+
+def test_two_attempts_at_once(stack: Stack, admin: PulsarAdmin, copier: Copier, source: TopicName) -> None:
+    """The newer one takes over amid the work of the older, which stops; no message is doubled."""
+    target = topic("twice")
+    older = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.2)
+    older.start()
+    _await_messages(admin, target, 20)
+    copied = copier.copy(source, target, partitions=2)
+    older.join(60)
+    assert isinstance(older.failure, Superseded), older.failure
+    require_certificate(copied, SENT)
+    require_all(received(stack, target, APP, SENT), range(SENT))
+
+
+def test_an_attempt_that_froze(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """What it had sent is found; its connection is closed, so that it can send nothing when it wakes up."""
+    source, target = native(stack, admin, "frozen", 50), topic("frozen-copy")
+    assert copier.copy(source, target, subscriptions=(APP,)).entries == 50
+    send_to_segments(stack, admin, source, range(50, 80))
+    (segment,) = admin.scalable_topics.layout(source).active
+    producer = producer_of(segment.segment_id)
+    entries = stored_in(stack, SegmentName(source, segment.descriptor))
+    pieces = [signed(one, producer, number) for number, one in enumerate(entries)]
+    frozen = RawProducer(
+        stack.broker_url,
+        target,
+        WireAccess(),
+        name=producer,
+        notes={NOTE: "an earlier attempt"},
+        on_stored=lambda _place: None,
+        exclusive=False,
+    )
+    _send(frozen, pieces[50:62])
+    copied = copier.copy(source, target)
+    assert (copied.entries, copied.found) == (30, 12)
+    with pytest.raises(RetryableError):
+        _send(frozen, pieces[62:])
+    frozen.close()
+    require_certificate(copier.copy(source, target), 80)
+    require_all(received(stack, target, APP, 80), range(80))
+
+
+def _send(producer: RawProducer, entries: list[Message]) -> None:
+    for one in entries:
+        producer.send(one)
+    producer.flush()
+
+
+def _messages(admin: PulsarAdmin, target: TopicName) -> int:
+    """How many entries there are in both partitions."""
+    return sum(admin.topics.internal_stats(target.of_partition(number)).number_of_entries for number in range(2))
+
+
+def _await_messages(admin: PulsarAdmin, target: TopicName, count: int) -> None:
+    def seen() -> bool:
+        try:
+            return _messages(admin, target) >= count
+        except AdminNotFound:
+            return False
+
+    wait_for(f"{count} messages in {target}", seen, 120)

@@ -1,0 +1,140 @@
+"""What a copy of a scalable topic refuses, and what its proof finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+import pytest
+
+from clients.errors import RetryableError, StoreConflict, StoreNotFound
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminError
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import read_scalable
+from clients.stores import Access, open_cas
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.scalable_topic.copies import KeyHash
+from models.segment_layout import SegmentLayout
+from models.store_url import parse_store_url
+from tests.support.scalable_topic.copies import (
+    APP,
+    SPACE,
+    Copier,
+    make_space,
+    native,
+    open_copier,
+    received,
+    require_all,
+    send_as_regular,
+    send_to_segments,
+    topic,
+)
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture(scope="module")
+def copier(stack: Stack, admin: PulsarAdmin) -> Generator[Copier]:
+    """Copies in a namespace of which brokers delete nothing."""
+    make_space(admin)
+    with open_copier(stack) as copier:
+        yield copier
+
+
+def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """A topic that holds something else, that others send to, or that is of another copy; nothing is written there."""
+    source = native(stack, admin, "refused", 3)
+    full, busy, shaped = topic("full"), topic("busy"), topic("shaped")
+    send_as_regular(stack, full, range(3))
+    admin.topics.create_partitioned(shaped, 3)
+    for dry_run in (True, False):
+        with pytest.raises(StoreConflict, match="is no copy of this, and holds messages"):
+            copier.copy(source, full, dry_run=dry_run)
+        with pytest.raises(StoreConflict, match="has 3 partitions, and 2 are asked for"):
+            copier.copy(source, shaped, partitions=2, dry_run=dry_run)
+    with closing(quiet_client(stack.broker_url)) as client:
+        client.create_producer(str(busy))
+        with pytest.raises(StoreConflict, match="has 1 producers, the first from"):
+            copier.copy(source, busy)
+    with pytest.raises(StoreConflict, match="has the name of the scalable topic"):
+        copier.copy(source, source)
+    with pytest.raises(StoreConflict, match="not a whole stored topic"):
+        copier.copy(source, busy.of_partition(0))
+    with pytest.raises(StoreNotFound, match="is no scalable topic"):
+        copier.copy(busy, shaped, partitions=3)
+    other = native(stack, admin, "other", 3)
+    copier.copy(other, busy)
+    with pytest.raises(StoreConflict, match=f"gets the messages of topic://{SPACE}/other"):
+        copier.copy(source, busy)
+    with pytest.raises(StoreConflict, match="with 0 partitions and hash java"):
+        copier.copy(other, busy, hashing=KeyHash.MURMUR3)
+
+
+def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """A message of somebody else in the copy, and a copy that was deleted: each is an error with its cure."""
+    source, target = native(stack, admin, "meddled", 5), topic("meddled-copy")
+    copier.copy(source, target)
+    send_as_regular(stack, target, range(1))
+    with pytest.raises(StoreConflict, match=r"of \S+, is no copy.* delete it, and copy anew"):
+        copier.copy(source, target)
+    admin.topics.delete(target, force=True)
+    assert copier.copy(source, target).entries == 5
+    with pytest.raises(StoreConflict, match="no subscription but"):
+        copier.let_go(target)
+    admin.topics.delete(target, force=True)
+    send_as_regular(stack, target, range(1))
+    with pytest.raises(StoreConflict, match="does not hold the copy any more that was made to it, and holds messages"):
+        copier.copy(source, target)
+
+
+def test_segments_that_go(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """Brokers may prune what was copied, and not what was not; nor may a sealed segment take messages."""
+    source, target = native(stack, admin, "pruned", 10), topic("pruned-copy")
+    admin.scalable_topics.split(source, 0)
+    send_to_segments(stack, admin, source, range(10, 30))
+    copier.copy(source, target, subscriptions=(APP,))
+    _prune(stack, source, 0)
+    send_to_segments(stack, admin, source, range(30, 40))
+    assert copier.copy(source, target).entries == 10
+    _change(stack, source, lambda layout: layout.split(1, 1))
+    for segment in admin.scalable_topics.layout(source).active:
+        admin.scalable_topics.create_segment(source, segment.descriptor, [])
+    with pytest.raises(RetryableError, match="is sealed, and still takes messages"):
+        copier.copy(source, target)
+    _prune(stack, source, 1)
+    with pytest.raises(StoreConflict, match="have pruned segments 1 before all of them was copied"):
+        copier.copy(source, target)
+    require_all(received(stack, target, APP, 40), range(40))
+
+
+def test_a_topic_that_was_created_anew(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """Its segments have the ids of before; what they hold is another topic's."""
+    source, target = native(stack, admin, "anew", 4), topic("anew-copy")
+    copier.copy(source, target)
+    admin.scalable_topics.delete(source, force=True)
+    wait_for("the topic to be gone", lambda: _create_again(admin, source), 60)
+    send_to_segments(stack, admin, source, range(3))
+    with pytest.raises(StoreConflict, match="was created anew since it was copied"):
+        copier.copy(source, target)
+
+
+def _create_again(admin: PulsarAdmin, name: TopicName) -> bool:
+    try:
+        admin.scalable_topics.create(name, 1)
+    except AdminError:
+        # A report of load that is under way makes the topic's node again.
+        return False
+    return True
+
+
+def _prune(stack: Stack, name: TopicName, segment_id: int) -> None:
+    """What a broker does with a sealed segment that everybody has consumed."""
+    _change(stack, name, lambda layout: layout.prune(segment_id))
+
+
+def _change(stack: Stack, name: TopicName, change: Callable[[SegmentLayout], SegmentLayout]) -> None:
+    with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
+        record = read_scalable(store, name)
+        assert record.layout
+        store.set(name.scalable_path, change(record.layout).encode(), record.version)

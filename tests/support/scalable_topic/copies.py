@@ -1,0 +1,273 @@
+"""Copies of scalable topics, without a workflow around them; what is sent to such topics, and read of the copies."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterable
+from contextlib import closing, contextmanager, suppress
+from threading import Thread
+from typing import Any, NamedTuple, cast
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.runtime import Runtime
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.copy_out import copy_out, let_go
+from clients.cas.claims import ClaimKeeper
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import SegmentName, StoredTopic, TopicName
+from clients.pulsar.wire.access import WireAccess
+from clients.pulsar.wire.frames import Message, framed
+from clients.pulsar.wire.producer import RawProducer
+from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
+from clients.pulsar.wire.reader import RawReader
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.lifecycle.claim import Attempt, Claim
+from models.scalable_topic.copies import CopiedOut
+from models.scalable_topic.operation_input import ScalableOperationInput
+from models.settings import Settings
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.topics import pulsar
+
+KEYS = 10
+SPACE = "copies/out"
+APP = "app"
+"""A subscription of the copy."""
+
+# Producers send when they have 128 KiB: attempts that die shall have sent something.
+_PADDING = bytes(2_000)
+_EPOCHS = itertools.count(int(time.time() * 1000))
+
+
+class Sent(NamedTuple):
+    """A message as a consumer sees it.
+
+    Attributes:
+        number: counts all messages of a topic.
+        key: of the message; empty for none.
+        data: the payload.
+        properties: all of them.
+        event_ms: when it happened.
+    """
+
+    number: int
+    key: str
+    data: bytes
+    properties: dict[str, str]
+    event_ms: int
+
+    @classmethod
+    def make(cls, number: int) -> Sent:
+        """One of these messages; each eleventh has no key."""
+        key = "" if number % 11 == 0 else f"key {number % KEYS}"
+        properties = {"number": str(number), "of": "app"}
+        return cls(number, key, b"message %d" % number + _PADDING, properties, 1_000 + number)
+
+
+class Copier:
+    """Copies of one cluster, on behalf of attempts of one run.
+
+    Args:
+        stack: the cluster.
+    """
+
+    def __init__(self, stack: Stack) -> None:
+        self._input = ScalableOperationInput.model_validate(
+            {
+                "cluster": "copies",
+                "metadata_url": stack.metadata_url,
+                "admin_urls": stack.admin_urls,
+                "topics": ["copies/out/*"],
+                "operation": "audit",
+            }
+        )
+        # Nothing here asks for Temporal's client.
+        self.runtime = Runtime(Settings(), cast("Any", None), "queue")
+
+    def attempt(self) -> Attempt:
+        """The next attempt."""
+        return Attempt("scalable-operation/copies", "run-1", 1, next(_EPOCHS), 1)
+
+    def task(self, context: ActivityContext | None = None) -> ClusterTask[ScalableOperationInput]:
+        """What the activity of the next attempt gets; the run holds the claim."""
+        task = ClusterTask(self.runtime, self._input, self.attempt(), context or ActivityContext(), cast("Any", None))
+        with task.store() as store:
+            ClaimKeeper(store, Claim, task.attempt).take()
+        return task
+
+    def copy(self, source: TopicName, target: TopicName, **options: Any) -> CopiedOut:
+        """Copy, as the next attempt."""
+        with self.task() as task:
+            return copy_out(task, source, target, **options)
+
+    def let_go(self, target: TopicName) -> None:
+        """End a copy, as the next attempt."""
+        with self.task() as task:
+            let_go(task, target)
+
+    def release(self) -> None:
+        """Give up the claim."""
+        with self.task() as task, task.store() as store:
+            ClaimKeeper(store, Claim, task.attempt).release()
+
+
+class CopyThread(Thread):
+    """An attempt that runs beside a test.
+
+    Args:
+        copier: whose attempt.
+        source: the scalable topic.
+        target: the regular one.
+        options: of `copy_out`.
+    """
+
+    def __init__(self, copier: Copier, source: TopicName, target: TopicName, **options: Any) -> None:
+        super().__init__(daemon=True)
+        self.context = ActivityContext()
+        self.failure: BaseException | None = None
+        self._task = copier.task(self.context)
+        self._source, self._target, self._options = source, target, options
+
+    def run(self) -> None:
+        """Copy."""
+        try:
+            with self._task as task:
+                copy_out(task, self._source, self._target, **self._options)
+        except BaseException as failure:  # noqa: BLE001 - the test looks at it
+            self.failure = failure
+
+
+def send_as_regular(stack: Stack, name: TopicName, numbers: Iterable[int], **options: Any) -> None:
+    """Send to a regular topic, by Python's client."""
+    with closing(quiet_client(stack.broker_url)) as client:
+        producer: Any = client.create_producer(str(name), block_if_queue_full=True, **options)
+        for one in map(Sent.make, numbers):
+            producer.send_async(
+                one.data,
+                _ignore,
+                partition_key=one.key or None,
+                properties=one.properties,
+                event_timestamp=one.event_ms,
+            )
+        producer.flush()
+        producer.close()
+
+
+def send_to_segments(stack: Stack, admin: PulsarAdmin, name: TopicName, numbers: Iterable[int]) -> None:
+    """Send to a scalable topic, each message to the segment of its key."""
+    layout = admin.scalable_topics.layout(name)
+    producers: dict[str, RawProducer] = {}
+    for one in map(Sent.make, numbers):
+        segment = layout.route(one.key) if one.key else layout.active[one.number % len(layout.active)]
+        if segment.descriptor not in producers:
+            producers[segment.descriptor] = RawProducer(
+                stack.broker_url,
+                SegmentName(name, segment.descriptor),
+                WireAccess(),
+                name="app",
+                notes={},
+                on_stored=lambda _place: None,
+            )
+        producers[segment.descriptor].send(_message(one))
+    for producer in producers.values():
+        producer.flush()
+        producer.close()
+
+
+def stored_in(stack: Stack, topic: StoredTopic) -> list[Message]:
+    """All entries of a topic without partitions, of one partition, or of a segment."""
+    with RawReader(stack.broker_url, topic, WireAccess(), notes={}) as reader:
+        last = reader.last()
+        return [one for _, one in reader.entries(last)] if last else []
+
+
+def received(stack: Stack, topic: TopicName, subscription: str, count: int) -> list[Sent]:
+    """What a consumer gets of a whole topic, `count` messages and whatever comes right behind them."""
+    found: list[Sent] = []
+    with closing(quiet_client(stack.broker_url)) as client:
+        consumer: Any = client.subscribe(str(topic), subscription, pulsar.ConsumerType.Exclusive)
+        while True:
+            try:
+                one = consumer.receive(30_000 if len(found) < count else 1_000)
+            except pulsar.Timeout:
+                break
+            consumer.acknowledge(one)
+            key = one.partition_key()
+            number = int(one.properties()["number"])
+            found.append(Sent(number, key, one.data(), one.properties(), one.event_timestamp()))
+        consumer.close()
+    return found
+
+
+def require_all(found: list[Sent], numbers: Iterable[int]) -> None:
+    """Each message came once, as it was sent, and those of a key in the order in which they were sent."""
+    expected = [Sent.make(number) for number in numbers]
+    assert sorted(found) == expected
+    by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for one in found:
+        by_key[one.key].append(one.number)
+    by_key.pop("")
+    assert all(numbers == sorted(numbers) for numbers in by_key.values())
+
+
+def make_space(admin: PulsarAdmin) -> str:
+    """A namespace of which brokers delete nothing; also where an earlier module has made it."""
+    with suppress(AdminConflict):
+        create_namespace(admin, SPACE)
+    admin.namespaces.set_retention(SPACE, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
+    return SPACE
+
+
+@contextmanager
+def open_copier(stack: Stack) -> Generator[Copier]:
+    """Copies, with a session of Spark."""
+    copier = Copier(stack)
+    copier.runtime.start()
+    try:
+        yield copier
+    finally:
+        copier.release()
+        copier.runtime.stop()
+
+
+def topic(name: str) -> TopicName:
+    """A topic of the namespace."""
+    return TopicName.parse(f"persistent://{SPACE}/{name}")
+
+
+def native(stack: Stack, admin: PulsarAdmin, name: str, messages: int) -> TopicName:
+    """A scalable topic of one segment, which nobody changes, with messages."""
+    admin.scalable_topics.create(topic(name), 1)
+    admin.scalable_topics.set_auto_scale_policy(topic(name), AutoScalePolicy(enabled=False))
+    send_to_segments(stack, admin, topic(name), range(messages))
+    return topic(name)
+
+
+def require_certificate(copied: CopiedOut, messages: int) -> None:
+    """All was copied, and the figures agree."""
+    assert copied.caught_up
+    assert copied.messages == messages
+    assert sum(one.messages for one in copied.certificate) == messages
+    assert sum(one.size for one in copied.certificate) == copied.size
+
+
+def _ignore(_result: object, _message_id: object) -> None:
+    """The flush waits for all."""
+
+
+def _message(one: Sent) -> Message:
+    metadata = MessageMetadata(
+        producer_name="app",
+        sequence_id=one.number,
+        publish_time=2_000 + one.number,
+        event_time=one.event_ms,
+        properties=[KeyValue(key=key, value=value) for key, value in one.properties.items()],
+    )
+    if one.key:
+        metadata.partition_key = one.key
+    return framed(metadata, one.data)
