@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from activities.lifecycle.topic_inventory import Part, TopicInventory
 from clients.pulsar.admin.topics import Client
+from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED
 from models.scalable_topic.results import ClientCensus
 
@@ -15,15 +18,16 @@ _MANAGED = "__pulsar.v5.managed"
 
 def census(topic: TopicInventory) -> ClientCensus:
     """Clients of a topic, partition by partition, as brokers count them before they migrate it."""
-    legacy: list[str] = []
+    legacy: dict[str, list[TopicName]] = defaultdict(list)
     managed = 0
     for part in topic.parts:
         for role, client in _clients(part):
             if (client.metadata or {}).get(_MANAGED) == "true":
                 managed += 1
             else:
-                legacy.append(_named(role, client, part))
-    return ClientCensus(legacy=len(legacy), named=tuple(legacy[:NAMED]), managed=managed)
+                legacy[_named(role, client)].append(part.name)
+    named = tuple(_placed(who, parts) for who, parts in islice(legacy.items(), NAMED))
+    return ClientCensus(legacy=sum(map(len, legacy.values())), named=named, managed=managed)
 
 
 def _clients(part: Part) -> Iterator[tuple[str, Client]]:
@@ -37,6 +41,12 @@ def _clients(part: Part) -> Iterator[tuple[str, Client]]:
             yield f"{role} {client.consumer_name} of {name}", client
 
 
-def _named(role: str, client: Client, part: Part) -> str:
+def _named(role: str, client: Client) -> str:
     address = (client.address or "unknown address").removeprefix("/")
-    return f"{role} at {address} ({client.client_version or 'unknown version'}) on {part.name}"
+    return f"{role} at {address} ({client.client_version or 'unknown version'})"
+
+
+def _placed(who: str, parts: Sequence[TopicName]) -> str:
+    """A client with where it is: it is connected to each partition, of which there may be hundreds."""
+    more = f" and {len(parts) - 1} more partitions" if len(parts) > 1 else ""
+    return f"{who} on {parts[0]}{more}"

@@ -16,22 +16,22 @@ from models.scalable_topic.results import ClientsGone
 _LOOK_EVERY = 1.0
 _LONGEST_PAUSE = 10.0
 _LOOKS_PER_AGE = 60
-_ACTION = (
-    "consume the backlog of ordered subscriptions with the clients that they have, then connect V5 clients instead of "
-    'all others; or start again with "force": true'
-)
+_REPLACE = "end clients that cannot follow, and connect V5 clients instead"
+_CONSUME = "have ordered subscriptions consumed to the end by the clients that they have"
+_FORCE = 'or start again with "force": true'
 
 
 def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
     """Watch the topic until it can become scalable, or the time is up."""
     begun = time.monotonic()
-    while waiting := "" if task.input.force else waits_for(task.read_topic(task.name)):
+    while found := {} if task.input.force else _obstacles(task.read_topic(task.name)):
         if datetime.now(UTC) >= until:
             break
-        task.context.waiting_for(WaitKind.CLIENTS, waiting, action=_ACTION, until=until)
+        action = f"{' and '.join(found)}; {_FORCE}"
+        task.context.waiting_for(WaitKind.CLIENTS, "; ".join(found.values()), action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
-    return ClientsGone(waiting=waiting)
+    return ClientsGone(waiting="; ".join(found.values()))
 
 
 def until_next_look(age: float) -> float:
@@ -45,10 +45,15 @@ def until_next_look(age: float) -> float:
 
 def waits_for(topic: TopicInventory) -> str:
     """What the topic still has that a scalable one cannot serve, in words; empty for nothing."""
-    told: list[str] = []
-    if (found := census(topic)).legacy:
-        told.append(f"{found.legacy} connections of clients that cannot follow: {', '.join(found.named)}")
+    return "; ".join(_obstacles(topic).values())
+
+
+def _obstacles(topic: TopicInventory) -> dict[str, str]:
+    """The same, by what the operator has to do about it."""
+    told: dict[str, str] = {}
     if waiting := undrained_streams(topic):
         backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
-        told.append(f"ordered subscriptions with a backlog: {backlogs}")
-    return "; ".join(told)
+        told[_CONSUME] = f"ordered subscriptions with a backlog: {backlogs}"
+    if (found := census(topic)).legacy:
+        told[_REPLACE] = f"{found.legacy} connections of clients that cannot follow: {', '.join(found.named)}"
+    return told

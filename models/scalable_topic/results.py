@@ -11,7 +11,7 @@ class ClientCensus(Result):
 
     Attributes:
         legacy: producers, consumers and readers that cannot follow to a scalable topic; those of each partition count.
-        named: the first of them, in words: name, address, version and where.
+        named: the first of them, each once and in words: name, address, version and where.
         managed: those that follow by themselves (V5).
     """
 
