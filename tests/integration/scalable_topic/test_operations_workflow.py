@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from temporalio.client import (
+    Schedule,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleSpec,
+)
 
 from clients.cas.store import CasReader, CasStore
 from clients.pulsar.admin.client import PulsarAdmin
@@ -13,6 +19,8 @@ from clients.pulsar.scalable_records import RecordState, controller_of, read_sca
 from deploy.devstack.stack import Stack
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED
+from models.lifecycle.names import TASK_QUEUE
+from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
@@ -25,6 +33,7 @@ from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.copies import received, require_all, send_to_segments
 from tests.support.scalable_topic.topics import fill
+from tests.support.waiting import wait_for
 
 SPACE = "public/default"
 # A history beyond this is slow to load, and more than one answer may hold.
@@ -134,6 +143,31 @@ def test_nothing_fits(start: Start) -> None:
     """A pattern without any topic is a blocker, with its cure."""
     failure = start(Operation.AUDIT, f"{SPACE}/nobody-*").failure()
     assert "NO_TOPICS" in failure.message
+
+
+def test_on_a_schedule(environment: Environment, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """Temporal starts it under an id with the time; it takes the cluster and gives it back like any other."""
+    name = TopicName.parse(f"{SPACE}/scheduled")
+    admin.scalable_topics.create(name, 1)
+    given = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url, "admin_urls": stack.admin_urls}
+    input = ScalableOperationInput.model_validate({**given, "topics": [str(name)], "operation": Operation.SPLIT})
+    action = ScheduleActionStartWorkflow("ScalableTopicOperation", input, id=input.workflow_id, task_queue=TASK_QUEUE)
+    operator = environment.operator
+    schedule = operator.wait(
+        operator.client.create_schedule("nightly", Schedule(action, ScheduleSpec()), trigger_immediately=True), 30
+    )
+
+    def started() -> str:
+        actions = [one.action for one in operator.wait(schedule.describe(), 30).info.recent_actions]
+        return next((one.workflow_id for one in actions if isinstance(one, ScheduleActionExecutionStartWorkflow)), "")
+
+    run_id = wait_for("the run", started, 30)
+    assert run_id.startswith(f"{input.workflow_id}-")
+    handle = operator.client.get_workflow_handle(run_id, result_type=Report)
+    assert operator.wait(handle.result(), 120).outcome is Outcome.DONE
+    assert len(admin.scalable_topics.layout(name).active) == 2
+    operator.wait(schedule.delete(), 30)
+    _nothing_is_left(store)
 
 
 @pytest.mark.exhaustive

@@ -1,0 +1,64 @@
+"""Operations where brokers keep their metadata in Oxia, which has no transactions over several records."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from clients.stores import Access, open_cas
+from deploy.devstack.stack import StackSpec
+from models.lifecycle.claim import CLAIM
+from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.operation_input import Operation
+from models.segment_layout_check import layout_faults
+from models.store_url import parse_store_url
+from tests.support.scalable_topic.operations import Operations, carried_out
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill
+from tests.support.stacks import MakeStack
+
+SPACE = "public/default"
+OWN = AutoScalePolicy(enabled=True, min_segments=2)
+
+
+@pytest.mark.exhaustive
+def test_operations_on_oxia(make_stack: MakeStack) -> None:
+    """Splits, audits, repairs and empty records are as on ZooKeeper, and a run that died is found and tidied up."""
+    stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
+    with (
+        PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin,
+        open_cas(parse_store_url(stack.metadata_url), Access()) as store,
+    ):
+        name = TopicName.parse(f"{SPACE}/native")
+        admin.scalable_topics.create(name, 2)
+        admin.scalable_topics.set_auto_scale_policy(name, OWN)
+        for one in admin.scalable_topics.layout(name).active:
+            admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
+        assert carried_out(stack, Operation.AUDIT, f"{SPACE}/nat*").found == 1
+        dead = Operations(stack, Operation.SPLIT, str(name), segment=0)
+        assert dead.operate().failures == ()
+        assert store.children(OPERATIONS)
+        done = carried_out(stack, Operation.MERGE, str(name), segments=(1, 3), run_id="run-2")
+        assert (done.changed, done.failures) == (1, ())
+        assert layout_faults(admin.scalable_topics.layout(name)) == []
+        assert admin.scalable_topics.auto_scale_policy(name) == OWN
+        assert recorded_subscriptions(store, name) == {"unrecorded": SubscriptionKind.QUEUE}
+        stranded = TopicName.parse(f"persistent://{SPACE}/stranded")
+        fill(stack, admin, stranded, 2)
+        admin.scalable_topics.migrate(stranded)
+        record = read_scalable(store, stranded)
+        assert record.layout
+        store.set(stranded.scalable_path, record.layout.prune(0).prune(1).encode(), record.version)
+        repaired = carried_out(stack, Operation.REPAIR_STRANDED, f"{SPACE}/*")
+        assert (repaired.changed, repaired.messages, repaired.failures) == (1, 2 * MESSAGES, ())
+        assert set(recorded_subscriptions(store, stranded)) == {QUEUE, STREAM}
+        empty = TopicName.parse(f"{SPACE}/empty")
+        store.create(empty.scalable_path, b"")
+        store.create(f"{empty.scalable_path}/segments/2/load", b"{}")
+        assert carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/*").changed == 1
+        assert read_scalable(store, empty).state is RecordState.ABSENT
+        assert store.get(CLAIM) is None
+        assert store.children(OPERATIONS) == []

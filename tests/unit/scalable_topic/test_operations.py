@@ -1,0 +1,77 @@
+"""Operations on scalable topics: what is refused at once, and what a report names of many topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from models.lifecycle.failures import NAMED
+from models.scalable_topic.operation_input import Operation, ScalableOperationInput
+from models.scalable_topic.operation_results import OperationOutcome, TopicOutcome, Verdict
+
+_CLUSTER = {"cluster": "prod", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://broker-1:8080"]}
+
+
+def _input(operation: str, *topics: str, **more: object) -> ScalableOperationInput:
+    return ScalableOperationInput.model_validate({**_CLUSTER, "operation": operation, "topics": topics, **more})
+
+
+@pytest.mark.parametrize(
+    ("operation", "topics", "more", "cause"),
+    [
+        ("split", ["orders"], {}, "is no whole topic"),
+        ("split", ["persistent://a/b/c-partition-1"], {}, "is no whole topic"),
+        ("split", ["a/b/c", "a/b/d"], {"segment": 1}, "ids of segments are those of one topic"),
+        ("merge", ["a/b/*"], {"segments": [1, 2]}, "ids of segments are those of one topic"),
+        ("merge", ["a/b/c"], {"segments": [1, 1]}, "names the same one twice"),
+        ("merge", ["a/b/c"], {"segment": 1}, "segment belongs to split, and not to merge"),
+        ("set_auto_scale", ["a/b/c"], {}, "needs the policy"),
+        ("set_auto_scale", ["a/b/c"], {"auto_scale": {"min_segments": 3, "max_segments": 2}}, "is more than"),
+        ("find_zombies", ["a/b/c"], {"fix": True}, "fix belongs to audit"),
+        ("copy", ["a/b/*"], {"copy_to": "a/b/all"}, "several topics cannot be copied to one"),
+        ("copy", ["a/b/c"], {"copy_to": "all"}, "is not a whole stored topic"),
+        ("tidy", ["a/b/c"], {}, "operation"),
+    ],
+)
+def test_wrong_input_is_refused(operation: str, topics: list[str], more: dict[str, Any], cause: str) -> None:
+    """Each fault is named before anything is asked of a cluster."""
+    with pytest.raises(ValidationError, match=cause):
+        _input(operation, *topics, **more)
+
+
+def test_names_of_topics() -> None:
+    """With or without their domain they are the same; a copy has the name of its topic in its own."""
+    found = _input("copy", "topic://a/b/c", "persistent://a/b/c", "a/b/c*").topics
+    assert found == ("a/b/c", "a/b/c", "a/b/c*")
+    assert _input("copy", "a/b/c").copy_of("a/b/c") == "persistent://a/b/c-regular"
+    assert _input("copy", "a/b/c", copy_to="persistent://x/y/z").copy_of("a/b/c") == "persistent://x/y/z"
+
+
+def test_only_what_changes_something_needs_the_cluster() -> None:
+    """Reading operations run beside a migration."""
+    changing = {
+        one
+        for one in Operation
+        if _input(
+            one, "a/b/c", **({"auto_scale": {"enabled": True}} if one is Operation.SET_AUTO_SCALE else {})
+        ).changes
+    }
+    assert set(Operation) - changing == {Operation.AUDIT, Operation.FIND_ZOMBIES, Operation.FIND_STRANDED}
+    assert _input("audit", "a/b/c", fix=True).changes
+
+
+def test_report_of_many_topics() -> None:
+    """All are counted, and a hundred of each kind are named: those that were changed come first."""
+    verdicts = [Verdict.FAILED, Verdict.FOUND, Verdict.UNCHANGED, Verdict.CHANGED] * 150
+    each = [
+        TopicOutcome(topic=f"a/b/{number}", verdict=verdict, told=verdict, registered=1, seconds=number / 1000)
+        for number, verdict in enumerate(verdicts)
+    ]
+    found = OperationOutcome.of(each)
+    assert (found.topics, found.changed, found.found, found.unchanged, found.failed) == (600, 150, 150, 150, 150)
+    assert (found.registered, found.longest_seconds) == (600, 0.599)
+    assert len(found.outcomes) == len(found.failures) == NAMED
+    assert {one.rpartition(": ")[2] for one in found.outcomes} == {"changed"}
+    assert OperationOutcome.of([]) == OperationOutcome()

@@ -1,0 +1,133 @@
+"""An operation on scalable topics from its start to its report, and how it is ended."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import Blocker, FailedItem, FailureKind
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.operation_input import KIND
+from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+from models.scalable_topic.phases import OperationPhase
+from models.scalable_topic.results import Released
+from tests.workflows.lifecycle import doubles
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness
+
+DONE = OperationOutcome(
+    topics=3, changed=2, unchanged=1, outcomes=("a/b/c: split", "a/b/d: split"), registered=4, longest_seconds=1.5
+)
+FAILED = DONE.model_copy(
+    update={"changed": 1, "failed": 1, "failures": (FailedItem(path="a/b/d", reason="no leader"),), "told": ("x",)}
+)
+BLOCKER = Blocker(code="NO_TOPICS", cause="none fits.", cure="correct the patterns")
+
+
+class Script(doubles.Script):
+    """What the steps of an operation do."""
+
+    kind: ClassVar[str] = KIND
+    input: ClassVar[dict[str, Any]] = {
+        "metadata_url": "zk:zk:2181",
+        "admin_urls": ["http://broker:8080"],
+        "topics": ["a/b/*"],
+        "operation": "split",
+    }
+    usual: ClassVar[dict[str, Any]] = {
+        "check": OperationCheck(topics=3),
+        "operate": DONE,
+        "complete": Released(),
+    }
+
+
+WHOLE = ["check", "operate", "complete"]
+
+
+async def test_whole_path(stage: Harness) -> None:
+    """Topics are counted and dealt with, and the cluster is given back; report and certificate say what came of it."""
+    run = await stage.start(Script())
+    report = await run.report()
+    assert run.script.steps == WHOLE
+    assert (report.outcome, report.summary) == (Outcome.DONE, "of 3 topics 2 changed, 1 as before")
+    assert report.certificate.pop("completed_at")
+    assert report.certificate == {
+        "operation": "split",
+        "outcomes": ["a/b/c: split", "a/b/d: split"],
+        "not_named": 0,
+    }
+    assert (report.figures["registered"], report.figures["longest_seconds"]) == (4, 1.5)
+
+
+async def test_dry_run(stage: Harness) -> None:
+    """It ends with the plan, and with blockers where there are some."""
+    run = await stage.start(Script(check=OperationCheck(topics=3, plan=DONE)), dry_run=True)
+    report = await run.report()
+    assert (report.outcome, run.script.steps) == (Outcome.PLANNED, WHOLE[:1])
+    assert report.summary == "ready: of 3 topics 2 changed, 1 as before"
+    run = await stage.start(Script(check=OperationCheck(blockers=(BLOCKER,))), dry_run=True)
+    assert (await run.report()).summary == "not ready: [NO_TOPICS] none fits. Cure: correct the patterns"
+
+
+async def test_blockers_fail_it(stage: Harness) -> None:
+    """Before anything is changed."""
+    run = await stage.start(Script(check=OperationCheck(blockers=(BLOCKER,))))
+    assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
+    assert run.script.steps == WHOLE[:1]
+
+
+async def test_failed_topics_are_named(stage: Harness) -> None:
+    """The others were dealt with, and the outcome says that some were not."""
+    run = await stage.start(Script(operate=FAILED))
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert [one.path for failed in report.failed_items for one in failed.items] == ["a/b/d"]
+    assert any(note.endswith("x") for note in report.notes)
+    assert run.script.steps == WHOLE
+
+
+async def test_rollback_gives_the_cluster_back(stage: Harness) -> None:
+    """The step that runs is cancelled, and nothing stays held; what was done stays."""
+    hang = Hang()
+    run = await stage.start(Script(operate=hang))
+    await hang.entered()
+    assert (await run.status()).phase == OperationPhase.OPERATE
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert (report.outcome, run.script.cancelled) == (Outcome.ROLLED_BACK, ["operate"])
+    assert run.script.steps == WHOLE
+    assert "what was done for single topics before that stays" in report.notes[-1]
+
+
+async def test_a_failure_gives_the_cluster_back(stage: Harness) -> None:
+    """A cluster that another migration holds ends it with that reason."""
+    held = ApplicationError("held by another", type=FailureKind.CONFLICT, non_retryable=True)
+    run = await stage.start(Script(operate=held))
+    assert (await run.typed_failure()).message == "held by another"
+    assert run.script.steps == WHOLE
+
+
+@pytest.mark.parametrize("verb", [Verb.PROCEED, Verb.ROLLBACK])
+async def test_it_waits_for_the_word(stage: Harness, verb: Verb) -> None:
+    """With `hold_before_cutover` no topic is touched before `proceed`, and `rollback` ends the wait."""
+    run = await stage.start(Script(), hold_before_cutover=True)
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    assert run.script.steps == WHOLE[:1]
+    await run.signal(verb)
+    report = await run.report()
+    assert report.outcome is (Outcome.DONE if verb is Verb.PROCEED else Outcome.ROLLED_BACK)
+    assert ("operate" in run.script.steps) is (verb is Verb.PROCEED)
+
+
+async def test_what_makes_no_sense_is_refused(stage: Harness) -> None:
+    """There is nothing to pause, and nothing to clean up."""
+    hang = Hang()
+    run = await stage.start(Script(operate=hang))
+    await hang.entered()
+    legal = (await run.status()).legal_verbs
+    assert legal == [Verb.ROLLBACK]
+    hang.release()
+    assert (await run.report()).outcome is Outcome.DONE
