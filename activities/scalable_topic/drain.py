@@ -69,7 +69,7 @@ def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
     parts = [part.stats for part in topic.parts if part.stats] if topic else []
     drained = sum(1 for stats in parts if not any(one.msg_backlog for one in stats.subscriptions.values()))
     detail = f"{messages:,} messages left"
-    task.context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, drained, len(parts), detail=detail)
+    task.context.progress(ProgressTask.DRAIN, ProgressUnit.SEGMENTS, drained, len(parts), detail=detail)
 
 
 def old_messages(topic: TopicInventory | None) -> dict[str, int]:

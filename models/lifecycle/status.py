@@ -61,6 +61,7 @@ class ProgressUnit(StrEnum):
     CURSORS = "cursors"
     BYTES = "bytes"
     TOPICS = "topics"
+    SEGMENTS = "segments"
     NAMESPACES = "namespaces"
 
 
