@@ -8,10 +8,12 @@ topic frozen for good.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic.operations.context import Hand
 from clients.cas.store import CasStore
+from clients.errors import StoreNotFound
 from clients.pulsar.json_records import Record, change_record, read_record
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import with_value
@@ -58,7 +60,8 @@ def thaw(store: CasStore, guard: RecordGuard[OperatedTopic], topic: TopicName) -
 
     # Where the topic is gone, so is its policy.
     if read_scalable(store, topic).state is RecordState.GOOD:
-        change_record(store, topic.scalable_path, guard.require, thawed)
+        with suppress(StoreNotFound):
+            change_record(store, topic.scalable_path, guard.require, thawed)
     guard.note(auto_scale=None)
     if kept:
         yield kept

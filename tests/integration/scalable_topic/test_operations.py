@@ -179,6 +179,19 @@ def test_an_audit_names_what_will_be_lost(stack: Stack, admin: PulsarAdmin, stor
     _has_all(admin, store, name, "unrecorded")
 
 
+def test_a_split_that_was_left_by_halves(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """An active segment that takes no messages is found, and the split that is named as its cure is one."""
+    name = _native(admin, "halved", 1)
+    (half,) = admin.scalable_topics.layout(name).active
+    admin.scalable_topics.terminate_segment(name, half.descriptor)
+    (told,) = carried_out(stack, Operation.AUDIT, str(name), fix=True).outcomes
+    assert f"segment {half.descriptor} takes no messages" in told
+    assert carried_out(stack, Operation.AUDIT, str(name)).found == 1
+    assert carried_out(stack, Operation.SPLIT, str(name), segment=half.segment_id).changed == 1
+    assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
+    _has_all(admin, store, name, "unrecorded")
+
+
 def test_policies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """A dry run says what would be set; then it is set once, and a contradiction is an outcome of its topic."""
     name = _native(admin, "scaled", 1)
