@@ -3,7 +3,8 @@
 Brokers of 5.0.0-M1 ask a segment of the parent's name what a subscription has left, and take "there is none" for "not
 yet": streams wait for ever, and parents are never dropped. A regular topic has no such segment. So it gets an empty
 one, with the subscriptions that have nothing left in the regular topic, and no others: brokers drop a parent when every
-subscription is done with it.
+subscription is done with it. While an ordered subscription has something left there is none at all: its consumer would
+make its own place there, at the end of nothing, and be taken for done.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
+
+# Types whose V5 consumers read the regular topic itself. That of a subscription without a consumer is not known.
+_QUEUES = {"Shared", "Key_Shared"}
 
 
 def release_parents(
@@ -43,8 +47,10 @@ def release_parents(
     if topic.unloadable:
         # Nobody can say what is left there.
         return []
-    waiting = {one.name for one in topic.subscriptions.values() if one.durable and one.backlog}
-    done = sorted({*subscriptions} - waiting)
+    waiting = {one.name: one.type for one in topic.subscriptions.values() if one.durable and one.backlog}
+    if {*waiting.values()} - _QUEUES:
+        return []
+    done = sorted({*subscriptions} - waiting.keys())
 
     def release(parent: SegmentInfo) -> None:
         fence()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
@@ -17,6 +18,7 @@ from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
+from tests.support.scalable_topic.flips import flip_of
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
 from tests.support.waiting import wait_for
 
@@ -51,6 +53,25 @@ def test_regular_parents_go_once_a_segment_of_their_name_is_consumed(
     assert _parents(admin, left) == _PARTITIONS
     clients.stop_sending(10)
     wait_for("all messages", lambda: _received(clients) == _sent(clients), 30)
+
+
+def test_a_stream_that_has_something_left_keeps_its_parents(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
+) -> None:
+    """No parent gets a segment of its name: the stream's consumer would begin at its end, and be taken for done."""
+    name = TopicName.parse("persistent://public/default/parents-waiting")
+    fill(stack, admin, name, _PARTITIONS)
+    flip = flip_of(admin, store, name, _PARTITIONS)
+    flip.run()
+    with closing(quiet_client(stack.broker_url)) as client:
+        consume(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared), MESSAGES)
+        wait_for("the backlog to be gone", lambda: not flip.read().subscriptions[QUEUE].backlog, 10)
+        flip.run()
+        assert clients.attach([_stream(name)]) == {name.topic: "TopicDoesNotExistException"}
+        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+    wait_for("the backlog to be gone", lambda: not flip.read().subscriptions[STREAM].backlog, 10)
+    flip.run()
+    assert clients.attach([_stream(name)]) == {}
 
 
 def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
