@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.scalable_topic.peer import migrate_bare
 from bench.scalable_topic.results import Run, Side, TopicFlip
 from bench.scalable_topic.servers import Servers
-from bench.scalable_topic.watch import LayoutWatch
 from clients.pulsar.names import TopicName
 from deploy.devstack.moving.account import Account
+from deploy.devstack.moving.layout_watch import LayoutWatch
 from deploy.devstack.moving.plan import Subscribed
 from deploy.devstack.moving.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan
 from deploy.devstack.moving.scalable_traffic import ScalableTraffic
@@ -40,12 +40,9 @@ def measure(side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, f
     namespace = TopicName.parse(topics[0].topic).namespace_path
     servers.create(namespace, topics)
 
-    def scalable() -> Iterable[str]:
-        return servers.admin.scalable_topics.names(namespace)
-
     with (
         LayoutWatch(servers.store, servers.admin, topics) as watch,
-        ScalableTraffic(servers.stack.broker_url, topics, folder, tools, scalable) as traffic,
+        ScalableTraffic(servers.stack.broker_url, servers.admin, topics, folder, tools) as traffic,
     ):
         traffic.wait_for_more(_MESSAGES)
         traffic.step_aside()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from clients.pulsar.names import TopicName
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 
 STAYS = "stays"
@@ -43,6 +44,12 @@ class ScalableTopicPlan:
     def scalable_topic(self) -> str:
         """As stream consumers call it: by another name they are refused."""
         return f"topic://{self.topic.partition('://')[2]}"
+
+    @property
+    def parts(self) -> list[TopicName]:
+        """The partitions of the regular topic, or itself."""
+        name = TopicName.parse(self.topic)
+        return [name.of_partition(number) for number in range(self.partitions)] or [name]
 
     @property
     def segments(self) -> int:

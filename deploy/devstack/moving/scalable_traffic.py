@@ -1,6 +1,6 @@
 """Clients of topics that become scalable under them, and the account of their messages.
 
-with ScalableTraffic(stack.broker_url, topics, folder, tools, names_of_scalable_topics) as traffic:
+with ScalableTraffic(stack.broker_url, admin, topics, folder, tools) as traffic:
     traffic.wait_for_more(10)
     traffic.step_aside()
     ...
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminError
+from clients.pulsar.names import TopicName
 from deploy.devstack.background import BackgroundThread
 from deploy.devstack.moving.account import Account, settle
 from deploy.devstack.moving.client_program import ClientProgram
@@ -32,6 +34,7 @@ from deploy.devstack.traffic import TrafficFault
 _LOOK_EVERY = 0.5
 _RETRY_AFTER = 5.0
 _PAUSE_LIMIT = 60.0
+_TERMINATED = "Terminated"
 
 
 @dataclass(frozen=True)
@@ -71,10 +74,10 @@ class ScalableTraffic(BackgroundThread):
 
     Args:
         service_url: `pulsar://host:port[,host:port...]`.
+        admin: of the brokers, which is asked which topics are scalable.
         topics: with their clients; they have to be there, without subscriptions.
         folder: where the library's log goes.
         tools: Java and the jars, with those of V5 (`with_scalable_clients`).
-        scalable: asks which topics are scalable, as `topic://tenant/namespace/topic`.
         backlog: messages of each topic that regular clients have sent.
         absence: how long consumers stay away.
     """
@@ -82,17 +85,17 @@ class ScalableTraffic(BackgroundThread):
     def __init__(
         self,
         service_url: str,
+        admin: PulsarAdminReader,
         topics: Sequence[ScalableTopicPlan],
         folder: Path,
         tools: Toolchain,
-        scalable: Callable[[], Iterable[str]],
         *,
         backlog: int = 20,
         absence: Absence = Absence(),
     ) -> None:
         super().__init__("scalable-traffic", _LOOK_EVERY)
         self._topics = topics
-        self._scalable = scalable
+        self._admin = admin
         self._backlog = backlog
         self._absence = absence
         self._regular = RegularClients(service_url)
@@ -196,12 +199,11 @@ class ScalableTraffic(BackgroundThread):
         """Note topics that have become scalable, and who shall come for that."""
         since = self._guests.scalable_since
         try:
-            names = set(self._scalable())
+            fresh = [plan for plan in self._listed() if self._is_through(plan)]
         except AdminError:
             # A broker that is away for a moment is asked again.
             return
         now = time.time()
-        fresh = [plan for plan in self._topics if plan.scalable_topic in names and plan.topic not in since]
         if not fresh:
             return
         with self._asking:
@@ -213,6 +215,17 @@ class ScalableTraffic(BackgroundThread):
                 _Expected(plan.queue(RETURNS, 2), now + self._absence.returns),
                 _Expected(plan.queue(WAITS), now + self._absence.waits),
             ]
+
+    def _listed(self) -> list[ScalableTopicPlan]:
+        """Those of which brokers know that they are scalable, or are about to be, and which are not noted."""
+        waiting = [plan for plan in self._topics if plan.topic not in self._guests.scalable_since]
+        spaces = {TopicName.parse(plan.topic).namespace_path for plan in waiting}
+        names = {name for space in spaces for name in self._admin.scalable_topics.names(space)}
+        return [plan for plan in waiting if plan.scalable_topic in names]
+
+    def _is_through(self, plan: ScalableTopicPlan) -> bool:
+        """Whether the regular topic takes no messages any more: until then producers may still send there."""
+        return all(self._admin.topics.internal_stats(part).state == _TERMINATED for part in plan.parts)
 
     def _bring(self) -> None:
         now = time.time()

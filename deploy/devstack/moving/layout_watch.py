@@ -56,15 +56,14 @@ class LayoutWatch(BackgroundThread):
     def look(self) -> None:
         """Note what has changed."""
         for plan in self._topics:
-            name = TopicName.parse(plan.topic)
-            if (layout := read_scalable(self._store, name).layout) is not None:
-                self._note(plan, name, layout)
+            if (layout := read_scalable(self._store, TopicName.parse(plan.topic)).layout) is not None:
+                self._note(plan, layout)
 
-    def _note(self, plan: ScalableTopicPlan, name: TopicName, layout: SegmentLayout) -> None:
+    def _note(self, plan: ScalableTopicPlan, layout: SegmentLayout) -> None:
         if len(layout.active) < plan.segments:
             self._merged.add(plan.topic)
         there = {one.legacy_topic_name for one in layout.segments.values()}
-        for part in [name.of_partition(number) for number in range(plan.partitions)] or [name]:
+        for part in plan.parts:
             if str(part) not in there and part not in self._unread and (left := self._left(part)) is not None:
                 self._unread[part] = left
 
