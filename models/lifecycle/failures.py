@@ -48,7 +48,7 @@ class Blocker(Result):
     cure: str
 
     def __str__(self) -> str:
-        return f"[{self.code}] {self.cause} Cure: {self.cure}"
+        return f"[{self.code}] {self.cause.rstrip('.')}. Cure: {self.cure}"
 
 
 class FailedItem(Result):
