@@ -45,6 +45,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         epoch: grows with each activity that is scheduled.
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
+        cancelled: the workflow was cancelled when what ran had to come to its end first.
         cutover: when the cut-over shall begin; None before the first run has read it from its input.
         behind: what changed while the cut-over waited is not copied yet.
         failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.
@@ -61,6 +62,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     epoch: int = 0
     undoing: Failure | None = None
     committed: bool = False
+    cancelled: bool = False
     cutover: CutoverPlan | None = None
     behind: bool = False
     notes: list[str] = []

@@ -134,6 +134,7 @@ class Phases:
             if not goes_on:
                 raise raised_again(state.undoing)
             state.verbs.commit()
+            state.cancelled |= state.undoing.how == "cancelled"
             self._status.note(goes_on)
         state.undoing, state.committed = None, True
 
@@ -189,6 +190,8 @@ class Phases:
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
+                # Temporal tells it once only.
+                self._state.cancelled = True
                 self._status.note(f"the workflow was cancelled; {why}")
         return task.result()
 

@@ -76,7 +76,7 @@ class Waves:
                     await self._end_wave()
                 else:
                     await self._begin_page()
-            await self._drain()
+            await self.drain()
         # Nothing else: what is thrown into a run that its worker drops must not act, since another workflow's loop may
         # be the running one then.
         except (Exception, asyncio.CancelledError):
@@ -123,7 +123,7 @@ class Waves:
         items = iter(await self._list_items(min(PAGE, room)))
         batch = tuple(islice(items, self.state.policy.batch_size))
         if not batch:
-            await self._drain()
+            await self.drain()
             self._end(WavesOutcome.DONE)
         while batch and await self._may_begin():
             self._begin(batch)
@@ -194,7 +194,7 @@ class Waves:
 
     async def _end_wave(self) -> None:
         """Wait for the end of the wave's items, and open the gate to the next wave."""
-        await self._drain()
+        await self.drain()
         if await self._all_listed():
             return
         state = self.state
@@ -213,7 +213,7 @@ class Waves:
 
     async def _decide_over_failures(self) -> None:
         # Those that run may fail as well, and the decision is about all of them.
-        await self._drain()
+        await self.drain()
         if await self._all_listed():
             return
         why = self.state.budget_exceeded
@@ -242,7 +242,7 @@ class Waves:
         self._show(None)
 
     async def _decide_over_not_after(self) -> None:
-        await self._drain()
+        await self.drain()
         if await self._all_listed():
             return
         windows = self.state.policy.windows
@@ -273,17 +273,17 @@ class Waves:
         if not proceed:
             self._end(WavesOutcome.STOPPED, f"the operator decided to begin no more items: {why}")
 
-    async def _drain(self) -> None:
+    async def drain(self) -> None:
         """Wait for the end of all that runs, and list what failed; the state is complete then."""
         if self._pool:
             self._show(Hold(kind=WaitKind.ITEMS, why="items that run to end"))
             await self._pool.until_fewer_than(1)
-            self._show(None)
         await self._record_failures()
+        self._show(None)
 
     async def _continue_if_due(self) -> None:
         if self._went_on and self._run_limit.due:
-            await self._drain()
+            await self.drain()
             await self._run_limit.checkpoint()
 
     # Inside ---------------------------------------------------------------------------------------------------------

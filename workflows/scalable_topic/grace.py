@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailedItems
@@ -15,10 +16,11 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.input import TopicOptions
     from models.scalable_topic.results import CleanedUp
     from models.scalable_topic.state import CleanupFigures
-    from workflows.lifecycle.failures import cause_of
+    from workflows.lifecycle.failures import FAILURES, failure_of
     from workflows.lifecycle.migration import Migration
 
-Step = Callable[[], Awaitable[CleanedUp]]
+# A workflow that is cancelled must not wait for another migration of the cluster to end.
+_CANCELLED_LIMIT = timedelta(minutes=1)
 
 
 class GraceWindow:
@@ -27,10 +29,16 @@ class GraceWindow:
     Args:
         migration: whose state and parts it uses.
         clean_up: deletes regular topics.
-        forget: leaves them as they are.
+        forget: leaves them as they are; gets the longest time that this may take.
     """
 
-    def __init__(self, migration: Migration[Any, Any], *, clean_up: Step, forget: Step) -> None:
+    def __init__(
+        self,
+        migration: Migration[Any, Any],
+        *,
+        clean_up: Callable[[], Awaitable[CleanedUp]],
+        forget: Callable[[timedelta | None], Awaitable[CleanedUp]],
+    ) -> None:
         self._migration = migration
         self._input: TopicOptions = migration.input
         self._figures: CleanupFigures = migration.state.figures
@@ -47,14 +55,30 @@ class GraceWindow:
         """
         if self._input.cleanup is SourceCleanup.LEAVE:
             # Nothing is kept for anybody: the window would only keep the workflow open.
-            return await self._quietly(self._forget, outcome)
-        phases, verbs = self._migration.phases, self._migration.verbs
-        await phases.run(grace, self._watch)
-        asked = verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not verbs.proceed_wanted)
-        if asked or self._migration.state.running_phase == cleanup or cleanup in self._migration.state.passed:
-            return await self._quietly(lambda: phases.run(cleanup, self._delete), outcome)
+            return await self._end_with(outcome)
+        if self._migration.state.cancelled:
+            self._migration.board.note("regular topics were left as they are, since the workflow was cancelled")
+            return await self._end_with(outcome, _CANCELLED_LIMIT)
+        try:
+            await self._migration.phases.run(grace, self._watch)
+            if self._is_wanted(cleanup):
+                await self._migration.phases.run(cleanup, self._delete)
+                return outcome
+        except FAILURES as error:
+            failure = failure_of(error)
+            if failure.how == "cancelled":
+                await self._end_with(outcome, _CANCELLED_LIMIT)
+                raise
+            # Clients use scalable topics for good; what is left of regular ones takes nothing from that.
+            self._migration.board.note(f"regular topics were not deleted to the end: {failure.why}")
+            return await self._end_with(Outcome.DONE_WITH_FAILURES)
         self._migration.note("regular topics were left as they are")
-        return await self._quietly(self._forget, outcome)
+        return await self._end_with(outcome)
+
+    def _is_wanted(self, cleanup: str) -> bool:
+        state, verbs = self._migration.state, self._migration.verbs
+        asked = verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not verbs.proceed_wanted)
+        return asked or state.running_phase == cleanup or cleanup in state.passed
 
     async def _watch(self) -> None:
         await self._migration.timers.window("grace", self._input.grace_window)
@@ -62,6 +86,8 @@ class GraceWindow:
     async def _delete(self) -> None:
         if not await self._migration.timers.unless_told(self._delete_all()):
             self._migration.note("the cleanup was ended by `proceed`; the rest stays")
+            # A cleanup holds the cluster, and gives it back at its end only.
+            await self._forget(None)
 
     async def _delete_all(self) -> None:
         done = await self._clean_up()
@@ -69,13 +95,15 @@ class GraceWindow:
         kept = FailedItems(what="regular topic(s) that stay", items=done.kept, count=done.kept_count)
         self._migration.board.report_failures(kept)
 
-    async def _quietly(self, work: Callable[[], Awaitable[object]], outcome: Outcome) -> Outcome:
+    async def _end_with(self, outcome: Outcome, limit: timedelta | None = None) -> Outcome:
+        """Leave what is left as it is, and give the cluster back if a cleanup holds it; says how the migration ends."""
         try:
-            await work()
+            await self._forget(limit)
         except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
+            if failure_of(error).how == "cancelled":
                 raise
-            # Clients use scalable topics for good; what is left of regular ones takes nothing from that.
-            self._migration.board.note(f"regular topics were not tidied up to the end: {cause_of(error)}")
+            self._migration.board.note(
+                f"what was noted of the topics stays in the metadata store: {failure_of(error).why}"
+            )
             return Outcome.DONE_WITH_FAILURES
         return outcome

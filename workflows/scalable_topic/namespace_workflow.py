@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -99,15 +101,30 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
     async def _run_waves(self) -> None:
         # What policies keep while they are held costs storage, so the time is bounded, whatever is waited for.
-        end = self.state.history[-1].started + self.input.hold_limit
+        left = self.state.history[-1].started + self.input.hold_limit - workflow.now()
+        waves = asyncio.ensure_future(self.waves.run())
         try:
-            await asyncio.wait_for(self.waves.run(), max((end - workflow.now()).total_seconds(), 0))
-        except TimeoutError:
-            why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
-            self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
-            self.note(why)
-        counts = self.state.waves.counts
-        self.state.figures.update(topics_scalable=counts.done, topics_failed=counts.failed)
+            with suppress(TimeoutError):
+                await workflow.wait_condition(waves.done, timeout=max(left, timedelta(0)), timeout_summary="hold_limit")
+            if waves.done():
+                waves.result()
+            else:
+                await self._stop(waves)
+        except asyncio.CancelledError:
+            # No topic may be under way when policies are put back.
+            await _ended(waves)
+            raise
+        finally:
+            counts = self.state.waves.counts
+            self.state.figures.update(topics_scalable=counts.done, topics_failed=counts.failed)
+
+    async def _stop(self, waves: asyncio.Future[Any]) -> None:
+        why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
+        # First, since an activity that answers although it was cancelled must not let the waves go on.
+        self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
+        self.note(why)
+        await _ended(waves)
+        await self.waves.drain()
 
     async def _complete(self) -> None:
         call = Call("Put the policies of all namespaces back")
@@ -120,6 +137,8 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         """Put the policies back; topics that are scalable stay so."""
 
         async def release() -> None:
+            if self.state.waves.counts.begun:
+                await self.waves.drain()
             self._tell(
                 await self.activities.run(Activities.release_all, Call("Put the policies of all namespaces back"))
             )
@@ -134,8 +153,9 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
     async def _clean_up(self) -> CleanedUp:
         return await self.activities.run(Activities.clean_up_all, Call("Delete regular topics that nobody needs"))
 
-    async def _forget(self) -> CleanedUp:
-        return await self.activities.run(Activities.forget_all, Call("Forget all topics"))
+    async def _forget(self, limit: timedelta | None) -> CleanedUp:
+        call = Call("Forget all topics", total=limit, handover=False)
+        return await self.activities.run(Activities.forget_all, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:
@@ -147,6 +167,21 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         facts = self.state.facts.survey
         assert facts is not None, "PRECHECK has passed"
         return facts
+
+
+async def _ended(waves: asyncio.Future[Any]) -> None:
+    """Cancel waves, and wait until their children have ended, also where whoever waits is cancelled meanwhile."""
+    waves.cancel()
+    cancelled = False
+    while not waves.done():
+        try:
+            await workflow.wait([waves])
+        except asyncio.CancelledError:
+            cancelled = True
+    # How they took it is of no interest, and would be logged as an error.
+    _ = waves.cancelled() or waves.exception()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 def _plan_summary(facts: Survey) -> str:

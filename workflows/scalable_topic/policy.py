@@ -8,7 +8,7 @@ from models.scalable_topic.phases import NamespacePhase, OperationPhase, Phase
 
 NO_WAY_BACK = "the topic is scalable, and nothing makes it regular again; its messages can be copied to a regular topic"
 _NONE_GO_BACK = "what is scalable stays so; messages of a scalable topic can be copied to a regular one"
-_UNTOUCHED = "the topic is as it was"
+_UNTOUCHED = "the topic stays as it is; once it is scalable there is no way back"
 _DONE_STAYS = "no further topic begins; what was done for single topics stays, and their own policies are put back"
 _POLICIES_BACK = "the policies of the namespace are put back"
 
@@ -26,6 +26,13 @@ def _window(undo_cost: str) -> PhasePolicy:
         undo_cost, no_pause=WINDOW_WAITS, no_cleanup="", gate="the window ends, and regular topics stay as they are"
     )
 
+
+WAITING_AGAIN = PhasePolicy(
+    undo=Undo.FREE,
+    undo_cost=_POLICIES_BACK,
+    no_pause="a pause would hold the policies of the namespace for longer; `rollback` ends the wait",
+)
+"""Of FLIP while it waits for clients that have come since, and nothing has changed."""
 
 POLICIES: dict[Phase, PhasePolicy] = {
     Phase.PRECHECK: _CHECK,
@@ -51,7 +58,10 @@ POLICIES: dict[Phase, PhasePolicy] = {
 
 NAMESPACE_POLICIES: dict[NamespacePhase, PhasePolicy] = {
     NamespacePhase.PRECHECK: _CHECK,
-    NamespacePhase.GUARD: PhasePolicy(undo=Undo.FREE, undo_cost="the policies of all namespaces are put back"),
+    NamespacePhase.GUARD: PhasePolicy(
+        undo=Undo.FREE,
+        undo_cost="the policies of all namespaces are put back; for topics that are scalable there is no way back",
+    ),
     NamespacePhase.MIGRATE: PhasePolicy(
         undo=Undo.FREE,
         undo_cost="no further topic begins, and those that wait stay regular; what is scalable stays so",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from temporalio import workflow
@@ -19,11 +19,15 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
     from models.scalable_topic.state import TopicStart, TopicState
     from workflows.lifecycle.activities import Call
+    from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start
     from workflows.scalable_topic.grace import GraceWindow
-    from workflows.scalable_topic.policy import POLICIES
+    from workflows.scalable_topic.policy import POLICIES, WAITING_AGAIN
+
+_AFTER_REFUSAL = timedelta(seconds=5)
+_TRIES_PER_AGE = 30
 
 
 @workflow.defn
@@ -70,12 +74,18 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         await self.phases.run(Phase.FLIP, self._flip)
 
     async def _finish(self) -> None:
-        try:
-            await self.phases.run(Phase.DRAIN, self._drain)
-            await self.phases.run(Phase.VERIFY, self._verify)
-        finally:
-            # Also where a look fails for good: the policies of the namespace must not stay held.
-            await self.phases.undo(Phase.COMPLETE, self._complete)
+        state = self.state
+        if state.undoing is None:
+            try:
+                await self.phases.run(Phase.DRAIN, self._drain)
+                await self.phases.run(Phase.VERIFY, self._verify)
+            except FAILURES as error:
+                # The policies of the namespace must not stay held. In the state, so that a run which continues as new
+                # amid COMPLETE still ends for this reason.
+                state.undoing = failure_of(error)
+        await self.phases.undo(Phase.COMPLETE, self._complete)
+        if state.undoing is not None:
+            raise raised_again(state.undoing)
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.topic}")
@@ -95,7 +105,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _wait_for_clients(self) -> None:
         until = self._clients_until
-        call = Call(f"Wait until clients of {self.input.topic} can follow", again=True)
+        call = Call(f"Wait until clients of {self.input.topic} can follow")
         gone = await self.activities.run(Activities.await_clients, call, until)
         if gone.waiting:
             raise _not_ready(
@@ -109,18 +119,31 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _flip(self) -> None:
         while (answer := await self._try_flip()).flipped is None:
-            self.note(f"nothing was changed yet, since clients have come meanwhile: {answer.refused}")
-            await self._wait_for_clients()
+            await self._wait_after_refusal(answer.refused)
         flipped = self.state.facts.flipped = answer.flipped
         for fault in flipped.faults:
             self.note(f"the layout is not as planned: {fault}")
         self.state.figures.update(migrate_seconds=flipped.migrate_seconds, flip_seconds=flipped.seconds)
-        self.state.certificate.update(
-            migrated_from=self.input.topic,
-            partitions=self._facts.parents if self._facts.partitioned else 0,
-            segments=flipped.segments,
-            faults=list(flipped.faults),
-        )
+        self.state.certificate.update(segments=flipped.segments, faults=list(flipped.faults))
+
+    async def _wait_after_refusal(self, why: str) -> None:
+        """Wait for clients again, with the topic as it was: a rollback is free meanwhile."""
+        now = workflow.now()
+        if now >= self._clients_until:
+            raise _not_ready(f"{self.input.topic} is as it was: {why}. See to that, and start again")
+        told = f"nothing was changed yet: {why}"
+        if not any(note.endswith(told) for note in self.state.notes[-1:]):
+            self.note(told)
+        self.verbs.revise(WAITING_AGAIN)
+        # A broker may refuse for a reason that no look at clients shows, for as long as it likes.
+        age = now - self.state.history[-1].started
+        await workflow.sleep(max(_AFTER_REFUSAL, age / _TRIES_PER_AGE), summary="next attempt to make it scalable")
+        await self._wait_for_clients()
+        # A rollback that was accepted here must not find a topic that is becoming scalable.
+        await self.timers.wait_if_paused()
+        self.verbs.revise(self.phases.policies[Phase.FLIP])
+        # What follows is another try; answers of all tries would be carried from run to run.
+        self.activities.begin()
 
     async def _try_flip(self) -> FlipAnswer:
         return await self.activities.run(Activities.flip, Call(f"Make {self.input.topic} scalable"))
@@ -128,8 +151,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     async def _drain(self) -> None:
         until = self.state.history[-1].started + self.input.drain_timeout
         if not await self.timers.unless_told(self._watch_drain(until)):
-            self.note("the wait for old messages was ended by `proceed`")
             await self._watch_drain(workflow.now())
+            self.note("the wait for old messages was ended by `proceed`")
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
@@ -157,7 +180,12 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     async def _complete(self) -> None:
         call = Call("Put the policies of the namespace back")
         self._tell(await self.activities.run(Activities.complete, call))
-        self.state.certificate.completed_at = workflow.now()
+        # Here, since the answer of the flip may be lost, and the topic scalable all the same.
+        self.state.certificate.update(
+            migrated_from=self.input.topic,
+            partitions=self._facts.parents if self._facts.partitioned else 0,
+            completed_at=workflow.now(),
+        )
 
     async def _roll_back(self, cause: str) -> str:
         """Leave the topic regular; where it turned out to be scalable, why the migration goes on to its end."""
@@ -178,8 +206,9 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     async def _clean_up(self) -> CleanedUp:
         return await self.activities.run(Activities.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
 
-    async def _forget(self) -> CleanedUp:
-        return await self.activities.run(Activities.forget, Call(f"Forget {self.input.topic}"))
+    async def _forget(self, limit: timedelta | None) -> CleanedUp:
+        call = Call(f"Forget {self.input.topic}", total=limit, handover=False)
+        return await self.activities.run(Activities.forget, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:
@@ -187,9 +216,11 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     @property
     def _clients_until(self) -> datetime:
-        """When clients are waited for no longer, wherever the wait is."""
-        begun = next(entry.started for entry in self.state.history if entry.phase == Phase.CLIENTS)
-        return begun + self.input.client_timeout
+        """When clients are waited for no longer."""
+        # A hold takes no time from clients that come after it. Topics of a wave have one bound for all their waits.
+        anew = self.state.running_phase == Phase.FLIP and self.input.parent is None
+        phase = Phase.FLIP if anew else Phase.CLIENTS
+        return next(entry.started for entry in self.state.history if entry.phase == phase) + self.input.client_timeout
 
     @property
     def _facts(self) -> Precheck:

@@ -27,11 +27,12 @@ _PATIENCE = 30.0
 
 
 class Call(NamedTuple):
-    """One attempt of a step: its name, its arguments after the plan, and the queue from which it was taken."""
+    """One attempt of a step: name, arguments after the plan, the queue from which it was taken, and the plan."""
 
     step: str
     args: tuple[Any, ...]
     queue: str
+    input: MigrationInput
 
 
 class Hang:
@@ -104,6 +105,10 @@ class Script:
         self.cancelled: list[str] = []
         self.hanging: Hang | None = None
 
+    def knows(self, step: str) -> bool:
+        """Whether a step has an answer of its own."""
+        return step in self._answers
+
     def say(self, step: str, answer: Any) -> None:
         """Give a step another answer from now on."""
         self._answers[step] = _as_list(answer)
@@ -162,7 +167,7 @@ class Doubles:
         # The wrapper takes over the activity's definition with all other attributes of the original.
         @functools.wraps(method)
         async def double(execution: Execution[MigrationInput], *args: Any) -> Any:
-            call = Call(method.__name__, args, activity.info().task_queue)
+            call = Call(method.__name__, args, activity.info().task_queue, execution.input)
             return await self.scripts[execution.input.cluster].play(call)
 
         return double

@@ -49,9 +49,9 @@ class Run:
     script: Script
     client: Client
 
-    async def report(self) -> Report:
-        """Let time pass until the end; the report."""
-        async with asyncio.timeout(_PATIENCE):
+    async def report(self, patience: float = _PATIENCE) -> Report:
+        """Let time pass until the end, which has to come within some seconds of ours; the report."""
+        async with asyncio.timeout(patience):
             return Report.model_validate(await self.handle.result())
 
     async def failure(self) -> BaseException:
@@ -70,9 +70,9 @@ class Run:
         """The answer of the query."""
         return Status.model_validate(await self.handle.query("status"))
 
-    async def until(self, condition: Callable[[Status], bool]) -> Status:
+    async def until(self, condition: Callable[[Status], bool], patience: float = _PATIENCE) -> Status:
         """Wait, without letting time pass, until the status fulfils a condition; the status."""
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(patience):
             while True:
                 status = await self.status()
                 if condition(status):

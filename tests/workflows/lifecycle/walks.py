@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -53,10 +53,14 @@ class Walk:
         run: the migration.
         undo_phase: in which it is undone; a cancellation interrupts nothing there.
         stands: whether a status that gives a reason to wait says that nothing happens until somebody acts.
+        unbroken: activities that neither a cancellation nor a rollback interrupts, in whatever phase.
     """
 
-    def __init__(self, run: Run, *, undo_phase: str, stands: Callable[[Status], bool]) -> None:
-        self._run, self._undo_phase, self._stands = run, undo_phase, stands
+    def __init__(
+        self, run: Run, *, undo_phase: str, stands: Callable[[Status], bool], unbroken: Collection[str] = ()
+    ) -> None:
+        self._run, self._undo_phase, self._stands, self._unbroken = run, undo_phase, stands, unbroken
+        self._cancelled = False
 
     async def play(self, moves: Iterable[str], hangs: Iterable[Hang]) -> Status:
         """Make all moves, each at a moment at which the migration waits; then end it, and return its last status."""
@@ -82,7 +86,12 @@ class Walk:
         else:
             await self._run.signal(Verb(move))
         undoing = any(entry.phase == self._undo_phase for entry in before.history)
-        ends = move == LET or (move == CANCEL and not undoing) or (move == Verb.ROLLBACK and move in before.legal_verbs)
+        stops = (move == CANCEL and not undoing and not self._cancelled) or (
+            move == Verb.ROLLBACK and move in before.legal_verbs
+        )
+        # Temporal tells a workflow once only that it was cancelled.
+        self._cancelled |= move == CANCEL
+        ends = move == LET or (stops and self._run.script.calls[-1].step not in self._unbroken)
         async with asyncio.timeout(_LIMIT):
             # The activity ends on the worker's side.
             while ends and hanging and self._run.script.hanging is hanging:  # noqa: ASYNC110
@@ -107,7 +116,7 @@ class Walk:
             status = await self._run.status()
             if status.paused:
                 await self._run.signal(Verb.RESUME)
-            elif status.waiting and status.waiting.kind is WaitKind.DECISION:
+            elif status.waiting and status.waiting.kind in (WaitKind.DECISION, WaitKind.HOLD):
                 await self._run.signal(Verb.PROCEED)
             else:
                 break

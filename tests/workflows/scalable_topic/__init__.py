@@ -1,0 +1,1 @@
+"""The migrations of regular topics to scalable ones, as workflows."""

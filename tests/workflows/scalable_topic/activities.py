@@ -1,0 +1,163 @@
+"""What the steps of the migrations to scalable topics answer when there is no trouble."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from models.lifecycle.waves import Page, WaveItem
+from models.scalable_topic.input import KIND, ScalableTopicInput
+from models.scalable_topic.namespace_input import KIND as NAMESPACE_KIND
+from models.scalable_topic.results import (
+    CleanedUp,
+    ClientsGone,
+    DrainedTopic,
+    FlipAnswer,
+    FlippedTopic,
+    Precheck,
+    Released,
+    Survey,
+    TopicCheck,
+    Undone,
+)
+from tests.workflows.lifecycle import doubles
+
+TOPIC = "persistent://acme/shop/orders"
+ACCESS: dict[str, Any] = {"metadata_url": "zk:zk:2181/pulsar", "admin_urls": ["http://broker:8080"]}
+PLAN: dict[str, Any] = {**ACCESS, "topic": TOPIC, "hold_before_cutover": False}
+REMOVE = {"cleanup": "remove", "cleanup_at_window_end": True}
+
+READY = Precheck(
+    warnings=("orders has no schema",),
+    parents=3,
+    partitioned=True,
+    children=("0000-5554-3", "5555-aaa9-4", "aaaa-ffff-5"),
+    subscriptions=2,
+    backlog=40,
+    stored_bytes=5_000,
+)
+FLIPPED = FlippedTopic(segments=3, registered=2, terminated=3, migrate_seconds=0.5, seconds=0.75)
+CHECK = TopicCheck(faults=(), segments=3, subscriptions=2, pruned=0)
+CAME = FlipAnswer(refused="1 connections of clients that cannot follow: producer p")
+TURNED_OUT = Undone(why="it turned out to be scalable")
+
+ANSWERS: dict[str, Any] = {
+    "precheck": READY,
+    "recover": Released(),
+    "await_clients": ClientsGone(),
+    "guard": Released(),
+    "flip": FlipAnswer(flipped=FLIPPED),
+    "drain": DrainedTopic(seconds=2.0, left={}),
+    "verify": CHECK,
+    "complete": Released(),
+    "undo": Undone(),
+    "clean_up": CleanedUp(deleted=1),
+    "forget": CleanedUp(),
+}
+"""What each step answers unless a script says otherwise: a migration without trouble."""
+
+BEFORE_FLIP = ["precheck", "recover", "await_clients", "guard"]
+"""The steps that can be undone."""
+SCALABLE = [*BEFORE_FLIP, "flip", "drain", "verify", "complete"]
+"""All steps up to the grace window."""
+
+
+class Script(doubles.Script):
+    """What the steps of the migration of one topic do."""
+
+    kind: ClassVar[str] = KIND
+    input: ClassVar[dict[str, Any]] = PLAN
+    usual: ClassVar[dict[str, Any]] = ANSWERS
+
+
+TOPICS = tuple(f"acme/shop/orders-{number:03}" for number in range(5))
+
+MANY_PLAN: dict[str, Any] = {
+    **ACCESS,
+    "topics": ["acme/shop/*"],
+    "hold_before_cutover": False,
+    "waves": {"canary": 1, "wave_size": 10, "gate": "none", "deadline": "PT48H"},
+}
+
+FOUND = Survey(
+    warnings=("3 topics have no schema",),
+    topics=5,
+    namespaces=1,
+    subscriptions=10,
+    backlog=200,
+    stored_bytes=25_000,
+)
+
+MANY_ANSWERS: dict[str, Any] = {
+    **ANSWERS,
+    "survey": FOUND,
+    "recover_all": Released(),
+    "hold_all": Released(),
+    "list_topics": None,
+    "record_failures": "/failed of zk:zk:2181/pulsar",
+    "release_all": Released(),
+    "clean_up_all": CleanedUp(deleted=5),
+    "forget_all": CleanedUp(),
+}
+
+CHILD = SCALABLE
+"""The steps of each topic; claims and policies are its parent's, and so is the cleanup."""
+
+
+class NamespaceScript(doubles.Script):
+    """What the steps of the migration of many topics do, and those of each topic.
+
+    Args:
+        names: of the topics, in their order.
+        topics: what the steps of single topics answer, by the topic's name.
+        answers: see `doubles.Script`; those of steps of topics are for all topics.
+    """
+
+    kind: ClassVar[str] = NAMESPACE_KIND
+    input: ClassVar[dict[str, Any]] = MANY_PLAN
+    usual: ClassVar[dict[str, Any]] = MANY_ANSWERS
+    beside: ClassVar[frozenset[str]] = frozenset({"list_topics", "record_failures"})
+
+    def __init__(
+        self, *, names: Sequence[str] = TOPICS, topics: Mapping[str, dict[str, Any]] | None = None, **answers: Any
+    ) -> None:
+        super().__init__(**answers)
+        self._names = names
+        self._own = {name: Script(**own) for name, own in (topics or {}).items()}
+
+    async def play(self, call: doubles.Call) -> Any:
+        """Record a call, and answer it; topics are listed behind the cursor."""
+        if call.step == "list_topics":
+            self.calls.append(call)
+            cursor, limit = call.args
+            behind = [name for name in self._names if name > cursor]
+            return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(self._names))
+        own = self._own.get(topic_of(call))
+        if own is None or not own.knows(call.step):
+            return await super().play(call)
+        self.calls.append(call)
+        return await own.play(call)
+
+    def steps_of(self, topic: str) -> list[str]:
+        """The steps of one topic, in the order of their calls."""
+        return [call.step for call in self.calls if topic_of(call) == topic]
+
+    @property
+    def own_steps(self) -> list[str]:
+        """The steps that concern all topics, without those that only look."""
+        return [call.step for call in self.calls if not topic_of(call) and call.step not in self.beside]
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What was listed of topics that stayed regular or have faults: names and reasons."""
+        return {
+            failed.path: failed.reason
+            for call in self.calls
+            if call.step == "record_failures"
+            for failed in call.args[0]
+        }
+
+
+def topic_of(call: doubles.Call) -> str:
+    """`tenant/namespace/topic` that a step is about; empty for one that concerns all."""
+    return call.input.topic.removeprefix("persistent://") if isinstance(call.input, ScalableTopicInput) else ""

@@ -1,0 +1,364 @@
+"""The migration of many topics: waves of them, the budget, the limit of the hold, and the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError, CancelledError
+
+from models.lifecycle.failures import Blocker, FailedItem, FailureKind
+from models.lifecycle.status import Outcome, ProgressUnit, Status, Undo, WaitKind
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.phases import NamespacePhase as Phase
+from models.scalable_topic.results import (
+    CleanedUp,
+    ClientsGone,
+    DrainedTopic,
+    FlipAnswer,
+    Released,
+    TopicCheck,
+)
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.scalable_topic.activities import (
+    CHILD,
+    FLIPPED,
+    FOUND,
+    REMOVE,
+    TOPICS,
+    TURNED_OUT,
+    NamespaceScript,
+)
+
+DENIED = ApplicationError("no right", type=FailureKind.DENIED, non_retryable=True)
+BLOCKER = Blocker(code="NO_TOPICS", cause="no regular topic fits acme/shop/*", cure="correct the patterns")
+STILL_THERE = ClientsGone(waiting="1 connections of clients that cannot follow: producer p")
+HELD = ["survey", "recover_all", "hold_all"]
+STUCK = TOPICS[1]
+LONG = 120.0
+"""Seconds that 200 topics may take on a machine that has other work."""
+
+
+async def test_dry_run_gives_the_plan(stage: Harness) -> None:
+    """A dry run ends after the precheck; topics that cannot become scalable are named, and keep nobody from it."""
+    blocked = FailedItem(path="acme/shop/bills", reason="[COMPACTED] it is compacted")
+    survey = FOUND.model_copy(update={"blocked": (blocked,), "blocked_count": 1})
+    run = await stage.start(NamespaceScript(survey=survey), dry_run=True)
+    report = await run.report()
+    assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["survey"])
+    assert report.summary == (
+        "ready: 5 topics in 1 namespaces, with 200 messages of 10 subscriptions; "
+        "1 of them cannot become scalable as they are"
+    )
+    assert [(failed.what, failed.items) for failed in report.failed_items] == [
+        ("topic(s) cannot become scalable", (blocked,))
+    ]
+    assert (report.figures["blockers"], report.figures["stored_bytes"]) == (0, 25_000)
+
+
+async def test_dry_run_names_blockers(stage: Harness) -> None:
+    """A dry run that finds blockers ends well, and says each with its cure."""
+    survey = FOUND.model_copy(update={"blockers": (BLOCKER,)})
+    report = await (await stage.start(NamespaceScript(survey=survey), dry_run=True)).report()
+    assert (report.outcome, report.figures["blockers"]) == (Outcome.PLANNED, 1)
+    assert report.summary.startswith("not ready: [NO_TOPICS]")
+
+
+async def test_blockers_fail_the_migration(stage: Harness) -> None:
+    """Blockers end a migration before anything is written."""
+    run = await stage.start(NamespaceScript(survey=FOUND.model_copy(update={"blockers": (BLOCKER,)})))
+    failure = await run.typed_failure()
+    assert (failure.type, run.script.steps) == (FailureKind.PRECHECK_FAILED, ["survey"])
+
+
+async def test_whole_path(stage: Harness) -> None:
+    """Policies are held once for all topics, each topic has a workflow of its own, and the report adds them up."""
+    longest = FLIPPED.model_copy(update={"seconds": 4.0})
+    run, script = await _start(stage, topics={TOPICS[3]: {"flip": FlipAnswer(flipped=longest)}})
+    report = await run.report()
+    assert script.own_steps == [*HELD, "release_all", "forget_all"]
+    assert [script.steps_of(topic) for topic in TOPICS] == 5 * [CHILD]
+    assert [entry.phase for entry in report.history] == [Phase.PRECHECK, Phase.GUARD, Phase.MIGRATE, Phase.COMPLETE]
+    assert report.outcome is Outcome.DONE
+    assert report.summary == f"5 topics of {report.cluster} are scalable"
+    guard, complete = report.history[1], report.history[3]
+    assert guard.ended is not None
+    assert complete.ended is not None
+    held = (complete.ended - guard.ended).total_seconds()
+    assert report.figures.pop("held_seconds") == pytest.approx(held, abs=0.1)
+    assert report.figures == {
+        "topics_scalable": 5,
+        "topics_failed": 0,
+        "backlog_messages": 200,
+        "stored_bytes": 25_000,
+        "longest_flip_seconds": 4.0,
+        "longest_drain_seconds": 2.0,
+    }
+    assert report.certificate.pop("completed_at")
+    assert report.certificate == {"segments": 15, "subscriptions": 10, "undrained": 0, "faults": 0}
+
+
+async def test_topics_share_what_their_parent_has(stage: Harness) -> None:
+    """Each topic gets its parent's options, names it as its own, and is neither held nor cleaned up by itself."""
+    run, script = await _start(
+        stage, names=TOPICS[:1], force=True, client_timeout="PT3H", **REMOVE, grace_window="PT0S"
+    )
+    await run.report()
+    child = next(call.input for call in script.calls if call.step == "flip")
+    parent = next(call.input for call in script.calls if call.step == "survey")
+    shared = {"force", "client_timeout", "drain_timeout", "auto_scale", "metadata_url", "admin_urls", "credentials"}
+    assert child.model_dump(include=shared) == parent.model_dump(include=shared)
+    own = child.model_dump()
+    assert (own["hold_before_cutover"], own["topic"]) == (False, f"persistent://{TOPICS[0]}")
+    assert own["parent"]["workflow_id"] == run.handle.id
+    assert own["parent"]["run_id"] == run.handle.first_execution_run_id
+    assert script.own_steps == [*HELD, "release_all", "clean_up_all"]
+    assert script.steps_of(TOPICS[0]) == CHILD
+
+
+async def test_it_is_held_before_the_first_topic(stage: Harness) -> None:
+    """By default nothing is changed without `proceed`."""
+    run, script = await _start(stage, hold_before_cutover=True)
+    status = await run.until(_waits(WaitKind.HOLD))
+    assert (status.phase, status.undo, script.own_steps) == (Phase.GUARD, Undo.FREE, HELD[:2])
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.exhaustive)])
+async def test_many_topics_with_two_that_fail(stage: Harness, count: int) -> None:
+    """A canary, a gate, waves, and a budget that stops them; the report names both topics with their reasons."""
+    names = [f"acme/shop/orders-{number:03}" for number in range(count)]
+    failing = {name: {"await_clients": STILL_THERE} for name in (names[30], names[35])}
+    waves = {"canary": 2, "wave_size": 40, "parallelism": 10, "gate": "canary", "deadline": "PT48H"}
+    waves["error_budget"] = {"items": 1}
+    run, script = await _start(stage, names=names, topics=failing, waves=waves)
+
+    gate = await run.until(_waits(WaitKind.GATE))
+    assert gate.progress is not None
+    assert (gate.progress.done, gate.progress.total, gate.progress.unit) == (2, count, ProgressUnit.TOPICS)
+    await run.signal(Verb.PROCEED)
+
+    held = await run.until(_waits(WaitKind.ERROR_BUDGET), LONG)
+    assert held.waiting is not None
+    assert "2 items failed, and the error budget is 1" in held.waiting.why
+    assert "/failed of zk:zk:2181/pulsar" in held.waiting.why
+    begun = {name for name in names if script.steps_of(name)}
+    assert begun < {*names}
+    await run.signal(Verb.PROCEED)
+
+    report = await run.report(LONG)
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (count - 2, 2)
+    (failed,) = report.failed_items
+    assert {item.path: item.reason for item in failed.items} == script.failures
+    assert (failed.count, failed.listed_in) == (2, "/failed of zk:zk:2181/pulsar")
+    assert set(script.failures) == set(failing)
+    assert all("clients that cannot follow: producer p" in reason for reason in script.failures.values())
+    assert all(script.steps_of(name)[-1] == "undo" for name in failing)
+    assert script.own_steps == [*HELD, "release_all", "forget_all"]
+    # Each topic names itself a few times in the history of its parent, and no page of topics repeats another.
+    assert await run.events() < 12 * count
+
+
+async def test_a_canary_that_fails_stops_the_waves(stage: Harness) -> None:
+    """With `when_held: stop` a failed canary ends the migration without further topics; policies are put back."""
+    waves = {"canary": 1, "wave_size": 10, "gate": "none", "when_held": "stop", "deadline": "PT48H"}
+    run, script = await _start(stage, topics={TOPICS[0]: {"precheck": DENIED}}, waves=waves)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert script.own_steps == [*HELD, "release_all", "forget_all"]
+    assert [script.steps_of(topic) for topic in TOPICS[1:]] == 4 * [[]]
+    assert script.failures == {TOPICS[0]: "Denied: no right"}
+
+
+async def test_faults_of_a_topic_are_a_failure(stage: Harness) -> None:
+    """A topic that is scalable with faults counts as failed, with these; one with old messages left is told apart."""
+    check = TopicCheck(faults=("billing has no record",), segments=3, subscriptions=2, pruned=0)
+    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    run, script = await _start(stage, topics={STUCK: {"verify": check}, TOPICS[2]: {"drain": left}}, **BUDGET)
+    report = await run.report()
+    assert script.failures == {STUCK: "billing has no record"}
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (4, 1)
+    assert (report.certificate["faults"], report.certificate["undrained"]) == (1, 1)
+    assert report.figures["longest_drain_seconds"] == 9.0
+
+
+async def test_old_messages_alone_leave_a_mark(stage: Harness) -> None:
+    """A migration all of whose topics are scalable, one with old messages left, is done with failures."""
+    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    run, script = await _start(stage, topics={STUCK: {"drain": left}})
+    report = await run.report()
+    assert (report.outcome, script.failures) == (Outcome.DONE_WITH_FAILURES, {})
+
+
+async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -> None:
+    """With `hold_limit` no further topic begins, those that wait stay regular and are listed, and policies go back."""
+    script = NamespaceScript(topics={STUCK: {"await_clients": Hang()}})
+    waves = {"canary": 1, "wave_size": 1, "gate": "none", "deadline": "PT48H"}
+    run = await stage.start(script, waves=waves, hold_limit="PT3S")
+    report = await run.report()
+    assert script.steps_of(STUCK) == [*CHILD[:3], "undo"]
+    assert script.failures == {STUCK: "cancelled with its parent"}
+    assert [script.steps_of(topic) for topic in TOPICS[2:]] == 3 * [[]]
+    assert script.own_steps == [*HELD, "release_all", "forget_all"]
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (1, 1)
+    assert (report.failed_items[0].count, report.failed_items[0].listed_in) == (1, "/failed of zk:zk:2181/pulsar")
+    assert any("policies were held for 0:00:03, as long as hold_limit says" in note for note in report.notes)
+
+
+async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
+    """Nobody who forgets a gate leaves policies held for good."""
+    waves = {"canary": 1, "wave_size": 1, "gate": "every wave", "deadline": "PT48H"}
+    run, script = await _start(stage, waves=waves, hold_limit="PT5H")
+    report = await run.report()
+    migrate = next(entry for entry in report.history if entry.phase == Phase.MIGRATE)
+    assert 5 * 3600 <= migrate.seconds(migrate.started) < 5 * 3600 + 60
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert (report.figures["topics_scalable"], script.failures) == (1, {})
+    assert 5 * 3600 <= report.figures["held_seconds"] < 5 * 3600 + 60
+
+
+async def test_a_rollback_beside_the_limit_waits_for_topics_that_are_scalable(stage: Harness) -> None:
+    """A topic that is behind its flip when the limit passes comes to its end before policies are put back."""
+    hang = Hang()
+    script = NamespaceScript(topics={TOPICS[0]: {"drain": hang}})
+    run = await stage.start(script, hold_limit="PT3S")
+    await hang.entered()
+    await run.until(lambda status: any("as long as hold_limit says" in note for note in status.notes))
+    await run.signal(Verb.ROLLBACK)
+    await _child(run, TOPICS[0]).query("status")
+    assert "release_all" not in script.steps
+    hang.release()
+    report = await run.report()
+    assert script.steps_of(TOPICS[0]) == CHILD
+    assert script.steps[-2:] == ["complete", "release_all"]
+    assert report.outcome is Outcome.ROLLED_BACK
+
+
+@pytest.mark.parametrize("step", HELD[1:])
+async def test_rollback_before_the_first_topic(stage: Harness, step: str) -> None:
+    """A rollback before any topic has begun puts policies back, and nothing has changed."""
+    hang = Hang()
+    run, script = await _start(stage, **{step: hang})
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert script.own_steps == [*HELD[: HELD.index(step) + 1], "release_all"]
+    assert (report.outcome, script.cancelled) == (Outcome.ROLLED_BACK, [step])
+
+
+async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
+    """A rollback takes the topics that wait back, lets those that are scalable come to their end, and says how many."""
+    waiting, behind = Hang(), Hang()
+    topics = {STUCK: {"await_clients": waiting}, TOPICS[2]: {"drain": behind}}
+    run, script = await _start(stage, topics=topics)
+    await waiting.entered()
+    await behind.entered()
+    await run.until(lambda status: status.progress is not None and status.progress.done == 3)
+    assert (await run.status()).undo is Undo.FREE
+    await run.signal(Verb.ROLLBACK)
+    status = await run.until(_waits(WaitKind.ITEMS))
+    assert status.waiting is not None
+    assert "after their cancellation" in status.waiting.why
+    behind.release()
+    report = await run.report()
+    assert script.steps_of(STUCK) == [*CHILD[:3], "undo"]
+    assert script.steps_of(TOPICS[2]) == CHILD
+    assert script.own_steps == [*HELD, "release_all"]
+    assert report.outcome is Outcome.ROLLED_BACK
+    assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (4, 1)
+    assert any("4 topics are scalable, and stay so (rolled back by the operator)" in note for note in report.notes)
+    assert script.failures == {STUCK: "cancelled with its parent"}
+    states = [(await _child(run, topic).describe()).status for topic in (STUCK, TOPICS[2])]
+    assert states == [WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.COMPLETED]
+
+
+async def test_rollback_finds_a_topic_scalable(stage: Harness) -> None:
+    """A topic that turned out to be scalable when it was to go back counts as done."""
+    hang = Hang()
+    topics = {STUCK: {"flip": hang, "undo": TURNED_OUT}}
+    run, script = await _start(stage, names=TOPICS[:2], topics=topics)
+    await hang.entered()
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert script.steps_of(STUCK) == [*CHILD[:5], "undo", *CHILD[5:]]
+    assert any("2 topics are scalable, and stay so" in note for note in report.notes)
+
+
+async def test_cancelled_amid_its_waves(stage: Harness) -> None:
+    """A workflow that is cancelled ends its topics first, puts policies back, and ends as cancelled."""
+    hang = Hang()
+    run, script = await _start(stage, names=TOPICS[:2], topics={STUCK: {"guard": hang}})
+    await hang.entered()
+    await run.handle.cancel()
+    assert isinstance(await run.failure(), CancelledError)
+    assert script.steps_of(STUCK) == [*CHILD[:4], "undo"]
+    assert script.own_steps == [*HELD, "release_all"]
+
+
+async def test_policies_are_put_back_until_that_succeeds(stage: Harness) -> None:
+    """COMPLETE is repeated until it succeeds."""
+    run, script = await _start(stage, names=TOPICS[:1], release_all=[DENIED, DENIED, Released()])
+    report = await run.report()
+    assert script.own_steps == [*HELD, *3 * ["release_all"], "forget_all"]
+    assert report.outcome is Outcome.DONE
+
+
+async def test_failure_of_the_guard(stage: Harness) -> None:
+    """Where policies cannot be held no topic begins, and the failure is the workflow's."""
+    run, script = await _start(stage, hold_all=DENIED)
+    assert (await run.typed_failure()).message == "no right"
+    assert script.steps == [*HELD, "release_all"]
+
+
+async def test_cleanup(stage: Harness) -> None:
+    """In the window `cleanup` deletes all regular topics that nobody needs; others are named."""
+    stays = FailedItem(path=f"persistent://{STUCK}", reason="2 clients are connected to it")
+    cleaned = CleanedUp(deleted=4, kept=(stays,), kept_count=1)
+    run, script = await _start(stage, clean_up_all=cleaned, cleanup="remove")
+    status = await run.until(_waits(WaitKind.WINDOW))
+    assert status.legal_verbs == [Verb.CLEANUP, Verb.PROCEED]
+    await run.signal(Verb.CLEANUP)
+    report = await run.report()
+    assert script.own_steps == [*HELD, "release_all", "clean_up_all"]
+    assert report.figures["deleted_topics"] == 4
+    assert any(failed.items == (stays,) for failed in report.failed_items)
+
+
+async def test_a_topic_that_a_person_takes_back_has_failed(stage: Harness) -> None:
+    """An operator may roll one topic back: it stays regular, and does not count as scalable."""
+    hang = Hang()
+    run, script = await _start(stage, topics={STUCK: {"await_clients": hang}}, **BUDGET)
+    await hang.entered()
+    await _child(run, STUCK).signal(Verb.ROLLBACK.value)
+    report = await run.report()
+    assert script.failures == {STUCK: "rolled back by the operator"}
+    assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (4, 1)
+
+
+BUDGET: dict[str, Any] = {
+    "waves": {"canary": 1, "wave_size": 10, "gate": "none", "error_budget": {"items": 2}, "deadline": "PT48H"}
+}
+
+
+async def _start(stage: Harness, **given: Any) -> tuple[Run, NamespaceScript]:
+    """Start a migration; what is no answer of a step is a field of its input."""
+    of_script = {name: value for name, value in given.items() if name in {"names", "topics", *NamespaceScript.usual}}
+    script = NamespaceScript(**of_script)
+    return await stage.start(script, **{name: given[name] for name in given.keys() - of_script.keys()}), script
+
+
+def _waits(kind: WaitKind) -> Any:
+    def waits(status: Status) -> bool:
+        return status.waiting is not None and status.waiting.kind is kind
+
+    return waits
+
+
+def _child(run: Run, topic: str) -> Any:
+    return run.client.get_workflow_handle(f"{run.handle.id}/{topic}")

@@ -1,0 +1,245 @@
+"""The migration of one topic from its start to its report, without trouble and with what it has to wait for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from models.lifecycle.failures import Blocker, FailureKind
+from models.lifecycle.status import Outcome, Undo, WaitKind
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.phases import Phase
+from models.scalable_topic.results import ClientsGone, DrainedTopic, FlipAnswer, Released, TopicCheck
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.scalable_topic.activities import (
+    ANSWERS,
+    BEFORE_FLIP,
+    CAME,
+    FLIPPED,
+    READY,
+    SCALABLE,
+    TOPIC,
+    Script,
+)
+
+BLOCKER = Blocker(code="COMPACTED", cause="orders is compacted.", cure="end its compaction")
+STILL_THERE = ClientsGone(waiting="1 connections of clients that cannot follow: producer p")
+
+
+async def test_dry_run_gives_the_plan(stage: Harness) -> None:
+    """A dry run ends after the precheck, with the segments that will come."""
+    run = await stage.start(Script(), dry_run=True)
+    report = await run.report()
+    assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
+    assert report.summary == (
+        "ready: 3 sealed segments with 40 messages of 2 subscriptions, "
+        "and new segments 0000-5554-3, 5555-aaa9-4, aaaa-ffff-5"
+    )
+    assert report.figures["blockers"] == 0
+    assert any("warning: orders has no schema" in note for note in report.notes)
+
+
+async def test_dry_run_names_blockers(stage: Harness) -> None:
+    """A dry run that finds blockers ends well, and says each with its cure."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": (BLOCKER,)})), dry_run=True)
+    report = await run.report()
+    assert report.outcome is Outcome.PLANNED
+    assert report.summary == "not ready: [COMPACTED] orders is compacted. Cure: end its compaction"
+    assert report.figures["blockers"] == 1
+
+
+async def test_blockers_fail_the_migration(stage: Harness) -> None:
+    """Blockers end a migration before anything is written; the failure lists each with its cure."""
+    run = await stage.start(Script(precheck=READY.model_copy(update={"blockers": (BLOCKER,)})))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.PRECHECK_FAILED
+    assert "[COMPACTED] orders is compacted. Cure: end its compaction" in failure.message
+    assert run.script.steps == ["precheck"]
+
+
+async def test_whole_path(stage: Harness) -> None:
+    """The topic is guarded, flipped, drained and verified; figures and certificate say so, and no window is kept."""
+    run = await stage.start(Script())
+    report = await run.report()
+    assert run.script.steps == [*SCALABLE, "forget"]
+    assert [(entry.phase, entry.undo, entry.outcome) for entry in report.history] == [
+        (Phase.PRECHECK, Undo.FREE, Outcome.DONE),
+        (Phase.CLIENTS, Undo.FREE, Outcome.DONE),
+        (Phase.GUARD, Undo.FREE, Outcome.DONE),
+        (Phase.FLIP, Undo.NONE, Outcome.DONE),
+        (Phase.DRAIN, Undo.NONE, Outcome.DONE),
+        (Phase.VERIFY, Undo.NONE, Outcome.DONE),
+        (Phase.COMPLETE, Undo.NONE, Outcome.DONE),
+    ]
+    assert (report.outcome, report.summary) == (Outcome.DONE, f"{TOPIC} is scalable, with 3 segments")
+    assert report.figures == {
+        "backlog_messages": 40,
+        "stored_bytes": 5_000,
+        "migrate_seconds": 0.5,
+        "flip_seconds": 0.75,
+        "drain_seconds": 2.0,
+    }
+    assert report.certificate.pop("completed_at")
+    assert report.certificate == {
+        "migrated_from": TOPIC,
+        "partitions": 3,
+        "segments": 3,
+        "subscriptions": 2,
+        "undrained": {},
+        "faults": [],
+    }
+
+
+async def test_origin_of_a_topic_without_partitions(stage: Harness) -> None:
+    """The certificate names the regular topic, and that it had no partitions."""
+    plain = READY.model_copy(update={"parents": 1, "partitioned": False})
+    report = await (await stage.start(Script(precheck=plain))).report()
+    assert (report.certificate["migrated_from"], report.certificate["partitions"]) == (TOPIC, 0)
+
+
+async def test_what_is_left_of_policies_is_told(stage: Harness) -> None:
+    """What somebody else has set meanwhile stays, and the report says so, whichever step finds it."""
+    steps = ("recover", "guard", "complete")
+    run = await stage.start(Script(**{step: Released(kept=(f"retention stays, says {step}",)) for step in steps}))
+    report = await run.report()
+    assert [step for note in report.notes for step in steps if note.endswith(f"says {step}")] == [*steps]
+
+
+async def test_it_is_held_before_the_flip(stage: Harness) -> None:
+    """By default nothing is changed without `proceed`, since there is no way back afterwards."""
+    run = await stage.start(Script(), hold_before_cutover=True)
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    assert (status.phase, status.undo) == (Phase.CLIENTS, Undo.FREE)
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]
+    assert run.script.steps == BEFORE_FLIP[:-1]
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_it_is_paused_before_the_flip(stage: Harness) -> None:
+    """A pause while clients are waited for holds before anything is changed, and `resume` goes on."""
+    hang = Hang()
+    run = await stage.start(Script(await_clients=hang))
+    await hang.entered()
+    await run.signal(Verb.PAUSE)
+    hang.release()
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
+    assert run.script.steps == BEFORE_FLIP[:-1]
+    await run.signal(Verb.RESUME)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_clients_are_waited_for_as_long_as_the_input_says(stage: Harness) -> None:
+    """The wait for clients ends with `client_timeout`; then the topic stays regular, and the failure says why."""
+    run = await stage.start(Script(await_clients=STILL_THERE), client_timeout="PT2H")
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.NOT_READY
+    assert failure.message == (
+        f"{TOPIC} still has 1 connections of clients that cannot follow: producer p, after 2:00:00. "
+        "Nothing was changed. Give a longer client_timeout, or see to these clients"
+    )
+    assert run.script.steps == [*BEFORE_FLIP[:-1], "undo"]
+    status = await run.status()
+    assert _until(run, "await_clients") == [status.history[1].started + timedelta(hours=2)]
+
+
+async def test_clients_that_come_before_the_flip_are_waited_for(stage: Harness) -> None:
+    """A flip that is refused has changed nothing; clients are waited for once more, and then it is done."""
+    run = await stage.start(Script(flip=[CAME, CAME, ANSWERS["flip"]]))
+    report = await run.report()
+    assert run.script.steps == [*BEFORE_FLIP, *2 * ["flip", "await_clients"], *SCALABLE[4:], "forget"]
+    assert report.outcome is Outcome.DONE
+    came = [note for note in report.notes if "clients have come meanwhile: 1 connections of clients" in note]
+    assert len(came) == 2
+
+
+async def test_clients_that_came_and_stay_keep_the_topic_regular(stage: Harness) -> None:
+    """Where the clients that came before the flip do not leave in time, all is given back, and nothing was changed."""
+    run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), STILL_THERE]))
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.NOT_READY
+    assert "Nothing was changed" in failure.message
+    assert run.script.steps == [*BEFORE_FLIP, "flip", "await_clients", "undo"]
+    status = await run.status()
+    assert [entry.outcome for entry in status.history[-2:]] == [Outcome.FAILED, Outcome.DONE]
+
+
+async def test_time_that_it_was_held_is_no_wait_for_clients(stage: Harness) -> None:
+    """Clients that come after a long hold have as much time to leave as those that were there before it."""
+    run = await stage.start(
+        Script(flip=[CAME, ANSWERS["flip"]]), hold_before_cutover=True, client_timeout="PT1H", grace_window="PT0S"
+    )
+    held = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
+    await stage.env.sleep(timedelta(days=2))
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    first, second = _until(run, "await_clients")
+    flip = next(entry for entry in report.history if entry.phase == Phase.FLIP)
+    assert first == held.history[1].started + timedelta(hours=1)
+    assert second == flip.started + timedelta(hours=1)
+
+
+async def test_a_difference_to_the_plan_is_a_failure(stage: Harness) -> None:
+    """A layout that is not as planned is told, stands in the certificate, and leaves its mark on the outcome."""
+    odd = FLIPPED.model_copy(update={"faults": ("epoch is 1, and not 0",)})
+    run = await stage.start(Script(flip=FlipAnswer(flipped=odd)))
+    report = await run.report()
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.certificate["faults"] == ["epoch is 1, and not 0"]
+    assert any("the layout is not as planned: epoch is 1, and not 0" in note for note in report.notes)
+
+
+async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
+    """`proceed` ends the wait for old messages; what is left is counted once more, and told."""
+    hang = Hang()
+    left = DrainedTopic(seconds=9.0, left={"billing": 7})
+    run = await stage.start(Script(drain=[hang, left]))
+    await hang.entered()
+    status = await run.status()
+    assert status.legal_verbs == [Verb.PROCEED]
+    await run.signal(Verb.PROCEED, "billing is gone for good")
+    report = await run.report()
+    assert run.script.steps == [*SCALABLE[:6], "drain", "verify", "complete", "forget"]
+    assert run.script.cancelled == ["drain"]
+    first, second = _until(run, "drain")
+    assert first - second > timedelta(minutes=59)
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.certificate["undrained"] == {"billing": 7}
+    assert any("billing has 7 old messages left, which stay for its consumers" in note for note in report.notes)
+    assert any("the wait for old messages was ended by `proceed`" in note for note in report.notes)
+
+
+async def test_the_drain_is_bounded(stage: Harness) -> None:
+    """Old messages are waited for as long as the input says; what is left then is told, and policies are put back."""
+    run = await stage.start(Script(drain=DrainedTopic(seconds=600.0, left={"billing": 7})), drain_timeout="PT10M")
+    report = await run.report()
+    drain = next(entry for entry in report.history if entry.phase == Phase.DRAIN)
+    assert _until(run, "drain") == [drain.started + timedelta(minutes=10)]
+    assert run.script.steps == [*SCALABLE, "forget"]
+    assert (report.outcome, report.certificate["undrained"]) == (Outcome.DONE_WITH_FAILURES, {"billing": 7})
+
+
+async def test_faults_are_an_alarm(stage: Harness) -> None:
+    """What VERIFY finds is shown in red, stands in the certificate, and does not keep policies from being put back."""
+    fault = "billing has no cursor on segment 0000-5554-3"
+    run = await stage.start(Script(verify=TopicCheck(faults=(fault,), segments=3, subscriptions=2, pruned=0)))
+    report = await run.report()
+    assert (await run.status()).alarms == [fault]
+    assert run.script.steps == [*SCALABLE, "forget"]
+    assert (report.outcome, report.certificate["faults"]) == (Outcome.DONE_WITH_FAILURES, [fault])
+
+
+@pytest.mark.parametrize("step", SCALABLE)
+async def test_a_step_that_fails_for_a_while_is_repeated(stage: Harness, step: str) -> None:
+    """A server that is away for a while changes nothing but the time that it takes."""
+    script = Script(**{step: [TimeoutError("broker-2 does not answer"), ANSWERS[step]]})
+    report = await (await stage.start(script)).report()
+    assert report.outcome is Outcome.DONE
+    assert script.stages == [*SCALABLE, "forget"]
+
+
+def _until(run: Run, step: str) -> list[object]:
+    """Until when the calls of a step were to wait."""
+    return [call.args[0] for call in run.script.calls if call.step == step]
