@@ -79,6 +79,8 @@ class ScalableOperationInput(ClusterInput):
     """Input of `ScalableTopicOperation`.
 
     Attributes:
+        hold_before_cutover: wait for `proceed` before the first topic.
+        cutover_at: begin no earlier. With its time zone.
         topics: scalable topics, or patterns of their names; `*` stands for any part of a name.
         operation: what is done with each of them.
         segment: split: its id; none for the one that `choose` says.
