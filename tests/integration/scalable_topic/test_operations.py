@@ -8,10 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import Hand
-from activities.scalable_topic.operations.freeze import freeze
+from activities.scalable_topic.operations.freeze import freeze, thaw
 from activities.scalable_topic.operations.leader import ask_leader
+from activities.scalable_topic.operations.subscriptions import secure
 from clients.cas.store import CasStore
+from clients.errors import Superseded
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
 from clients.pulsar.names import TopicName
@@ -20,6 +23,7 @@ from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
+from models.scalable_topic.results import Released
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out
@@ -141,6 +145,37 @@ def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: 
     assert [admin.scalable_topics.auto_scale_policy(name) for name in names] == [OWN, other]
     assert len(done.told) == 1
     assert "left-1" in done.told[0]
+    _nothing_is_left(store)
+
+
+def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It is refused whatever it comes back to, while its run goes on and when that has ended."""
+    name = _native(admin, "late", 1)
+    operations = Operations(stack, Operation.SPLIT, str(name))
+    with operations.task() as old, old.store() as its_store:
+        old.take_cluster(its_store)
+        guard = old.operation_guard(its_store, name)
+        guard.take()
+        hand = Hand(old, its_store, name, guard)
+        steps: list[Callable[[], object]] = [
+            lambda: freeze(hand),
+            lambda: secure(hand, hand.layout().active),
+            lambda: ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 1)),
+            lambda: list(thaw(its_store, guard, name)),
+            lambda: run.complete(old),
+        ]
+        operations.operate()
+        before = read_scalable(store, name)
+        for late in steps:
+            with pytest.raises(Superseded):
+                late()
+        operations.complete()
+        for late in steps[:-1]:
+            with pytest.raises(Superseded):
+                late()
+        assert run.complete(old) == Released()
+    assert read_scalable(store, name).layout == before.layout
+    _has_all(admin, store, name, "unrecorded")
     _nothing_is_left(store)
 
 
