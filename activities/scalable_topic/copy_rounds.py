@@ -130,7 +130,8 @@ class CopyRounds:
         # First whether it has ended, and then whether there is more: what is the end then stays it.
         ended = self._source.ended(segment)
         record = self._record(segment_id)
-        if record is not None and record.complete >= ended and not self._source.left(segment, place_of(record.at)):
+        known = record is not None and (record.complete or not ended)
+        if record is not None and known and not self._source.left(segment, place_of(record.at)):
             return None
         return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
 

@@ -50,7 +50,7 @@ class Router:
             number: of the entry, or any that grows with entries.
 
         Raises:
-            StoreUnsupported: it is an encrypted batch, whose keys nobody can read here.
+            StoreUnsupported: it is an encrypted batch, whose keys nobody can read here, or a key is no text.
             StoreError: it is damaged.
         """
         if self._partitions == 1:
@@ -85,12 +85,19 @@ class Router:
         return unpack(one)
 
     def _place(self, metadata: MessageMetadata | SingleMessageMetadata, number: int) -> int:
-        key: str | None = metadata.partition_key if metadata.HasField("partition_key") else None
+        key = _text_of(metadata.partition_key) if metadata.HasField("partition_key") else None
         if key is None and isinstance(metadata, MessageMetadata) and metadata.HasField("uuid"):
             # The chunks of one message belong together.
-            key = metadata.uuid
+            key = _text_of(metadata.uuid)
         found = None if key is None else partition_of(key, self._partitions, self._hashing)
         return number % self._partitions if found is None else found
+
+
+def _text_of(key: object) -> str:
+    # What is no UTF-8 comes as bytes, and each library makes another text of it.
+    if not isinstance(key, str):
+        raise StoreUnsupported(f"the key {key!r} is no text in UTF-8; copy to a topic without partitions")
+    return key
 
 
 def signed(one: Message, producer: str, number: int) -> Message:

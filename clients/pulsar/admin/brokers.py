@@ -163,11 +163,11 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
 
 
 def registered_service_url(data: bytes | str, access: AdminAccess) -> str:
-    """The address of a broker's binary protocol, from its registration: with TLS where that is offered.
+    """The address of a broker's binary protocol, from its registration.
 
     Args:
         data: JSON with `pulsarServiceUrl` and `pulsarServiceUrlTls`.
-        access: tells whether there are secrets, which travel with TLS alone.
+        access: tells whether there are secrets or settings of trust: then TLS is taken where it is offered.
 
     Raises:
         AdminProtocolError: it has none.

@@ -317,7 +317,8 @@ class TopicsReader:
 
     def properties(self, topic: TopicName) -> dict[str, str]:
         """What users have noted of a topic; the broker hides its own marks."""
-        return self._endpoint.get_as(STRINGS, f"/{topic.rest_path}/properties")
+        # Of a partitioned topic without any the answer is empty.
+        return self._endpoint.set_as(STRINGS, f"/{topic.rest_path}/properties") or {}
 
     def compaction(self, topic: TopicName) -> Compaction:
         """How the last compaction stands."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Sequence
+from threading import Thread
 
 import pytest
 
@@ -15,10 +16,14 @@ from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.producer import RawProducer
+from clients.stores import Access, open_cas_reader
 from deploy.devstack.stack import Stack
-from spark.scalable_topic.copy_record import record_path
-from spark.scalable_topic.routing import signed
-from spark.scalable_topic.spec import producer_of
+from models.scalable_topic.copies import KeyHash
+from models.store_url import parse_store_url
+from spark.scalable_topic.copy_record import SegmentRecord, read_stored, record_path, segment_path
+from spark.scalable_topic.lanes import Lanes
+from spark.scalable_topic.routing import Piece, Router, signed
+from spark.scalable_topic.spec import CopyOut, producer_of
 from tests.support.scalable_topic.copies import (
     APP,
     Copier,
@@ -156,6 +161,56 @@ def test_an_attempt_that_froze(stack: Stack, admin: PulsarAdmin, copier: Copier)
     frozen.close()
     require_certificate(copier.copy(source, target), 80)
     require_all(received(stack, target, APP, 80), range(80))
+
+
+def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """Its name is free before bookies have stored what it sent last; who comes then waits, and finds all of that."""
+    source, target = native(stack, admin, "under-way", 10), topic("under-way-copy")
+    assert copier.copy(source, target, subscriptions=(APP,)).entries == 10
+    send_to_segments(stack, admin, source, range(10, 110))
+    entries = stored_in(stack, SegmentName(source, admin.scalable_topics.layout(source).active[0].descriptor))
+    (pieces,) = zip(*(Router(0, KeyHash.JAVA).pieces(one, 0) for one in entries), strict=True)
+    url = parse_store_url(stack.metadata_url)
+    job = CopyOut(url, copier.attempt(), stack.broker_url, tuple(stack.admin_urls), target, 0, KeyHash.JAVA)
+    with open_cas_reader(url, Access()) as store:
+        record, _ = read_stored(store, SegmentRecord, segment_path(target, 0))
+    assert record
+    lost = RawProducer(
+        stack.broker_url,
+        target,
+        WireAccess(timeout=0.5),
+        name=producer_of(0),
+        notes=job.notes,
+        on_stored=lambda _place: None,
+        exclusive=False,
+    )
+    bookie = stack["bookie-1"]
+    bookie.pause()
+    try:
+        for number, piece in enumerate(pieces[10:100], 10):
+            lost.send(signed(piece.message, producer_of(0), number))
+        lost.close()
+        wait_for("its name to be free", lambda: not admin.topics.stats(target).publishers, 10)
+        found: list[bool] = []
+        later = Thread(target=lambda: found.extend(_take_again(job, record, pieces)))
+        later.start()
+        wait_for("the next attempt", lambda: admin.topics.stats(target).publishers, 10)
+        later.join(1)
+        assert later.is_alive()
+    finally:
+        bookie.resume()
+    later.join(30)
+    there = len(stored_in(stack, target)) - 10
+    assert 50 < there <= 90
+    assert found == [True] * there + [False] * (100 - there)
+
+
+def _take_again(job: CopyOut, record: SegmentRecord, pieces: Sequence[Piece]) -> Iterator[bool]:
+    """Whether each piece is there by itself, without sending those that are not."""
+    with Lanes(job, 0) as lanes:
+        lanes.begin(record.lanes, record.sequence)
+        for number, piece in enumerate(pieces[10:], 10):
+            yield lanes.take(piece, number)
 
 
 def _send(producer: RawProducer, entries: list[Message]) -> None:

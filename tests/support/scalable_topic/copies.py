@@ -15,6 +15,7 @@ from activities.lifecycle.runtime import Runtime
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.copy_out import copy_out, let_go
 from clients.cas.claims import ClaimKeeper
+from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
@@ -33,6 +34,7 @@ from models.scalable_topic.operation_input import ScalableOperationInput
 from models.settings import Settings
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.topics import pulsar
+from tests.support.waiting import wait_for
 
 KEYS = 10
 SPACE = "copies/out"
@@ -104,6 +106,17 @@ class Copier:
         """Copy, as the next attempt."""
         with self.task() as task:
             return copy_out(task, source, target, **options)
+
+    def copy_at_last(self, source: TopicName, target: TopicName, **options: Any) -> CopiedOut:
+        """Copy, in as many attempts as it takes while brokers move topics, as Temporal does."""
+
+        def attempt() -> CopiedOut | None:
+            try:
+                return self.copy(source, target, **options)
+            except RetryableError:
+                return None
+
+        return wait_for(f"the copy of {source}", attempt, 120)
 
     def let_go(self, target: TopicName) -> None:
         """End a copy, as the next attempt."""

@@ -20,7 +20,7 @@ from pydantic import SecretStr, TypeAdapter
 from clients.errors import StoreConflict, StoreDenied, StoreNotFound, StoreProtocolError, StoreUnreachable
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
-from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.brokers import registered_service_url, registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import (
     AdminConflict,
@@ -239,6 +239,17 @@ def test_https_comes_first_and_secrets_never_go_in_the_clear() -> None:
     for wrong in ("{}", "", "[]"):
         with pytest.raises(AdminProtocolError, match="no web address"):
             registered_urls(wrong, TOKEN)
+
+
+def test_addresses_of_the_binary_protocol() -> None:
+    """With secrets or a setting of trust that with TLS, where it is offered; else the plain one, where there is one."""
+    both = json.dumps({"pulsarServiceUrl": "pulsar://b:6650", "pulsarServiceUrlTls": "pulsar+ssl://b:6651"})
+    assert registered_service_url(both, AdminAccess()) == "pulsar://b:6650"
+    assert registered_service_url(both, TOKEN) == "pulsar+ssl://b:6651"
+    assert registered_service_url('{"pulsarServiceUrl": "pulsar://b:6650"}', TOKEN) == "pulsar://b:6650"
+    assert registered_service_url('{"pulsarServiceUrlTls": "pulsar+ssl://b:1"}', AdminAccess()) == "pulsar+ssl://b:1"
+    with pytest.raises(AdminProtocolError, match="no address of its binary protocol"):
+        registered_service_url("{}", TOKEN)
 
 
 def test_a_token_file_is_read_again_when_the_server_refuses_the_token(tmp_path: Path) -> None:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote_plus, unquote
+from urllib.parse import quote_plus, unquote, unquote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.pulsar.names import CursorName, TopicName, cursor_name, encoded, encoded_twice
+from clients.pulsar.names import (
+    CursorName,
+    SegmentName,
+    TopicName,
+    cursor_name,
+    encoded,
+    encoded_twice,
+    stored_topic,
+)
 
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="/"), min_size=1)
 
@@ -40,6 +48,18 @@ def test_partitions_have_names_of_their_own() -> None:
     assert whole.partition is None
     assert str(whole.of_partition(12)) == "persistent://acme/eu/orders-partition-12"
     assert whole.of_partition(12).partition == 12
+
+
+@given(topic=st.text(st.characters(codec="utf-8"), min_size=1))
+def test_segments_are_named_by_their_topic(topic: str) -> None:
+    """Names of segments are read as they are written, whatever the topic is called, and have nodes of their own."""
+    name = SegmentName(TopicName("acme", "eu", topic), "0000-7fff-12")
+    assert stored_topic(str(name)) == name
+    *_, encoded_topic, descriptor = name.managed_ledger_path.split("/")
+    assert (unquote_plus(encoded_topic), descriptor) == (topic, "0000-7fff-12")
+    assert stored_topic("persistent://acme/eu/orders-partition-1") == TopicName("acme", "eu", "orders-partition-1")
+    with pytest.raises(ValueError, match="names no segment"):
+        stored_topic("segment://0000-7fff-12")
 
 
 @given(topic=ANY)

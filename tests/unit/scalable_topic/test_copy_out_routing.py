@@ -118,6 +118,16 @@ def test_encrypted_batches() -> None:
     assert Router(0, KeyHash.MURMUR3).pieces(many, 0)[0].message == many
 
 
+def test_keys_that_are_no_text() -> None:
+    """Nobody can say where producers of another library would send them; without partitions they come through."""
+    metadata = MessageMetadata.FromString(_plain(None).metadata.SerializeToString() + b"2\x02\xff\xfe")
+    one = framed(metadata, b"body")
+    with pytest.raises(StoreUnsupported, match="no text in UTF-8"):
+        Router(2, KeyHash.JAVA).pieces(one, 0)
+    (piece,) = Router(0, KeyHash.JAVA).pieces(one, 0)
+    assert b"2\x02\xff\xfe" in signed(piece.message, producer_of(0), 0).data
+
+
 def test_chunks_stay_together() -> None:
     """All chunks of a message without a key go to one partition, wherever entries go round meanwhile."""
     router = Router(5, KeyHash.JAVA)
