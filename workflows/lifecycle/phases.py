@@ -138,6 +138,25 @@ class Phases:
             self._status.note(goes_on)
         state.undoing, state.committed = None, True
 
+    async def rest(self, why: str, patience: timedelta, *, effect: str) -> None:
+        """Wait before another attempt, which `proceed` begins at once.
+
+        Args:
+            why: what is waited for, in words.
+            patience: how long.
+            effect: what `proceed` does.
+        """
+        verbs = self._state.verbs
+        verbs.close_gate(effect)
+        enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
+        self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + patience, ends_on=enders)
+        try:
+            with suppress(TimeoutError):
+                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience, timeout_summary=why)
+        finally:
+            verbs.open_gate()
+            self._status.stop_waiting()
+
     # Inside -----------------------------------------------------------------------------------------------------------
 
     def _enter(self, phase: str, policy: PhasePolicy) -> PhaseEntry:
@@ -205,20 +224,8 @@ class Phases:
             # Another try asks everything anew: answers of this one may be outdated.
             self._activities.begin()
             self._status.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
-            await self._rest(patience)
+            await self.rest("the next attempt of the way back", patience, effect="the way back is tried again at once")
             patience = min(2 * patience, _LONGEST_PATIENCE)
-
-    async def _rest(self, patience: timedelta) -> None:
-        """Wait before the next attempt of the way back; `proceed` begins it at once."""
-        verbs, why = self._state.verbs, "the next attempt of the way back"
-        verbs.close_gate("the way back is tried again at once")
-        self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + patience, ends_on=(Verb.PROCEED,))
-        try:
-            with suppress(TimeoutError):
-                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience, timeout_summary=why)
-        finally:
-            verbs.open_gate()
-            self._status.stop_waiting()
 
 
 def upsert(*updates: SearchAttributeUpdate[str]) -> None:

@@ -137,7 +137,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         self.verbs.revise(WAITING_AGAIN)
         # A broker may refuse for a reason that no look at clients shows, for as long as it likes.
         age = now - self.state.history[-1].started
-        await workflow.sleep(max(_AFTER_REFUSAL, age / _TRIES_PER_AGE), summary="next attempt to make it scalable")
+        pause = max(_AFTER_REFUSAL, age / _TRIES_PER_AGE)
+        await self.phases.rest("the next attempt to make it scalable", pause, effect="it is tried again at once")
         await self._wait_for_clients()
         # A rollback that was accepted here must not find a topic that is becoming scalable.
         await self.timers.wait_if_paused()

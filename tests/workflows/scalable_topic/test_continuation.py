@@ -92,6 +92,7 @@ async def test_a_rollback_survives_a_refused_flip(stage: Harness) -> None:
     """That a rollback is legal while clients are waited for is known to every run."""
     hang = Hang()
     run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), hang]), history_limit=LIMIT)
+    await _try_again(run)
     await hang.entered()
     assert (await run.status()).legal_verbs == [Verb.ROLLBACK]
     await run.signal(Verb.ROLLBACK)
@@ -128,6 +129,12 @@ async def test_a_migration_of_many_survives(stage: Harness) -> None:
     assert (report.figures["topics_scalable"], report.figures["deleted_topics"]) == (5, 5)
     assert report.certificate["segments"] == 15
     assert report.outcome is Outcome.DONE
+
+
+async def _try_again(run: Run) -> None:
+    """Begin the next attempt at the flip, as an operator can do."""
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
+    await run.signal(Verb.PROCEED)
 
 
 async def _held(run: Run) -> None:

@@ -72,6 +72,7 @@ async def test_rollback_while_clients_that_came_are_waited_for(stage: Harness) -
     """A flip that was refused has changed nothing, so there is a way back until it is tried again."""
     hang = Hang()
     run = await stage.start(Script(flip=CAME, await_clients=[ClientsGone(), hang]))
+    await _try_again(run)
     await hang.entered()
     status = await run.status()
     assert (status.phase, status.undo, status.legal_verbs) == (Phase.FLIP, Undo.FREE, [Verb.ROLLBACK])
@@ -85,16 +86,29 @@ async def test_a_rollback_is_kept_though_clients_leave_meanwhile(stage: Harness)
     """A rollback that was accepted while clients were waited for is not followed by another flip."""
     hang = Hang(deaf=True)
     run = await stage.start(Script(flip=[CAME, ANSWERS["flip"]], await_clients=[ClientsGone(), hang]))
+    await _try_again(run)
     await hang.entered()
     await run.signal(Verb.ROLLBACK)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.steps == [*BEFORE_FLIP, "flip", "await_clients", "undo"]
 
 
+async def test_rollback_between_two_tries(stage: Harness) -> None:
+    """Before clients are looked at again there is a way back too."""
+    run = await stage.start(Script(flip=CAME))
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
+    assert status.waiting is not None
+    assert (status.undo, status.waiting.ends_on) == (Undo.FREE, (Verb.PROCEED, Verb.ROLLBACK))
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps == [*BEFORE_FLIP, "flip", "undo"]
+
+
 async def test_there_is_no_way_back_in_the_second_try(stage: Harness) -> None:
     """Once clients have left again the flip is what it was: it cannot be rolled back."""
     hang = Hang()
     run = await stage.start(Script(flip=[CAME, hang]))
+    await _try_again(run)
     await hang.entered()
     status = await run.status()
     assert (status.undo, status.legal_verbs) == (Undo.NONE, [])
@@ -225,3 +239,9 @@ async def test_cancelled_behind_the_flip(stage: Harness, step: str) -> None:
     assert run.script.cancelled == []
     assert run.script.steps == [*SCALABLE, "forget"]
     assert report.outcome is Outcome.DONE
+
+
+async def _try_again(run: Run) -> None:
+    """Begin the next attempt at the flip, as an operator can do."""
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
+    await run.signal(Verb.PROCEED)
