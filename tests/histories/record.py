@@ -23,9 +23,11 @@ FOLDER = Path(__file__).parent
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
     f"{kind.name}-{name}": scene
     for kind in KINDS.values()
-    for name, scene in import_module(f"tests.histories.{kind.package}.paths").SCENES.items()
+    for name, scene in import_module(f"tests.histories.{kind.package}.{kind.docs or 'paths'}").SCENES.items()
 }
-"""Those of each migration's `paths.py`, by the name of the saved history's file."""
+"""By the name of the saved history's file: those of each package's `paths.py`; another kind that shares the package has
+them in a module that is called like its page.
+"""
 
 _MACHINES_OWN = ("stackTrace", "binaryChecksum")
 

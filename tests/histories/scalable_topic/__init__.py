@@ -1,0 +1,1 @@
+"""Saved histories of the migrations to scalable topics."""
