@@ -40,6 +40,7 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
         task.context.waiting_for(WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
+    task.context.counts_nothing()
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 
 

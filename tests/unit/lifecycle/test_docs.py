@@ -203,6 +203,17 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
     assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
 
 
+def test_blockers_of_scalable_topics_are_those_of_the_code() -> None:
+    """The pages for one topic and for many explain every code that their prechecks give, and no other."""
+    files = [*ROOT.glob("activities/scalable_topic/*.py"), ROOT / "activities/lifecycle/exclusion.py"]
+    source = "".join(file.read_text() for file in files)
+    patterns = (r'block\(\s*"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
+    given = {code for pattern in patterns for code in re.findall(pattern, source)}
+    pages = [(ROOT / f"docs/{name}.md").read_text() for name in ("scalable_topic", "scalable_namespace")]
+    known = {code for text in pages for row in rows(text, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
+    assert given == {code for code in known if not code.endswith("_")}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_named_tests_exist(page: Path) -> None:
     """Every test that a page names is there."""
