@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from models.segment import LayoutError
@@ -36,6 +36,8 @@ def test_parents_come_back_as_they_were(
     pruned = before
     for number in lost:
         pruned = pruned.prune(number)
+    # When the topic became scalable is known from what its migration made, as long as one of these is there.
+    assume(any(number < 2 * partitions for number in pruned.segments))
     repaired = with_parents(pruned, names, lost)
     assert repaired == before.model_copy(update={"epoch": pruned.epoch + 1})
     assert layout_faults(repaired) == []
