@@ -8,7 +8,6 @@ from __future__ import annotations
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census
-from activities.scalable_topic.children import parts_of
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import encoded
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
@@ -99,9 +98,9 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
             "values of old keys",
             "leave it out",
         )
-    if missing := [
-        name for name in parts_of(topic.name, topic.partitions) if name not in {p.name for p in topic.parts}
-    ]:
+    there = {part.name for part in topic.parts}
+    partitions = map(topic.name.of_partition, range(topic.partitions))
+    if missing := [name for name in partitions if name not in there]:
         findings.block(
             "PARTITION_MISSING",
             f"{some(missing)} of {topic.name} was never created, and cannot be a sealed segment",
