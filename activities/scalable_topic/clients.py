@@ -27,7 +27,7 @@ def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
     while found := {} if task.input.force else _obstacles(task.read_topic(task.name)):
         if datetime.now(UTC) >= until:
             break
-        action = f"{' and '.join(found)}; {_FORCE}"
+        action = f"{', then '.join(found)}; {_FORCE}"
         task.context.waiting_for(WaitKind.CLIENTS, "; ".join(found.values()), action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
