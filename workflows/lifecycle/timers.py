@@ -133,8 +133,7 @@ class Timers:
                 passed = self._passed_bound()
         finally:
             if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+                await _end(task)
         # A rollback that was accepted is honoured, even if the work ended at the same moment.
         if self._verbs.rollback_wanted:
             raise Interrupted(_ROLLED_BACK, by_operator=True)

@@ -31,6 +31,8 @@ def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
     assert [layer for layer in layers if find_spec(f"{layer}.{kind.package}") is None] == []
     assert (ROOT / kind.page).is_file()
     assert find_spec(kind.demo) is not None
+    # Of its own, also where the package has several kinds.
+    assert find_spec(f"tests.histories.{kind.package}.{kind.docs or 'paths'}") is not None
 
 
 @every_kind
