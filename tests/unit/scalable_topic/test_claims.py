@@ -1,0 +1,78 @@
+"""What migrations to scalable topics note in the metadata store: where it is, whose it is, and what survives."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.lifecycle.claim import CLAIM, Attempt, Changed, Claim
+from models.scalable_topic.claims import TOPICS, GuardedNamespace, Stage, TopicClaim, is_ours, topic_record
+
+ME = Attempt("scalable-topic/c/t/n/x", "run-1", 1_000, 5, 1)
+
+names = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
+
+
+def _claim(workflow_id: str) -> Claim:
+    return Claim(workflow_id=workflow_id, run_id="run-1")
+
+
+@given(names)
+def test_each_topic_has_a_record_of_its_own(topic: str) -> None:
+    """Whatever a topic is called, its record is one node, whose name says which topic it is."""
+    path = topic_record(f"t/n/{topic}")
+    assert path.startswith(f"{TOPICS}/")
+    last = path.removeprefix(f"{TOPICS}/")
+    assert "/" not in last
+    assert unquote(last) == f"t/n/{topic}"
+
+
+def test_records_are_beside_the_claim() -> None:
+    """Nothing of ours is beneath the claim: it has to be removed alone."""
+    assert topic_record("t/n/a/b") == "/pulsar/migration-coordinator/pulsar-migrate-topics/t%2Fn%2Fa%2Fb"
+    assert not TOPICS.startswith(f"{CLAIM}/")
+
+
+@pytest.mark.parametrize(
+    ("workflow_id", "ours"),
+    [
+        ("scalable-topic/c/t/n/x", True),
+        ("scalable-namespace/c", True),
+        ("scalable-operation/c", True),
+        ("scalable-topics/c", False),
+        ("blue-green/scalable-topic/c", False),
+        ("metadata-store/c", False),
+    ],
+)
+def test_whose_a_claim_is(workflow_id: str, ours: bool) -> None:
+    """Migrations and operations of topics clean up behind each other, and behind nobody else."""
+    assert is_ours(_claim(workflow_id)) is ours
+
+
+def test_how_far_a_topic_is() -> None:
+    """From the moment in which a broker may have been asked, a topic is no longer simply given up."""
+    stages = {stage: TopicClaim(workflow_id="w", run_id="r", stage=stage).begun for stage in Stage}
+    assert stages == {Stage.CLAIMED: False, Stage.FLIPPING: True, Stage.FLIPPED: True}
+    assert not TopicClaim.model_validate_json(_claim("w").encode()).begun
+
+
+def test_what_was_before_survives() -> None:
+    """A setting that was not there before is told from one that was not changed, also by versions that know more."""
+    held = GuardedNamespace(workflow_id="w", run_id="r", retention=Changed(before=None, ours={"size": -1}))
+    stored = json.loads(held.encode()) | {"later": [1, 2]}
+    read = GuardedNamespace.model_validate(stored)
+    assert (read.retention, read.auto_scale) == (Changed(before=None, ours={"size": -1}), None)
+    assert json.loads(read.changed(auto_scale=Changed(before=3, ours=4)))["later"] == [1, 2]
+
+
+def test_an_older_attempt_knows_a_newer_one() -> None:
+    """Attempts of one run are ordered by the activity, and then by their number."""
+    claim = TopicClaim(workflow_id=ME.workflow_id, run_id=ME.run_id, started_ms=1_000, epoch=5, attempt=1)
+    assert claim.is_of(ME)
+    assert not claim.is_newer_than(ME)
+    assert claim.is_newer_than(ME._replace(epoch=4, attempt=9))
+    assert not claim.is_newer_than(ME._replace(attempt=2))

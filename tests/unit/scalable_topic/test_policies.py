@@ -1,0 +1,83 @@
+"""What operators may do in each phase of the migrations to scalable topics."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pytest
+
+from models.lifecycle.policy import PhasePolicy, VerbState
+from models.lifecycle.status import Undo
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.phases import NamespacePhase, OperationPhase, Phase
+from workflows.scalable_topic.policy import NAMESPACE_POLICIES, OPERATION_POLICIES, POLICIES, WAITING_AGAIN
+
+ROLLBACK, CLEANUP, PAUSE, PROCEED = Verb.ROLLBACK, Verb.CLEANUP, Verb.PAUSE, Verb.PROCEED
+
+ONE: dict[Phase, set[Verb]] = {
+    Phase.PRECHECK: {ROLLBACK},
+    Phase.CLIENTS: {ROLLBACK, PAUSE},
+    Phase.GUARD: {ROLLBACK},
+    Phase.FLIP: set(),
+    Phase.DRAIN: {PROCEED},
+    Phase.VERIFY: set(),
+    Phase.COMPLETE: set(),
+    Phase.GRACE: {CLEANUP, PROCEED},
+    Phase.CLEANUP: {PROCEED},
+    Phase.ROLLBACK: set(),
+}
+MANY: dict[NamespacePhase, set[Verb]] = {
+    NamespacePhase.PRECHECK: {ROLLBACK},
+    NamespacePhase.GUARD: {ROLLBACK, PAUSE},
+    NamespacePhase.MIGRATE: {ROLLBACK, PAUSE},
+    NamespacePhase.COMPLETE: set(),
+    NamespacePhase.GRACE: {CLEANUP, PROCEED},
+    NamespacePhase.CLEANUP: {PROCEED},
+    NamespacePhase.ROLLBACK: set(),
+}
+both = pytest.mark.parametrize(
+    ("policies", "legal"), [(POLICIES, ONE), (NAMESPACE_POLICIES, MANY)], ids=["one topic", "many topics"]
+)
+
+
+@both
+def test_verbs_that_are_legal(policies: dict[StrEnum, PhasePolicy], legal: dict[StrEnum, set[Verb]]) -> None:
+    """Each phase has its verbs; the refusal of any other says why."""
+    assert list(policies) == list(legal) == [*type(next(iter(policies)))]
+    for phase, policy in policies.items():
+        state = VerbState(policy=policy)
+        assert {*state.legal()} == legal[phase], phase
+        assert all(state.judge(verb).why for verb in Verb)
+
+
+@both
+def test_the_point_of_no_return(policies: dict[StrEnum, PhasePolicy], legal: dict[StrEnum, set[Verb]]) -> None:
+    """A rollback is legal exactly where it is free; and phases say what it would cost, or why there is none."""
+    for phase, policy in policies.items():
+        assert (ROLLBACK in legal[phase]) is (policy.undo is Undo.FREE), phase
+        assert policy.undo in (Undo.FREE, Undo.NONE)
+        assert policy.undo_cost
+    # In one piece: what is free comes first, and nothing is free any more behind it.
+    undo = [policy.undo for policy in policies.values()]
+    assert undo == sorted(undo)
+
+
+def test_a_refused_flip_can_be_undone() -> None:
+    """While FLIP waits since clients have come, nothing has changed: a rollback is free, and a pause would cost."""
+    state = VerbState(policy=WAITING_AGAIN)
+    assert (WAITING_AGAIN.undo, state.legal()) == (Undo.FREE, (ROLLBACK,))
+    assert "hold the policies of the namespace for longer" in state.judge(PAUSE).why
+
+
+def test_what_is_left_behind_the_flip() -> None:
+    """Who asks for a rollback that there is not hears what can be done instead."""
+    for phase in (Phase.DRAIN, Phase.VERIFY, Phase.COMPLETE, Phase.GRACE, Phase.CLEANUP):
+        assert "can be copied to a regular topic" in VerbState(policy=POLICIES[phase]).judge(ROLLBACK).why
+
+
+def test_operations_are_undone_topic_by_topic() -> None:
+    """An operation can be ended while it works; what was done stays."""
+    legal = {phase: {*VerbState(policy=policy).legal()} for phase, policy in OPERATION_POLICIES.items()}
+    assert legal[OperationPhase.OPERATE] == {ROLLBACK}
+    assert "stays" in OPERATION_POLICIES[OperationPhase.OPERATE].undo_cost
+    assert list(OPERATION_POLICIES) == [*OperationPhase]
