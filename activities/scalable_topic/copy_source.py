@@ -100,5 +100,8 @@ class CopySource:
         topic = self.topic(segment)
         node = self._store.get(topic.managed_ledger_path)
         if node is None:
-            raise StoreNotFound(f"{topic} is gone, and with it what it held; it was deleted, or pruned right now")
+            raise StoreNotFound(
+                f"{topic} is gone, and with it what it held: it was deleted, or brokers have pruned it right now; hold "
+                "the namespace's retention, and copy again"
+            )
         return decode_ledger_info(node.value)

@@ -6,10 +6,14 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
+from clients.errors import RetryableError
 from spark.chains import run_chains
 from spark.engine import SparkEngine
 from spark.scalable_topic import tasks
 from spark.scalable_topic.spec import CheckedPart, CopyOut, CopyPart, PartCheck, SegmentCopy
+
+_TRIES = 5
+_PAUSE = 1.0
 
 
 def copy(
@@ -41,12 +45,16 @@ def copy(
     """
     given_up = threading.Event()
 
+    def step(segment_id: int) -> bool:
+        if (unit := look(segment_id)) is None:
+            return False
+        (part,) = engine.run([unit], partial(tasks.copy_unit, job), tag=tag)
+        on_part(segment_id, part)
+        return part.left
+
     def work(segment_id: int) -> None:
-        while not given_up.is_set() and (unit := look(segment_id)) is not None:
-            (part,) = engine.run([unit], partial(tasks.copy_unit, job), tag=tag)
-            on_part(segment_id, part)
-            if not part.left:
-                return
+        while not given_up.is_set() and _patiently(partial(step, segment_id), given_up):
+            pass
 
     _run(engine, segments, work, given_up, tag=tag, check=check)
 
@@ -74,14 +82,27 @@ def check(
     """
     given_up = threading.Event()
 
+    def step(number: int) -> bool:
+        (part,) = engine.run([look(number)], partial(tasks.check_unit, job), tag=tag)
+        on_part(number, part)
+        return part.left and not part.difference
+
     def work(number: int) -> None:
-        left = True
-        while left and not given_up.is_set():
-            (part,) = engine.run([look(number)], partial(tasks.check_unit, job), tag=tag)
-            on_part(number, part)
-            left = part.left and not part.difference
+        while not given_up.is_set() and _patiently(partial(step, number), given_up):
+            pass
 
     _run(engine, dict.fromkeys(parts, ()), work, given_up, tag=tag, check=check)
+
+
+def _patiently(step: Callable[[], bool], given_up: threading.Event) -> bool:
+    """Take a step, again and again while brokers move its topics; all others would have to begin anew with it."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return step()
+        except RetryableError:
+            if not left or given_up.wait(_PAUSE):
+                raise
+    return False
 
 
 def _run(

@@ -122,6 +122,20 @@ def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Co
     require_all(received(stack, target, APP, LONG), range(LONG))
 
 
+def test_brokers_move_topics_meanwhile(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
+    """A task that loses its producers begins again by itself, and finds what it had sent."""
+    source, target = native(stack, admin, "moving", LONG), topic("moving-copy")
+    attempt = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.3)
+    attempt.start()
+    _await_messages(admin, target, 60)
+    for number in range(2):
+        admin.topics.unload(target.of_partition(number))
+    attempt.join(60)
+    assert attempt.failure is None
+    require_certificate(copier.copy(source, target, partitions=2), LONG)
+    require_all(received(stack, target, APP, LONG), range(LONG))
+
+
 def test_two_attempts_at_once(stack: Stack, admin: PulsarAdmin, copier: Copier, source: TopicName) -> None:
     """The newer one takes over amid the work of the older, which stops; no message is doubled."""
     target = topic("twice")
