@@ -31,14 +31,24 @@ def selected(task: NamespaceTask) -> list[str]:
     """`tenant/namespace/topic` of regular topics that become scalable, by the order of their patterns and by name."""
     names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
     found = [topic for topics in task.each(names, lambda name: _regular(task, name)) for topic in topics]
-    ranked = [(rank, topic) for topic in found if (rank := task.input.rank(topic)) is not None]
+    return in_order(task.input, found)
+
+
+def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
+    """Those topics that become scalable, by the order of their patterns and by name."""
+    ranked = [(rank, topic) for topic in found if (rank := input.rank(topic)) is not None]
     return [topic for _, topic in sorted(ranked)]
 
 
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
     """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
-    input, names = task.input, selected(task)
-    behind = [name for name in names if not cursor or (input.rank(name), name) > (input.rank(cursor), cursor)]
+    return page_of(task.input, selected(task), cursor, limit)
+
+
+def page_of(input: NamespaceScalableInput, names: Sequence[str], cursor: str, limit: int) -> Page:
+    """The same of topics in their order; the one at the cursor may be gone."""
+    place = (input.rank(cursor), cursor)
+    behind = [name for name in names if not cursor or (input.rank(name), name) > place]
     return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=None if cursor else len(behind))
 
 

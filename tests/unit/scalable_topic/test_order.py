@@ -1,0 +1,64 @@
+"""The order in which topics become scalable, and the pages in which waves ask for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from activities.scalable_topic.many_topics import in_order, page_of
+from models.lifecycle.waves import Page
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+
+_ACCESS: dict[str, Any] = {"cluster": "c", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://broker-1:8080"]}
+
+PLAN = NamespaceScalableInput.model_validate(
+    {**_ACCESS, "topics": ["t/b/*", "t/*/a*", "t/a/*"], "exclude": ["t/*/*-old"]}
+)
+
+letters = st.text("abz-é/", min_size=1, max_size=4)
+topics = st.sets(st.tuples(st.sampled_from("tu"), st.sampled_from("abc"), letters).map("/".join), max_size=40)
+
+
+def _names(page: Page) -> list[str]:
+    return [item.name for item in page.items]
+
+
+def test_order() -> None:
+    """Topics of an earlier pattern go first, and names decide within one; what fits none stays."""
+    found = ["t/a/z", "t/a/abc", "t/b/z", "t/c/a", "t/c/z", "t/b/a", "t/b/a-old", "u/b/a"]
+    assert in_order(PLAN, found) == ["t/b/a", "t/b/z", "t/a/abc", "t/c/a", "t/a/z"]
+
+
+def test_first_page_counts_all() -> None:
+    """The first page says how many there are; later ones say nothing, since those before are scalable then."""
+    names = in_order(PLAN, ["t/b/a", "t/b/b", "t/a/z"])
+    first = page_of(PLAN, names, "", 2)
+    assert (_names(first), first.total) == (["t/b/a", "t/b/b"], 3)
+    second = page_of(PLAN, names, "t/b/b", 2)
+    assert (_names(second), second.total) == (["t/a/z"], None)
+    assert _names(page_of(PLAN, names, "t/a/z", 2)) == []
+
+
+@given(topics, st.integers(1, 7))
+def test_pages_name_each_topic_once(found: set[str], limit: int) -> None:
+    """Page behind page gives all topics in their order, though those that are scalable already are not listed."""
+    names = in_order(PLAN, found)
+    seen: list[str] = []
+    while page := _names(page_of(PLAN, [name for name in names if name not in seen], seen[-1] if seen else "", limit)):
+        assert len(page) <= limit
+        seen += page
+    assert seen == names
+
+
+@given(topics, topics, st.data())
+def test_topics_that_come_and_go(found: set[str], came: set[str], data: st.DataObject) -> None:
+    """Behind the cursor a new topic has its turn; before it, it stays regular; and a deleted one is no loss."""
+    names = in_order(PLAN, found)
+    cursor = data.draw(st.sampled_from(["", *names]))
+    after = in_order(PLAN, came)
+    behind = _names(page_of(PLAN, after, cursor, len(after) + 1))
+    assert behind == after[len(after) - len(behind) :]
+    before = after[: len(after) - len(behind)]
+    assert in_order(PLAN, {*before, cursor} - {""}) == [*before, *([cursor] if cursor and cursor not in before else [])]

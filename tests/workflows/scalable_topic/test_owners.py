@@ -1,0 +1,89 @@
+"""Whether the migration that holds a cluster still runs, as a real Temporal server knows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from temporalio.client import Client
+
+from activities.scalable_topic import owners
+from activities.scalable_topic.owners import Owners
+from clients.errors import ClaimHeld, StoreUnreachable
+from models.lifecycle.claim import Claim
+from models.store_url import parse_store_url
+from tests.support.clients.proxy import Proxy
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.scalable_topic.activities import Script
+
+_STORE = parse_store_url("zk:zk:2181/pulsar")
+
+
+async def _is_open(client: Client, workflow_id: str, run_id: str) -> bool:
+    """Ask from a thread, as steps do."""
+    known = Owners(client, asyncio.get_running_loop())
+    return await asyncio.to_thread(known.is_open, Claim(workflow_id=workflow_id, run_id=run_id), _STORE)
+
+
+async def _begun(stage: Harness) -> tuple[Run, Hang, str]:
+    """A migration that runs, with its run's id."""
+    hang = Hang()
+    run = await stage.start(Script(precheck=hang))
+    await hang.entered()
+    return run, hang, run.handle.first_execution_run_id or ""
+
+
+async def test_a_migration_that_runs(stage: Harness) -> None:
+    """The run that has taken a claim is open until it has ended; another run of the same migration is another."""
+    run, hang, run_id = await _begun(stage)
+    assert await _is_open(stage.client, run.handle.id, run_id)
+    assert not await _is_open(stage.client, run.handle.id, "7a5d3b5e-6a0e-4f0c-8f39-7f7e6c7d2a11")
+    hang.release()
+    await run.report()
+    assert not await _is_open(stage.client, run.handle.id, run_id)
+
+
+async def test_a_migration_that_was_terminated(stage: Harness) -> None:
+    """What it left may be taken over."""
+    run, hang, run_id = await _begun(stage)
+    await run.handle.terminate()
+    hang.release()
+    assert not await _is_open(stage.client, run.handle.id, run_id)
+
+
+async def test_a_migration_in_many_runs(stage: Harness) -> None:
+    """Runs that follow each other are the run that has taken the claim."""
+    hang = Hang()
+    run = await stage.start(Script(guard=hang), history_limit=3)
+    await hang.entered()
+    assert await run.runs() > 1
+    assert await _is_open(stage.client, run.handle.id, run.handle.first_execution_run_id or "")
+    hang.release()
+    await run.report()
+
+
+async def test_a_migration_that_nobody_knows(stage: Harness) -> None:
+    """It may run under another Temporal: nobody takes its claim over."""
+    with pytest.raises(ClaimHeld, match="scalable-topic/elsewhere"):
+        await _is_open(stage.client, "scalable-topic/elsewhere", "1")
+
+
+async def test_a_migration_of_another_kind(stage: Harness) -> None:
+    """It cleans up itself, whether it runs or not."""
+    with pytest.raises(ClaimHeld, match="metadata-store/c"):
+        await _is_open(stage.client, "metadata-store/c", "1")
+
+
+@pytest.mark.parametrize("away", [Proxy.silence, Proxy.cut])
+async def test_temporal_does_not_answer(
+    stage: Harness, monkeypatch: pytest.MonkeyPatch, away: Callable[[Proxy], None]
+) -> None:
+    """Without an answer nothing is taken over; whoever asks tries again."""
+    monkeypatch.setattr(owners, "_PATIENCE", 0.5)
+    with Proxy(stage.client.service_client.config.target_host) as link:
+        client = await Client.connect(link.address)
+        away(link)
+        with pytest.raises(StoreUnreachable, match="does not say whether scalable-topic/c runs"):
+            await _is_open(client, "scalable-topic/c", "1")
