@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from clients.pulsar.names import TopicName
 from deploy.devstack.moving.account import Account
 from deploy.devstack.moving.plan import ConsumerPlan
 from deploy.devstack.moving.records import ConsumerRecord
@@ -42,12 +41,8 @@ class Flow(ScalableTraffic):
     def __init__(
         self, cluster: ScalableCluster, topics: Sequence[ScalableTopicPlan], folder: Path, tools: Toolchain
     ) -> None:
-        namespace = TopicName.parse(topics[0].topic).namespace_path
-
-        def scalable() -> Iterable[str]:
-            return cluster.admin.scalable_topics.names(namespace)
-
-        super().__init__(cluster.stack.broker_url, topics, folder, tools, scalable, backlog=_BACKLOG, absence=_ABSENCE)
+        urls, admin = cluster.stack.broker_url, cluster.admin
+        super().__init__(urls, admin, topics, folder, tools, backlog=_BACKLOG, absence=_ABSENCE)
         self.restarted: list[str] = []
 
     def stop(self, limit: float = _SETTLE_LIMIT) -> Account:

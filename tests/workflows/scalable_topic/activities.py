@@ -25,7 +25,7 @@ from tests.workflows.lifecycle import doubles
 TOPIC = "persistent://acme/shop/orders"
 ACCESS: dict[str, Any] = {"metadata_url": "zk:zk:2181/pulsar", "admin_urls": ["http://broker:8080"]}
 PLAN: dict[str, Any] = {**ACCESS, "topic": TOPIC, "hold_before_cutover": False}
-REMOVE = {"cleanup": "remove", "cleanup_at_window_end": True}
+REMOVE: dict[str, Any] = {"cleanup": "remove", "cleanup_at_window_end": True}
 
 READY = Precheck(
     warnings=("orders has no schema",),

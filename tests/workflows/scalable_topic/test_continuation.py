@@ -122,10 +122,11 @@ async def test_a_hold_survives(stage: Harness) -> None:
 
 async def test_a_migration_of_many_survives(stage: Harness) -> None:
     """Waves go on where they were; policies are held by the first run, and put back by the last one."""
-    run = await stage.start(NamespaceScript(), history_limit=LIMIT, **REMOVE, grace_window="PT1H")
+    script = NamespaceScript()
+    run = await stage.start(script, history_limit=LIMIT, **REMOVE, grace_window="PT1H")
     report = await run.report()
     assert await run.runs() > 5
-    assert run.script.own_steps == ["survey", "recover_all", "hold_all", "release_all", "clean_up_all"]
+    assert script.own_steps == ["survey", "recover_all", "hold_all", "release_all", "clean_up_all"]
     assert (report.figures["topics_scalable"], report.figures["deleted_topics"]) == (5, 5)
     assert report.certificate["segments"] == 15
     assert report.outcome is Outcome.DONE

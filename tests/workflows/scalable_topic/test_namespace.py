@@ -132,7 +132,7 @@ async def test_many_topics_with_two_that_fail(stage: Harness, count: int) -> Non
     """A canary, a gate, waves, and a budget that stops them; the report names both topics with their reasons."""
     names = [f"acme/shop/orders-{number:03}" for number in range(count)]
     failing = {name: {"await_clients": STILL_THERE} for name in (names[30], names[35])}
-    waves = {"canary": 2, "wave_size": 40, "parallelism": 10, "gate": "canary", "deadline": "PT48H"}
+    waves: dict[str, Any] = {"canary": 2, "wave_size": 40, "parallelism": 10, "gate": "canary", "deadline": "PT48H"}
     waves["error_budget"] = {"items": 1}
     run, script = await _start(stage, names=names, topics=failing, waves=waves)
 

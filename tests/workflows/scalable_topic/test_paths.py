@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -250,6 +251,6 @@ async def test_a_step_that_fails_for_a_while_is_repeated(stage: Harness, step: s
     assert script.stages == [*SCALABLE, "forget"]
 
 
-def _until(run: Run, step: str) -> list[object]:
+def _until(run: Run, step: str) -> list[Any]:
     """Until when the calls of a step were to wait."""
     return [call.args[0] for call in run.script.calls if call.step == step]
