@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
@@ -108,7 +109,7 @@ async def test_a_cleanup_is_ended_by_proceed(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"cleanup": "remove", "grace_window": "PT0S"}])
-async def test_records_that_stay_are_told(stage: Harness, fields: dict[str, str]) -> None:
+async def test_records_that_stay_are_told(stage: Harness, fields: dict[str, Any]) -> None:
     """Where the records of the migration cannot be removed the report says so."""
     run = await stage.start(Script(forget=DENIED), **fields)
     report = await run.report()
