@@ -93,9 +93,7 @@ def _traffic(stage: Stage, admin: PulsarAdmin) -> Generator[ScalableTraffic]:
         stage.stack.broker_url, admin, TOPICS, stage.folder, tools, backlog=BACKLOG, absence=AWAY
     ) as traffic:
         say(f"regular clients left {BACKLOG} messages in each subscription; from now on V5 clients send and receive")
-        say(
-            "`stays` has its consumer throughout, that of `returns` leaves for a while, that of `waits` comes later"
-        )
+        say("`stays` has its consumer throughout, that of `returns` leaves for a while, that of `waits` comes later")
         yield traffic
 
 
