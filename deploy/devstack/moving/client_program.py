@@ -22,6 +22,7 @@ from deploy.devstack.toolchain import Toolchain
 
 # The libraries' log says how they follow, as that of Python's does.
 _OPTIONS = ("-Xmx768m", "-Dlog.level=info")
+_SHARED = [JAVA_SOURCES / f"{name}.java" for name in ("Clients", "Sender", "Receiver")]
 _ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -61,7 +62,7 @@ class ClientProgram:
         if language is Language.PYTHON:
             return cls(_python(folder), service_url, shared=shared)
         source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
-        tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=[JAVA_SOURCES / "Clients.java"])
+        tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=_SHARED)
         log = V5Log(tool.log) if language is Language.JAVA_V5 else None
         return cls(tool, service_url, shared=shared, log=log)
 

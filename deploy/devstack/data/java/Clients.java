@@ -3,12 +3,10 @@ import java.time.Instant;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.CopyOnWriteArrayList;
-import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
@@ -26,40 +24,17 @@ abstract class Clients {
     static final String NUMBER = "number";
     static final int OPERATION_SECONDS = 30;
     static final int RECEIVE_MS = 100;
-    private static final long RETRY_MS = 200;
-    private static final Set<String> CLOSED = Set.of("AlreadyClosedException", "TopicTerminatedException");
+    static final long RETRY_MS = 200;
 
     private final List<Sender> senders = new ArrayList<>();
     private final List<Receiver> receivers = new CopyOnWriteArrayList<>();
     private final ScheduledExecutorService clock = Executors.newScheduledThreadPool(2);
-    private volatile boolean sending = true;
 
     /** Opens the consumer of a plan. */
-    abstract CompletableFuture<Inbox> subscribe(JsonNode request, JsonNode plan) throws Exception;
+    abstract CompletableFuture<Receiver.Inbox> subscribe(JsonNode request, JsonNode plan) throws Exception;
 
     /** Opens the producer of a plan. */
-    abstract Send produce(JsonNode request, JsonNode plan) throws Exception;
-
-    /** Hands one message to a producer. */
-    interface Send {
-        CompletableFuture<?> send(String key, long number);
-    }
-
-    /** Where the messages of a consumer come from. */
-    interface Inbox {
-        /** The next message; null where none comes for a while. */
-        Arrival next() throws Exception;
-
-        CompletableFuture<Void> acknowledge(Arrival arrival);
-
-        boolean isConnected();
-
-        void close() throws Exception;
-    }
-
-    /** A message: where it lies, its body as text, and what its consumer acknowledges. */
-    record Arrival(String key, String number, String place, String body, Object id) {
-    }
+    abstract Sender.Send produce(JsonNode request, JsonNode plan) throws Exception;
 
     Object perform(JsonNode request) throws Exception {
         switch (request.get("op").asText()) {
@@ -83,7 +58,7 @@ abstract class Clients {
                     senders.add(new Sender(plan, produce(request, plan)));
                 }
             }
-            case "start" -> senders.forEach(Sender::start);
+            case "start" -> senders.forEach(one -> one.start(clock));
             case "pause" -> {
                 return pause(request);
             }
@@ -122,7 +97,7 @@ abstract class Clients {
     private Map<String, CompletableFuture<?>> opened(JsonNode request) {
         Map<String, CompletableFuture<?>> opening = new TreeMap<>();
         for (JsonNode plan : request.get("plans")) {
-            CompletableFuture<Inbox> inbox;
+            CompletableFuture<Receiver.Inbox> inbox;
             try {
                 inbox = subscribe(request, plan);
             } catch (Exception e) {
@@ -133,7 +108,7 @@ abstract class Clients {
         return opening;
     }
 
-    private void receive(JsonNode plan, Inbox inbox) {
+    private void receive(JsonNode plan, Receiver.Inbox inbox) {
         Receiver receiver = new Receiver(plan, inbox);
         receivers.add(receiver);
         Thread thread = new Thread(receiver, receiver.name);
@@ -166,7 +141,7 @@ abstract class Clients {
     }
 
     private boolean stopSending(double limit) throws InterruptedException {
-        sending = false;
+        senders.forEach(one -> one.pause(true));
         clock.shutdown();
         return settled(senders, limit);
     }
@@ -191,171 +166,15 @@ abstract class Clients {
         return Map.of("producers", sent, "consumers", received);
     }
 
-    private static double now() {
+    /** Seconds since the epoch. */
+    static double now() {
         Instant now = Instant.now();
         return now.getEpochSecond() + now.getNano() / 1e9;
     }
 
-    private static String reason(Throwable error) {
+    /** The name of what went wrong. */
+    static String reason(Throwable error) {
         Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
         return cause.getClass().getSimpleName();
-    }
-
-    /** Sends without waiting for acknowledgements. */
-    private final class Sender {
-        private final String name;
-        private final int keys;
-        private final double interval;
-        private final Send send;
-        private final Map<Integer, Object[]> open = new TreeMap<>();
-        private List<Object[]> ended = new ArrayList<>();
-        private List<Object[]> errors = new ArrayList<>();
-        private volatile boolean closed;
-        private boolean paused;
-        private int count;
-
-        Sender(JsonNode plan, Send send) {
-            this.name = plan.get("name").asText();
-            this.keys = plan.get("keys").asInt();
-            this.interval = plan.get("interval").asDouble();
-            this.send = send;
-        }
-
-        void start() {
-            long pause = Math.round(interval * 1e6);
-            clock.scheduleAtFixedRate(this::step, pause, pause, TimeUnit.MICROSECONDS);
-        }
-
-        synchronized void pause(boolean now) {
-            paused = now;
-        }
-
-        private void step() {
-            int mine;
-            String key;
-            long number;
-            synchronized (this) {
-                if (closed || paused || !sending) {
-                    return;
-                }
-                mine = count++;
-                key = name + "/" + mine % keys;
-                number = mine / keys;
-                open.put(mine, new Object[] {key, number, now(), null});
-            }
-            send.send(key, number).whenComplete((id, error) -> end(mine, error));
-        }
-
-        private synchronized void end(int mine, Throwable error) {
-            Object[] one = open.remove(mine);
-            if (error == null) {
-                one[3] = now();
-            } else {
-                errors.add(new Object[] {now(), reason(error)});
-                closed |= CLOSED.contains(reason(error));
-            }
-            ended.add(one);
-        }
-
-        synchronized int open() {
-            return open.size();
-        }
-
-        synchronized Map<String, Object> collect() {
-            List<Object[]> gone = ended;
-            List<Object[]> failed = errors;
-            ended = new ArrayList<>();
-            errors = new ArrayList<>();
-            return Map.of("sent", gone, "open", new ArrayList<>(open.values()), "errors", failed);
-        }
-    }
-
-    /** Receives and acknowledges. */
-    private static final class Receiver implements Runnable {
-        private final String name;
-        private final Inbox inbox;
-        private final CountDownLatch ended = new CountDownLatch(1);
-        private volatile boolean leaving;
-        private boolean connected = true;
-        private int corrupt;
-        private List<Object[]> received = new ArrayList<>();
-        private List<Double> breaks = new ArrayList<>();
-        private List<Object[]> errors = new ArrayList<>();
-
-        Receiver(JsonNode plan, Inbox inbox) {
-            this.name = plan.get("name").asText();
-            this.inbox = inbox;
-        }
-
-        @Override
-        public void run() {
-            while (!leaving) {
-                try {
-                    Arrival arrival = inbox.next();
-                    if (arrival != null) {
-                        note(arrival);
-                        acknowledge(arrival);
-                    }
-                } catch (Exception e) {
-                    failed(e);
-                    pause();
-                }
-                look();
-            }
-            ended.countDown();
-        }
-
-        /** Ends the consumer: what it has received is acknowledged, and nothing else is. */
-        void leave() throws Exception {
-            leaving = true;
-            ended.await();
-            inbox.close();
-            synchronized (this) {
-                breaks.add(now());
-            }
-        }
-
-        private void acknowledge(Arrival arrival) {
-            inbox.acknowledge(arrival).whenComplete((nothing, error) -> {
-                if (error != null) {
-                    failed(error);
-                }
-            });
-        }
-
-        private synchronized void note(Arrival one) {
-            received.add(new Object[] {one.key(), Long.parseLong(one.number()), now(), one.place()});
-            corrupt += one.body().equals(one.key() + ":" + one.number()) ? 0 : 1;
-        }
-
-        private synchronized void look() {
-            boolean now = inbox.isConnected();
-            if (connected && !now) {
-                breaks.add(now());
-            }
-            connected = now;
-        }
-
-        private synchronized void failed(Throwable error) {
-            errors.add(new Object[] {now(), reason(error)});
-        }
-
-        private static void pause() {
-            try {
-                Thread.sleep(RETRY_MS);
-            } catch (InterruptedException e) {
-                Thread.currentThread().interrupt();
-            }
-        }
-
-        synchronized Map<String, Object> collect() {
-            Map<String, Object> noted =
-                    Map.of("received", received, "breaks", breaks, "errors", errors, "corrupt", corrupt);
-            received = new ArrayList<>();
-            breaks = new ArrayList<>();
-            errors = new ArrayList<>();
-            corrupt = 0;
-            return noted;
-        }
     }
 }

@@ -48,13 +48,13 @@ public final class MovingClients extends Clients {
     }
 
     @Override
-    CompletableFuture<Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
+    CompletableFuture<Receiver.Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
         boolean typed = !plan.get("encoding").asText().equals("BYTES");
         PulsarClient client = client(request);
         return typed ? open(client, plan, Schema.AUTO_CONSUME()) : open(client, plan, Schema.BYTES);
     }
 
-    private static <T> CompletableFuture<Inbox> open(PulsarClient client, JsonNode plan, Schema<T> schema) {
+    private static <T> CompletableFuture<Receiver.Inbox> open(PulsarClient client, JsonNode plan, Schema<T> schema) {
         return client.newConsumer(schema)
                 .topic(plan.get("topic").asText())
                 .subscriptionName(subscription(plan))
@@ -67,7 +67,7 @@ public final class MovingClients extends Clients {
     }
 
     @Override
-    Send produce(JsonNode request, JsonNode plan) throws PulsarClientException {
+    Sender.Send produce(JsonNode request, JsonNode plan) throws PulsarClientException {
         PulsarClient client = client(request);
         return switch (plan.get("encoding").asText()) {
             case "JSON" -> typed(client, plan, Schema.JSON(Numbered.class), request);
@@ -76,7 +76,7 @@ public final class MovingClients extends Clients {
         };
     }
 
-    private static Send plain(PulsarClient client, JsonNode plan, JsonNode request) throws PulsarClientException {
+    private static Sender.Send plain(PulsarClient client, JsonNode plan, JsonNode request) throws PulsarClientException {
         Producer<byte[]> producer = configured(client.newProducer(), plan, request).create();
         return (key, number) -> producer.newMessage()
                 .key(key)
@@ -85,7 +85,7 @@ public final class MovingClients extends Clients {
                 .sendAsync();
     }
 
-    private static Send typed(PulsarClient client, JsonNode plan, Schema<Numbered> schema, JsonNode request)
+    private static Sender.Send typed(PulsarClient client, JsonNode plan, Schema<Numbered> schema, JsonNode request)
             throws PulsarClientException {
         Producer<Numbered> producer = configured(client.newProducer(schema), plan, request).create();
         return (key, number) -> {
@@ -106,20 +106,20 @@ public final class MovingClients extends Clients {
     }
 
     /** A consumer, which acknowledges each message or all up to it. */
-    private record Subscribed(Consumer<?> consumer, boolean cumulative) implements Inbox {
+    private record Subscribed(Consumer<?> consumer, boolean cumulative) implements Receiver.Inbox {
         @Override
-        public Arrival next() throws PulsarClientException {
+        public Receiver.Arrival next() throws PulsarClientException {
             Message<?> message = consumer.receive(RECEIVE_MS, TimeUnit.MILLISECONDS);
             if (message == null) {
                 return null;
             }
             MessageIdAdv id = (MessageIdAdv) message.getMessageId();
             String place = id.getLedgerId() + ":" + id.getEntryId() + ":" + id.getPartitionIndex() + ":" + id.getBatchIndex();
-            return new Arrival(message.getKey(), message.getProperty(NUMBER), place, body(message), id);
+            return new Receiver.Arrival(message.getKey(), message.getProperty(NUMBER), place, body(message), id);
         }
 
         @Override
-        public CompletableFuture<Void> acknowledge(Arrival arrival) {
+        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
             MessageId id = (MessageId) arrival.id();
             return cumulative ? consumer.acknowledgeCumulativeAsync(id) : consumer.acknowledgeAsync(id);
         }

@@ -37,7 +37,7 @@ public final class ScalableClients extends Clients {
     }
 
     @Override
-    CompletableFuture<Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
+    CompletableFuture<Receiver.Inbox> subscribe(JsonNode request, JsonNode plan) throws PulsarClientException {
         PulsarClient client = client(request);
         String type = plan.get("type").asText();
         SubscriptionInitialPosition begin =
@@ -61,7 +61,7 @@ public final class ScalableClients extends Clients {
     }
 
     @Override
-    Send produce(JsonNode request, JsonNode plan) throws PulsarClientException {
+    Sender.Send produce(JsonNode request, JsonNode plan) throws PulsarClientException {
         Producer<byte[]> producer = client(request).newProducer(Schema.bytes())
                 .topic(plan.get("topic").asText())
                 .producerName(plan.get("name").asText())
@@ -74,12 +74,12 @@ public final class ScalableClients extends Clients {
                 .send();
     }
 
-    private static Arrival arrival(Message<byte[]> message) {
+    private static Receiver.Arrival arrival(Message<byte[]> message) {
         if (message == null) {
             return null;
         }
         String body = new String(message.value(), StandardCharsets.UTF_8);
-        return new Arrival(
+        return new Receiver.Arrival(
                 message.key().orElse(""), message.properties().get(NUMBER), place(message.id()), body, message.id());
     }
 
@@ -92,14 +92,14 @@ public final class ScalableClients extends Clients {
         return segment + ":" + Base64.getEncoder().encodeToString(within);
     }
 
-    private record Queue(QueueConsumer<byte[]> consumer) implements Inbox {
+    private record Queue(QueueConsumer<byte[]> consumer) implements Receiver.Inbox {
         @Override
-        public Arrival next() throws PulsarClientException {
+        public Receiver.Arrival next() throws PulsarClientException {
             return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
         }
 
         @Override
-        public CompletableFuture<Void> acknowledge(Arrival arrival) {
+        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
             consumer.acknowledge((MessageId) arrival.id());
             return CompletableFuture.completedFuture(null);
         }
@@ -116,14 +116,14 @@ public final class ScalableClients extends Clients {
         }
     }
 
-    private record Stream(StreamConsumer<byte[]> consumer) implements Inbox {
+    private record Stream(StreamConsumer<byte[]> consumer) implements Receiver.Inbox {
         @Override
-        public Arrival next() throws PulsarClientException {
+        public Receiver.Arrival next() throws PulsarClientException {
             return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
         }
 
         @Override
-        public CompletableFuture<Void> acknowledge(Arrival arrival) {
+        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
             consumer.acknowledgeCumulative((MessageId) arrival.id());
             return CompletableFuture.completedFuture(null);
         }
