@@ -104,7 +104,9 @@ class Bench:
         return figures | _cpu("total", meter) | {f"reported_{key}": value for key, value in reported.items()}
 
 
-async def execute(temporal: str, workflow: str, input: MigrationInput, workflow_id: str) -> Report:
+async def execute(
+    temporal: str, workflow: str, input: MigrationInput, workflow_id: str, limit: float = _RUN_SECONDS
+) -> Report:
     """Run a migration to its end.
 
     Args:
@@ -112,13 +114,14 @@ async def execute(temporal: str, workflow: str, input: MigrationInput, workflow_
         workflow: the workflow's type.
         input: its input.
         workflow_id: its id.
+        limit: seconds that it may take.
 
     Raises:
         MigrationFailed: it failed.
     """
     client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
     try:
-        async with asyncio.timeout(_RUN_SECONDS):
+        async with asyncio.timeout(limit):
             return await client.execute_workflow(
                 workflow, input, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
             )

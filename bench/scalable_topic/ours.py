@@ -24,6 +24,8 @@ from models.scalable_topic.state import TopicFigures
 from worker.payloads import DATA_CONVERTER
 
 _START_SECONDS = 180.0
+# Each topic waits for the consumer that comes last.
+_RUN_SECONDS = 7_200.0
 PARALLEL = 10
 """Topics that become scalable at once, on either side."""
 
@@ -60,7 +62,7 @@ class Migrations:
         """
         input = self._input(namespace)
         report = asyncio.run(
-            execute(self.stack.temporal_address, "NamespaceScalableMigration", input, input.workflow_id)
+            execute(self.stack.temporal_address, "NamespaceScalableMigration", input, input.workflow_id, _RUN_SECONDS)
         )
         return asyncio.run(self._flips(input.workflow_id, topics)), report
 
@@ -92,4 +94,9 @@ def _flip(topic: str, report: Report[Any, Any]) -> TopicFlip:
     figures = TopicFigures.model_validate(report.figures)
     phase = next(entry for entry in report.history if entry.phase == Phase.FLIP)
     assert phase.ended is not None, "the phase has ended, as the workflow has"
-    return TopicFlip(topic, call_seconds=figures.migrate_seconds or 0.0, flip_seconds=phase.seconds(phase.ended))
+    return TopicFlip(
+        topic,
+        call_seconds=figures.migrate_seconds or 0.0,
+        work_seconds=figures.flip_seconds or 0.0,
+        flip_seconds=phase.seconds(phase.ended),
+    )

@@ -31,7 +31,7 @@ def migrate_bare(admin: PulsarAdmin, admin_url: str, topics: Sequence[str]) -> l
         begin = time.monotonic()
         admin.scalable_topics.migrate(TopicName.parse(topic))
         seconds = time.monotonic() - begin
-        return TopicFlip(topic, call_seconds=seconds, flip_seconds=seconds)
+        return TopicFlip(topic, call_seconds=seconds, work_seconds=seconds, flip_seconds=seconds)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         flips = list(pool.map(migrate, topics))

@@ -22,11 +22,13 @@ class TopicFlip:
     Attributes:
         topic: which.
         call_seconds: of the brokers' own call.
-        flip_seconds: of the step that makes this call, with all that it does beside it.
+        work_seconds: of the attempt that made this call, with all that it did beside it.
+        flip_seconds: of the whole phase, from the workflow's side.
     """
 
     topic: str
     call_seconds: float
+    work_seconds: float
     flip_seconds: float
 
 

@@ -33,6 +33,8 @@ from deploy.devstack.traffic import TrafficFault
 
 _LOOK_EVERY = 0.5
 _RETRY_AFTER = 5.0
+# Looks of the thread.
+_COLLECT_EVERY = 10
 _PAUSE_LIMIT = 60.0
 _TERMINATED = "Terminated"
 
@@ -143,8 +145,10 @@ class ScalableTraffic(BackgroundThread):
         self._aside.set()
 
     def work(self) -> None:
-        """Let clients come when it is their time."""
-        for _ in self.ticks():
+        """Let clients come when it is their time, and take over what the program has noted before it is too much."""
+        for tick, _ in enumerate(self.ticks()):
+            if tick % _COLLECT_EVERY == 0:
+                self._collect()
             if self._aside.is_set():
                 self._look()
                 self._bring()

@@ -8,7 +8,7 @@ from bench.scalable_topic.results import LABELS, Results, Run, Side, TopicFlip
 
 
 def _run(side: Side, lost: float, *flips: tuple[float, float]) -> Run:
-    measured = [TopicFlip(f"t{number}", call, whole) for number, (call, whole) in enumerate(flips)]
+    measured = [TopicFlip(f"t{number}", call, whole, whole) for number, (call, whole) in enumerate(flips)]
     # The brokers' own call follows from the flips.
     figures = dict.fromkeys(set(LABELS) - {"call_seconds"}, 0.0) | {"lost": lost}
     return Run(side, figures, (f"{lost:g} lost",) if lost else (), measured)
