@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from clients.errors import StoreContention
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.scalable_topic.auto_scale import AutoScale
 
 
-def set_auto_scale(admin: PulsarAdmin, topic: TopicName, wanted: AutoScale, fence: Callable[[], object]) -> None:
+def set_auto_scale(
+    admin: PulsarAdminReader,
+    change: ChangeOrNever,
+    topic: TopicName,
+    wanted: AutoScale,
+    fence: Callable[[], object],
+) -> None:
     """Set the policy of a topic where it is another; what the input leaves out is left to the namespace.
 
     Args:
         admin: of the cluster.
+        change: makes the change.
         topic: the scalable one.
         wanted: its policy.
         fence: raises where somebody else is in charge.
@@ -27,8 +35,11 @@ def set_auto_scale(admin: PulsarAdmin, topic: TopicName, wanted: AutoScale, fenc
     policy = AutoScalePolicy.model_validate(wanted.model_dump(exclude_none=True))
     if admin.scalable_topics.auto_scale_policy(topic) == policy:
         return
-    fence()
-    admin.scalable_topics.set_auto_scale_policy(topic, policy)
+    change(
+        look=lambda admin: admin.scalable_topics.auto_scale_policy(topic),
+        fence=fence,
+        change=lambda admin: admin.scalable_topics.set_auto_scale_policy(topic, policy),
+    )
     if (found := admin.scalable_topics.auto_scale_policy(topic)) != policy:
         told = found.body() if found else "none"
         raise StoreContention(f"the auto-scale policy of {topic} is {told} right after it was set to {policy.body()}")

@@ -2,61 +2,100 @@
 
 Consumers of V5 follow within milliseconds of the brokers' migration. One that begins at the end (`Latest`) finds no
 place of its subscription on segments that brokers have just made, and so misses what was sent there before it came.
+
+Late requests would make segments of a topic that stays regular, or delete those of one that has become scalable, with
+their messages. So each arrives soon after its fence or never, and a record tells whoever comes after an attempt that
+died for what to wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from models.scalable_topic.claims import Stage
+from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 
 _HARMLESS = (RecordState.ABSENT, RecordState.EMPTY)
+_NOBODY = "nobody"
+
+
+class TopicGuard(Protocol):
+    """The right to change one topic, with its record."""
+
+    def require(self) -> object:
+        """Raises where somebody else is in charge."""
+        ...
+
+    def note(self, **fields: object) -> object:
+        """Write into the record what is about to be done, or was."""
+        ...
 
 
 def make_children(
-    admin: PulsarAdmin, name: TopicName, partitions: int, subscriptions: Sequence[str], fence: Callable[[], object]
+    change: ChangeOrNever, name: TopicName, partitions: int, subscriptions: Sequence[str], fence: Callable[[], object]
 ) -> None:
     """Make the segments that a migration will make, with the places of subscriptions; harmless when done twice.
 
     Args:
-        admin: of the cluster.
+        change: makes each change.
         name: the regular topic.
         partitions: of it; 0 for none.
         subscriptions: durable ones.
         fence: raises where somebody else is in charge; asked before each change.
     """
+
+    def make(segment: SegmentInfo) -> None:
+        change(
+            look=lambda admin: _look(admin, name, segment),
+            fence=fence,
+            change=lambda admin: admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions),
+        )
+
     for segment in planned(name, partitions).active:
-        fence()
-        admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions)
+        make(segment)
 
 
 def take_back_children(
-    admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, fence: Callable[[], object]
+    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard
 ) -> None:
     """Delete them again, with the record that brokers begin when they report their load.
 
     Args:
-        admin: of the cluster.
+        change: makes each change.
         store: the brokers' metadata store.
         name: the regular topic, which has not become scalable; no request that makes it so can arrive any more.
         partitions: of it; 0 for none.
-        fence: raises where somebody else is in charge; asked before each change.
+        guard: of the topic; asked before each change.
 
     Raises:
         StoreConflict: the topic is scalable.
         StoreContention: brokers report again and again.
     """
-    for segment in planned(name, partitions).active:
-        fence()
+
+    def take_back(segment: SegmentInfo) -> None:
+        change(
+            look=lambda admin: _look(admin, name, segment),
+            fence=require,
+            change=lambda admin: admin.scalable_topics.delete_segment(name, segment.descriptor),
+        )
+
+    def require() -> None:
         if (state := read_scalable(store, name).state) not in _HARMLESS:
             raise StoreConflict(f"the record of {name} is {state}: its segments are not taken back")
-        admin.scalable_topics.delete_segment(name, segment.descriptor)
-    clear_empty(store, name, fence)
+        guard.require()
+
+    guard.note(stage=Stage.WITHDRAWING)
+    for segment in planned(name, partitions).active:
+        take_back(segment)
+    clear_empty(store, name, guard.require)
 
 
 def planned(name: TopicName, partitions: int) -> SegmentLayout:
@@ -67,3 +106,8 @@ def planned(name: TopicName, partitions: int) -> SegmentLayout:
 def parts_of(name: TopicName, partitions: int) -> list[TopicName]:
     """The partitions of a regular topic in their order, or itself."""
     return [name.of_partition(number) for number in range(partitions)] or [name]
+
+
+def _look(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
+    """Ask the broker that a change of the segment is sent on to; there may be no such segment yet."""
+    admin.scalable_topics.backlog(name, segment.descriptor, _NOBODY)

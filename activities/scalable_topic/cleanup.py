@@ -15,6 +15,7 @@ from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import read_scalable
@@ -98,14 +99,21 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     # A topic of the same name that somebody has created since takes messages.
     if open_ := [part for part in regular_parts(topic) if not is_terminated(task.admin, part)]:
         return f"{some(open_)} take messages: these are other topics"
-    task.topic_guard(store, name).require()
     try:
-        if topic.partitions:
-            task.admin.topics.delete_partitioned(name)
-        else:
-            task.admin.topics.delete(name)
+        task.change_or_never(
+            look=lambda admin: [admin.topics.internal_stats(part) for part in regular_parts(topic)],
+            fence=task.topic_guard(store, name).require,
+            change=lambda admin: _delete_all(admin, topic),
+        )
     except AdminConflict as error:
         return str(error)
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
     return ""
+
+
+def _delete_all(admin: PulsarAdmin, topic: TopicInventory) -> None:
+    if topic.partitions:
+        admin.topics.delete_partitioned(topic.name)
+    else:
+        admin.topics.delete(topic.name)

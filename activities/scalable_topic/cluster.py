@@ -13,16 +13,11 @@ from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreNotFound
-from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
-from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
 from models.scalable_topic.results import Released
-
-LONGEST_MIGRATION = 30.0
-"""Seconds that a broker may take for a request that it has; a cold one took half a minute (5.0.0-M1)."""
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
@@ -100,8 +95,7 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator
 def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:
     """Wait until no request of an earlier attempt can make a topic scalable any more, where it is not."""
     if any(read_scalable(store, name).layout is None for name in topics):
-        with task.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
-            task.context.pause(IDLE_LIMIT + LONGEST_MIGRATION)
+        task.await_late_requests()
 
 
 def _finish_topic(
@@ -119,7 +113,7 @@ def _finish_topic(
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"
         case _:
-            take_back_children(task.admin, store, name, record.partitions, guard.require)
+            take_back_children(task.change_or_never, store, name, record.partitions, guard)
             guard.release()
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
+from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import Claim
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import is_ours
+
+_IDLE, _IDLE_DEFAULT = "httpServerIdleTimeout", "30000"
 
 
 def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
@@ -49,15 +54,24 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
         cause = f"{', '.join(task.input.admin_urls)} is the cluster {told!r}, and not {task.input.cluster!r}"
         findings.block("CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
     for name, broker in known:
-        _check_broker(findings, name, broker.brokers.runtime_configuration())
+        check_broker(findings, name, broker.brokers.runtime_configuration())
 
 
-def _check_broker(findings: Findings, name: str, settings: dict[str, str]) -> None:
+def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:
+    """Note why a broker with these settings keeps topics of the cluster from becoming scalable."""
     if settings.get("scalableTopicsEnabled") != "true":
         findings.block(
             "NOT_SUPPORTED",
             f"the broker {name} does not serve scalable topics",
             "have all brokers on Pulsar 5, with scalableTopicsEnabled=true",
+        )
+    idle = int(settings.get(_IDLE, _IDLE_DEFAULT)) / 1000
+    if not 0 < idle <= IDLE_LIMIT:
+        findings.block(
+            "IDLE_CONNECTIONS",
+            f"the broker {name} keeps connections without requests for {f'{idle:g} s' if idle > 0 else 'ever'}: what a "
+            "worker was about to ask when it froze could arrive when its migration is over",
+            f"set {_IDLE}={_IDLE_DEFAULT}, which is the default, or less, on all brokers",
         )
     if settings.get("transactionCoordinatorEnabled") == "true":
         findings.warn(f"transactions are on in {name}: scalable topics were not tried with them")

@@ -15,11 +15,12 @@ from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
-from clients.errors import StoreNotFound
+from clients.errors import StoreNotFound, Superseded
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.admin.late_requests import IDLE_LIMIT, change_or_never
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas, open_reader
 from models.lifecycle.claim import Attempt, Claim
@@ -30,6 +31,9 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
+
+LONGEST_MIGRATION = 30.0
+"""Seconds that a broker may take for a request that it has; a cold one took half a minute (5.0.0-M1)."""
 
 _LOOK_EVERY = 2.0
 
@@ -84,7 +88,7 @@ class ClusterTask(Generic[InputT_co]):
 
         Raises:
             ClaimHeld: another kind of migration holds it, or one that this Temporal does not know.
-            Superseded: a newer attempt or run of this one has it.
+            Superseded: a newer attempt or run of this one has it, or this run has ended.
         """
         keeper = self.keeper(store)
         while True:
@@ -99,7 +103,12 @@ class ClusterTask(Generic[InputT_co]):
             )
             self.context.pause(_LOOK_EVERY)
         self.context.waits_no_more()
-        keeper.take()
+        claim = keeper.take()
+        # Looked at again, since this attempt may have been frozen since it was seen that its run goes on.
+        if not self._owners.is_open(claim, store.url):
+            if found is None:
+                keeper.release()
+            raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
 
     def is_left(self, store: CasStore) -> bool:
         """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
@@ -107,6 +116,22 @@ class ClusterTask(Generic[InputT_co]):
             return False
         mine = found.claim.workflow_id == self.attempt.workflow_id
         return mine or (is_ours(found.claim) and not self._owners.is_open(found.claim, store.url))
+
+    def change_or_never(
+        self,
+        *,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], ResultT],
+    ) -> ResultT:
+        """Make a change that arrives soon after the look at the fence, or never; see `late_requests`."""
+        access = self.runtime.admin_of(self.input.credentials)
+        return change_or_never(access, self.input.admin_urls, look=look, fence=fence, change=change)
+
+    def await_late_requests(self) -> None:
+        """Wait until no such change of an earlier attempt can arrive any more."""
+        with self.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
+            self.context.pause(IDLE_LIMIT + LONGEST_MIGRATION)
 
     def take_over(self, claim: Claim) -> None:
         """Count the run that left a record as ended: whoever holds the cluster may take its records over."""

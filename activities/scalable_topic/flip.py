@@ -10,12 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.children import make_children, parts_of, take_back_children
+from activities.scalable_topic.children import TopicGuard, make_children, parts_of, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
@@ -25,7 +24,7 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
-from clients.pulsar.admin.late_requests import change_or_never
+from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, clear_empty, keep_subscription, read_scalable
 from models.scalable_topic.access import ClusterInput
@@ -39,30 +38,6 @@ _TERMINATED = "Terminated"
 _TRIES = 3
 
 
-class TopicGuard(Protocol):
-    """The right to change one topic, with its record."""
-
-    def require(self) -> object:
-        """Raises where somebody else is in charge."""
-        ...
-
-    def note(self, **fields: object) -> object:
-        """Write into the record what is about to be done, or was."""
-        ...
-
-
-class Migrate(Protocol):
-    """Has a broker make a topic scalable."""
-
-    def __call__(self, fence: Callable[[], object], *, force: bool) -> None:
-        """Ask the fence, and then a broker.
-
-        Raises:
-            AdminError: it refuses, or does not answer.
-        """
-        ...
-
-
 def flip(task: TopicTask) -> FlipAnswer:
     """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
 
@@ -71,33 +46,38 @@ def flip(task: TopicTask) -> FlipAnswer:
     """
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        guard.take()
-        begun = read_scalable(store, task.name).state is not RecordState.ABSENT
+        flip = flip_of(task, store, guard, task.name, stage=guard.take().stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
-        if not begun and not task.input.force and (waiting := waits_for(task.read_topic(task.name))):
+        waits = not task.input.force and read_scalable(store, task.name).layout is None
+        if waits and (waiting := waits_for(task.read_topic(task.name))) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
         try:
-            return FlipAnswer(flipped=flip_of(task, store, guard, task.name).run(force=task.input.force))
+            return FlipAnswer(flipped=flip.run(force=task.input.force))
         except AdminConflict as error:
             if read_scalable(store, task.name).state is not RecordState.ABSENT:
                 raise
             return FlipAnswer(refused=str(error))
 
 
-def flip_of(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> Flip:
-    """The flip of a topic, on behalf of an attempt."""
-    access = task.runtime.admin_of(task.input.credentials)
-
-    def migrate(fence: Callable[[], object], *, force: bool) -> None:
-        change_or_never(
-            access,
-            task.input.admin_urls,
-            look=lambda admin: admin.scalable_topics.names(name.namespace_path),
-            fence=fence,
-            change=lambda admin: admin.scalable_topics.migrate(name, force=force),
-        )
-
-    return Flip(task.admin, store, lambda: task.read_topic(name), guard, migrate, task.each)
+def flip_of(
+    task: ClusterTask[ClusterInput],
+    store: CasStore,
+    guard: RecordGuard[TopicClaim],
+    name: TopicName,
+    *,
+    stage: Stage = Stage.FLIPPING,
+) -> Flip:
+    """The flip of a topic, on behalf of an attempt; see `Flip.stage`."""
+    return Flip(
+        task.admin,
+        store,
+        lambda: task.read_topic(name),
+        guard,
+        task.change_or_never,
+        each=task.each,
+        stage=stage,
+        settle=task.await_late_requests,
+    )
 
 
 @dataclass(frozen=True)
@@ -109,16 +89,20 @@ class Flip:
         store: the brokers' metadata store.
         read: reads the regular topic, which stays when it is scalable.
         guard: of the topic; asked before each change, since brokers cannot be fenced.
-        migrate: has a broker make the topic scalable, and asks the fence that it is given right before.
+        change: makes what must not arrive late.
         each: does the same for many items; a topic may have hundreds of partitions.
+        stage: how far an earlier attempt came.
+        settle: waits until nothing arrives any more that one may have sent.
     """
 
     admin: PulsarAdmin
     store: CasStore
     read: Callable[[], TopicInventory]
     guard: TopicGuard
-    migrate: Migrate
+    change: ChangeOrNever
     each: Each = in_turn
+    stage: Stage = Stage.CLAIMED
+    settle: Callable[[], object] = lambda: None
 
     def run(self, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
@@ -133,6 +117,9 @@ class Flip:
         """
         begun = time.monotonic()
         topic = self.read()
+        if self.stage is Stage.WITHDRAWING:
+            # What deletes segments must not arrive when they have become the topic's own.
+            self.settle()
         layout, of_brokers = self._made_scalable(topic, force=force)
         known = durable_of(topic)
         self._register(topic.name, known)
@@ -153,12 +140,23 @@ class Flip:
             faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
         )
 
+    def withdrawn(self) -> bool:
+        """Take back what an earlier attempt may have begun; whether the topic stays regular."""
+        if self.stage is Stage.CLAIMED:
+            return True
+        topic = self.read()
+        self.settle()
+        if read_scalable(self.store, topic.name).layout is not None:
+            return False
+        self._withdraw(topic)
+        return True
+
     def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [one.name for one in durable_of(topic)]
         refusal: AdminError | None = None
-        unclear, seconds = False, 0.0
+        unclear, seconds = self.stage is not Stage.CLAIMED, 0.0
         for _ in range(_TRIES):
             record = read_scalable(self.store, name)
             if record.layout is not None:
@@ -169,27 +167,39 @@ class Flip:
             elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
                 break
             self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
-            make_children(self.admin, name, partitions, subscriptions, self.guard.require)
+            make_children(self.change, name, partitions, subscriptions, self.guard.require)
             asked = time.monotonic()
             try:
-                self.migrate(self.guard.require, force=force)
+                self._migrate(name, force=force)
             except (AdminUnreachable, AdminConflict) as error:
                 # What the broker says proves nothing: it may have written the record, or another attempt may have.
                 refusal, unclear = error, unclear or isinstance(error, AdminUnreachable)
             seconds = time.monotonic() - asked
+        if unclear and isinstance(refusal, AdminConflict) and read_scalable(self.store, name).layout is None:
+            self.settle()
         record = read_scalable(self.store, name)
         if record.layout is not None:
             return record.layout, seconds
         if record.state is not RecordState.BROKEN and refusal is not None:
-            if not unclear:
+            if isinstance(refusal, AdminConflict):
                 # A broker has refused it, and no request is on its way.
-                take_back_children(self.admin, self.store, name, partitions, self.guard.require)
-                self.guard.note(stage=Stage.CLAIMED)
+                self._withdraw(topic)
             raise refusal
         raise StoreConflict(
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
             f"{name.scalable_path} with all beneath it, and start again"
         ) from refusal
+
+    def _migrate(self, name: TopicName, *, force: bool) -> None:
+        self.change(
+            look=lambda admin: admin.scalable_topics.names(name.namespace_path),
+            fence=self.guard.require,
+            change=lambda admin: admin.scalable_topics.migrate(name, force=force),
+        )
+
+    def _withdraw(self, topic: TopicInventory) -> None:
+        take_back_children(self.change, self.store, topic.name, topic.partitions, self.guard)
+        self.guard.note(stage=Stage.CLAIMED)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
         def register(one: SubscriptionInventory) -> None:

@@ -44,7 +44,7 @@ def complete(task: TopicTask) -> Released:
         if task.input.auto_scale is not None and holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             guard.take()
-            set_auto_scale(task.admin, task.name, task.input.auto_scale, guard.require)
+            set_auto_scale(task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require)
     return give_back(task) if task.input.parent is None else Released()
 
 
@@ -74,5 +74,5 @@ def _is_scalable(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim
             # Somebody else has written it, and has to say what it is for.
             return False
         case _:
-            take_back_children(task.admin, store, task.name, record.partitions, guard.require)
+            take_back_children(task.change_or_never, store, task.name, record.partitions, guard)
             return False

@@ -27,10 +27,14 @@ class GuardedNamespace(Claim):
 
 
 class Stage(StrEnum):
-    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable by halves; all of it was done."""
+    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable by halves; all of it was done.
+
+    WITHDRAWING: it stays regular, and what was made for it before is being deleted.
+    """
 
     CLAIMED = "claimed"
     FLIPPING = "flipping"
+    WITHDRAWING = "withdrawing"
     FLIPPED = "flipped"
 
 
@@ -47,7 +51,7 @@ class TopicClaim(Claim):
 
     @property
     def begun(self) -> bool:
-        """Whether a broker may have been asked to make the topic scalable."""
+        """Whether brokers may have been asked for something that makes the topic scalable, or takes that back."""
         return self.stage is not Stage.CLAIMED
 
 

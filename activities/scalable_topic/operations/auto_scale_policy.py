@@ -24,7 +24,7 @@ def set_policy(hand: Hand) -> TopicOutcome:
     now, wanted = hand.reader.scalable_topics.auto_scale_policy(hand.name), _wanted(hand)
     if now == _stored(wanted):
         return hand.outcome(Verdict.UNCHANGED, f"its policy is {_told(now)} already")
-    set_auto_scale(hand.admin, hand.name, wanted, hand.guard.require)
+    set_auto_scale(hand.admin, hand.task.change_or_never, hand.name, wanted, hand.guard.require)
     return hand.outcome(Verdict.CHANGED, f"its policy is {_stored(wanted).body()} instead of {_told(now)}")
 
 

@@ -1,7 +1,7 @@
 """A change that must not arrive late, where the server cannot be told of a fence.
 
 A worker that freezes between its look at the fence and its request sends that whenever it goes on, perhaps when its
-migration was rolled back long ago. So the connection is opened before the look, and never again: a broker closes one
+migration was rolled back long ago. So connections are opened before the look, and never again: a broker closes one
 without requests after a while, and whoever froze for longer sends to nobody.
 """
 
@@ -9,20 +9,43 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 import httpcore
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.connections import Connections
-from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
 
 ResultT = TypeVar("ResultT")
 
 IDLE_LIMIT = 35.0
 """Seconds after which no late request can arrive: brokers close a connection without requests after 30 s (5.0.0-M1)."""
+
+
+# That of the address, and those of brokers that it sends on to.
+_CONNECTIONS = 8
+
+
+class ChangeOrNever(Protocol):
+    """Makes a change right behind its fence, or never; see `change_or_never`."""
+
+    def __call__(
+        self,
+        *,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], Any],
+    ) -> object:
+        """Make it.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        ...
 
 
 class _Backend(httpcore.SyncBackend):
@@ -43,13 +66,15 @@ class _Backend(httpcore.SyncBackend):
         return super().connect_tcp(host, port, timeout, local_address, socket_options)
 
 
-class _OneConnection(Connections):
-    """A transport whose one connection is not opened again once it is sealed."""
+class _OpenedBefore(Connections):
+    """A transport that opens no connection any more once it is sealed."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(verify=context, trust_env=False)
         self._opening = _Backend()
-        self._pool = httpcore.ConnectionPool(ssl_context=context, max_connections=1, network_backend=self._opening)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=context, max_connections=_CONNECTIONS, network_backend=self._opening
+        )
 
     def seal(self) -> None:
         """Open no connection any more."""
@@ -69,8 +94,9 @@ def change_or_never(
     Args:
         access: timeout, TLS and credentials.
         urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
-        look: a request that opens the connection; its answer does not matter.
-        fence: raises where somebody else is in charge; asked when the connection is open.
+        look: a request that opens connections, also where it is sent on to another broker as the change will be; its
+            answer does not matter, and may be that nothing is there.
+        fence: raises where somebody else is in charge; asked when the connections are open.
         change: the change, in one request.
 
     Raises:
@@ -78,11 +104,12 @@ def change_or_never(
     """
     untold: AdminUnreachable | None = None
     for url in urls:
-        transport = _OneConnection(access.tls.context())
+        transport = _OpenedBefore(access.tls.context())
         with HttpSession(access, transport=transport) as session:
             admin = PulsarAdmin(session, [url])
             try:
-                look(admin)
+                with suppress(AdminNotFound):
+                    look(admin)
             except AdminUnreachable as error:
                 untold = error
                 continue

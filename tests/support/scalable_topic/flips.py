@@ -41,8 +41,11 @@ def flip_of(
         assert topic
         return topic
 
-    def migrate(fence: Callable[[], object], *, force: bool) -> None:
+    def change(
+        *, look: Callable[[PulsarAdmin], object], fence: Callable[[], object], change: Callable[[PulsarAdmin], object]
+    ) -> None:
+        del look
         fence()
-        admin.scalable_topics.migrate(name, force=force)
+        change(admin)
 
-    return Flip(admin, store, read, guard or FreeTopic(), migrate)
+    return Flip(admin, store, read, guard or FreeTopic(), change)

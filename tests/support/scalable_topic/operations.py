@@ -27,11 +27,11 @@ _EPOCHS = itertools.count(int(time.time() * 1000))
 class _Ended(Owners):
     """All other runs have ended."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, me: Attempt) -> None:
+        self._me = me
 
     def is_open(self, claim: Claim, url: StoreUrl) -> bool:
-        return False
+        return claim.is_of(self._me)
 
 
 class Operations:
@@ -64,7 +64,7 @@ class Operations:
     def task(self) -> Generator[OperationTask]:
         """What a step gets, as the next attempt."""
         attempt = Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
-        with ClusterTask(self._runtime, self.input, attempt, ActivityContext(), _Ended()) as task:
+        with ClusterTask(self._runtime, self.input, attempt, ActivityContext(), _Ended(attempt)) as task:
             yield task
 
     def check(self) -> OperationCheck:

@@ -56,7 +56,7 @@ def test_whose_a_claim_is(workflow_id: str, ours: bool) -> None:
 def test_how_far_a_topic_is() -> None:
     """From the moment in which a broker may have been asked, a topic is no longer simply given up."""
     stages = {stage: TopicClaim(workflow_id="w", run_id="r", stage=stage).begun for stage in Stage}
-    assert stages == {Stage.CLAIMED: False, Stage.FLIPPING: True, Stage.FLIPPED: True}
+    assert [stage for stage, begun in stages.items() if not begun] == [Stage.CLAIMED]
     assert not TopicClaim.model_validate_json(_claim("w").encode()).begun
 
 

@@ -1,0 +1,108 @@
+"""Attempts that freeze behind any of their looks at the fence, and go on when others have done or undone their work."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from activities.scalable_topic import cleanup, flip, one_topic
+from activities.scalable_topic.context import TopicTask
+from clients.cas.store import CasStore
+from clients.errors import StoreError, Superseded
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
+from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
+from tests.support.scalable_topic.topics import MESSAGES, STREAM, consume, fill, pulsar
+
+Look = Callable[[TopicName], Standing]
+
+
+@pytest.fixture
+def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Look:
+    """How everything stands."""
+    return lambda name: read_standing(admin, store, stack.admin_urls, name.namespace_path, [name])
+
+
+def _topic(stack: Stack, admin: PulsarAdmin, namespace: str) -> TopicName:
+    """A topic that can become scalable, in a namespace that has policies of its own."""
+    create_namespace(admin, namespace, **OWN_POLICIES)
+    name = TopicName.parse(f"persistent://{namespace}/topic")
+    fill(stack, admin, name, 0)
+    with closing(quiet_client(stack.broker_url)) as client:
+        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+    return name
+
+
+def _frozen(steps: TopicSteps, step: Callable[[TopicTask], object], patch: pytest.MonkeyPatch) -> Iterator[FrozenStep]:
+    """A step that is frozen behind its first look, then one behind the second, and so on; at the end it has ended."""
+    for at in itertools.count(1):
+        with patch.context() as mine:
+            one = FrozenStep(steps, step, at, mine)
+            if not one.freezes():
+                assert at > 1, "it never asks"
+                return
+            yield one
+
+
+def test_a_late_guard_holds_nothing(
+    stack: Stack, admin: PulsarAdmin, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was rolled back meanwhile stays so: policies, records and claim."""
+    name = _topic(stack, admin, "late/guard")
+    steps, before = TopicSteps(stack, name), look(name)
+    for late in _frozen(steps, one_topic.guard, monkeypatch):
+        assert steps.run(one_topic.undo).why == ""
+        assert changes(before, look(name)) == []
+        assert isinstance(late.go_on(), Superseded)
+        assert changes(before, look(name)) == []
+    assert steps.run(one_topic.undo).why == ""
+
+
+def test_a_guard_of_a_run_that_has_ended_takes_nothing(stack: Stack, admin: PulsarAdmin, look: Look) -> None:
+    """It may have frozen when it had seen its run go on, and before it took what nobody holds."""
+    name = _topic(stack, admin, "late/ended")
+    steps, before = TopicSteps(stack, name), look(name)
+    steps.running.clear()
+    late: list[Callable[[TopicTask], object]] = [one_topic.guard, cleanup.clean_up, cleanup.forget]
+    for step in late:
+        with pytest.raises(Superseded):
+            steps.run(step)
+        assert changes(before, look(name)) == []
+
+
+def test_late_flips_and_completions_change_nothing(
+    stack: Stack, admin: PulsarAdmin, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another attempt has made the topic scalable, and a third one has ended the migration."""
+    name = _topic(stack, admin, "late/flip")
+    steps, before = TopicSteps(stack, name), look(name)
+    steps.run(one_topic.guard)
+    first = FrozenStep(steps, flip.flip, 1, monkeypatch)
+    assert first.freezes()
+    answer = steps.run(flip.flip)
+    assert answer.flipped
+    assert answer.flipped.faults == ()
+    scalable = look(name)
+    assert isinstance(first.go_on(), StoreError)
+    assert changes(scalable, look(name)) == []
+    for late in _frozen(steps, flip.flip, monkeypatch):
+        assert steps.run(flip.flip).flipped
+        scalable = look(name)
+        assert isinstance(late.go_on(), Superseded)
+        assert changes(scalable, look(name)) == []
+    late = FrozenStep(steps, one_topic.complete, 1, monkeypatch)
+    assert late.freezes()
+    steps.run(one_topic.complete)
+    ended = look(name)
+    assert (ended.policies, ended.told) == (before.policies, before.told)
+    assert ended.topics[str(name)].record is RecordState.GOOD
+    late.go_on()
+    assert changes(ended, look(name)) == []

@@ -1,0 +1,204 @@
+"""Flips, withdrawals and cleanups that freeze with a request at hand, on a broker that soon closes idle connections."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+import pytest
+
+from activities.scalable_topic import cleanup, context, flip, one_topic
+from activities.scalable_topic.context import TopicTask
+from clients.cas.store import CasStore
+from clients.errors import StoreError
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.stores import Access, open_cas
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
+from models.segment_layout_check import layout_faults, migration_faults
+from models.store_url import parse_store_url
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
+from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.stacks import MakeStack
+
+IDLE_SECONDS = 3
+NAMESPACE = "late/flips"
+PARTS = range(2)
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A broker that closes connections without requests after three seconds, instead of thirty."""
+    settings = {"httpServerIdleTimeout": str(IDLE_SECONDS * 1000)}
+    return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, broker_settings=settings))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Its admin interface, with a namespace."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        create_namespace(admin, NAMESPACE, **OWN_POLICIES)
+        yield admin
+
+
+@pytest.fixture(scope="module")
+def store(stack: Stack) -> Generator[CasStore]:
+    """Its metadata store."""
+    with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
+        yield store
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "IDLE_LIMIT", IDLE_SECONDS + 1.0)
+    monkeypatch.setattr(context, "LONGEST_MIGRATION", 1.0)
+
+
+@pytest.fixture
+def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Callable[[TopicName], Standing]:
+    """How everything stands."""
+    return lambda name: read_standing(admin, store, stack.admin_urls, NAMESPACE, [name])
+
+
+@pytest.fixture
+def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
+    """Makes topics of two partitions that can become scalable."""
+
+    def make(topic: str) -> TopicName:
+        name = TopicName.parse(f"persistent://{NAMESPACE}/{topic}")
+        fill(stack, admin, name, len(PARTS))
+        with closing(quiet_client(stack.broker_url)) as client:
+            consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+        return name
+
+    return make
+
+
+def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
+    stack: Stack,
+    store: CasStore,
+    look: Callable[[TopicName], Standing],
+    make_topic: Callable[[str], TopicName],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next run leaves the topic regular as it was, or scalable as a whole, and the late attempt changes nothing."""
+    ends: set[RecordState] = set()
+    for at in itertools.count(1):
+        name = make_topic(f"lost-{at}")
+        before, lost = look(name), TopicSteps(stack, name)
+        lost.run(one_topic.guard)
+        with monkeypatch.context() as mine:
+            late = FrozenStep(lost, flip.flip, at, mine)
+            frozen = late.freezes()
+            following = TopicSteps(stack, name, run_id="run-2")
+            following.run(one_topic.recover)
+            after = look(name)
+            ends.add(after.topics[str(name)].record)
+            if frozen:
+                assert isinstance(late.go_on(), StoreError)
+        assert changes(after, look(name)) == []
+        assert (after.policies, after.told) == (before.policies, before.told)
+        if after.topics[str(name)].record is RecordState.ABSENT:
+            assert changes(before, after) == []
+        else:
+            _is_whole(store, name)
+        if not frozen:
+            break
+    assert ends == {RecordState.ABSENT, RecordState.GOOD}
+
+
+def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
+    stack: Stack,
+    store: CasStore,
+    look: Callable[[TopicName], Standing],
+    make_topic: Callable[[str], TopicName],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker refuses; segments are about to be deleted when the next attempt makes the topic scalable with them."""
+    for at in itertools.count(1):
+        name = make_topic(f"refused-{at}")
+        steps = TopicSteps(stack, name)
+        steps.run(one_topic.guard)
+        with monkeypatch.context() as mine, closing(quiet_client(stack.broker_url)) as client:
+            consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
+            late = FrozenStep(steps, _refused, at, mine)
+            frozen = late.freezes()
+            consumer.close()
+            if not frozen:
+                assert at > 2 * len(PARTS), "segments are made, and deleted"
+                steps.run(one_topic.undo)
+                return
+            answer = steps.run(flip.flip)
+            assert answer.flipped
+            scalable = look(name)
+            assert isinstance(late.go_on(), StoreError)
+        assert changes(scalable, look(name)) == []
+        _is_whole(store, name)
+        steps.run(one_topic.complete)
+
+
+def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
+    stack: Stack,
+    store: CasStore,
+    look: Callable[[TopicName], Standing],
+    make_topic: Callable[[str], TopicName],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The regular topic stays, as the end of the migration has said."""
+    name = make_topic("cleaned")
+    steps = TopicSteps(stack, name)
+    for step in (one_topic.guard, flip.flip):
+        steps.run(step)
+    _consume_all(stack, name)
+    _prune(store, name)
+    steps.run(one_topic.complete)
+    late = FrozenStep(steps, cleanup.clean_up, 1, monkeypatch)
+    assert late.freezes()
+    steps.run(cleanup.forget)
+    kept = look(name)
+    # Other attempts need longer; here the end has come at once.
+    threading.Event().wait(IDLE_SECONDS + 1)
+    assert isinstance(late.go_on(), StoreError)
+    assert changes(kept, look(name)) == []
+    assert len(kept.topics[str(name)].regular) == len(PARTS)
+
+
+def _refused(task: TopicTask) -> None:
+    """FLIP of an attempt that saw no client, and whose broker sees one."""
+    with task.store() as store:
+        guard = task.topic_guard(store, task.name)
+        stage = guard.take().stage
+        with pytest.raises(AdminConflict):
+            flip.flip_of(task, store, guard, task.name, stage=stage).run()
+
+
+def _is_whole(store: CasStore, name: TopicName) -> None:
+    layout = read_scalable(store, name).layout
+    assert layout
+    assert layout_faults(layout) == []
+    assert migration_faults(layout, [str(name.of_partition(number)) for number in PARTS]) == []
+
+
+def _consume_all(stack: Stack, name: TopicName) -> None:
+    with closing(quiet_client(stack.broker_url)) as client:
+        consume(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared), MESSAGES)
+
+
+def _prune(store: CasStore, name: TopicName) -> None:
+    """Drop old parents, as brokers do once they are consumed."""
+    record = read_scalable(store, name)
+    assert record.layout
+    layout = record.layout
+    for segment in [one.segment_id for one in layout.segments.values() if one.legacy_topic_name]:
+        layout = layout.prune(segment)
+    store.set(name.scalable_path, layout.encode(), record.version)

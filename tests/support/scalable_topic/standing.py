@@ -1,0 +1,125 @@
+"""How everything stands that a migration to scalable topics may change, read without any of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from clients.cas.store import CasReader
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_policy import read_policy
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from models.lifecycle.claim import CLAIM
+
+_ACCESS = AdminAccess(timeout=30)
+_NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))
+"""What workflows about scalable topics have for themselves in the metadata store, and nobody after their end."""
+_POLICIES = {"retention": ("retention_policies",), "auto-scale policy": ("scalableTopicAutoScalePolicy",)}
+
+OWN_POLICIES: dict[str, Any] = {
+    "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
+    "scalableTopicAutoScalePolicy": {"minSegments": 1, "maxSegments": 16},
+}
+"""Policies of a namespace that its owner has set."""
+
+
+class TopicStanding(NamedTuple):
+    """How one topic stands.
+
+    Attributes:
+        record: whether it is scalable.
+        version: of its record, which grows with each change.
+        subscriptions: that have a record.
+        segments: cursors of each segment that is stored.
+        regular: the state of each of its regular topics that is there.
+    """
+
+    record: RecordState
+    version: int
+    subscriptions: Mapping[str, str]
+    segments: Mapping[str, Sequence[str]]
+    regular: Mapping[str, str]
+
+
+class Standing(NamedTuple):
+    """How everything stands that a migration may change.
+
+    Attributes:
+        policies: of the namespace, where brokers keep them.
+        told: the same, as each broker tells it.
+        notes: claims and records, by their path.
+        topics: by name.
+    """
+
+    policies: Mapping[str, Any]
+    told: Sequence[Mapping[str, Any]]
+    notes: Mapping[str, bytes]
+    topics: Mapping[str, TopicStanding]
+
+
+StandingT = TypeVar("StandingT", Standing, TopicStanding)
+
+
+def read_standing(
+    admin: PulsarAdminReader, store: CasReader, urls: Iterable[str], namespace: str, topics: Iterable[TopicName]
+) -> Standing:
+    """How everything stands now.
+
+    Args:
+        admin: of any broker.
+        store: the brokers' metadata store.
+        urls: the admin interface of each broker.
+        namespace: whose policies are read.
+        topics: of it.
+    """
+    return Standing(
+        policies={what: read_policy(store, namespace, path) for what, path in _POLICIES.items()},
+        told=[_told(url, namespace) for url in urls],
+        notes={at: value for path in _NOTES for at, value in below(store, path)},
+        topics={str(name): _topic(admin, store, name) for name in topics},
+    )
+
+
+def changes(before: Standing, after: Standing) -> list[str]:
+    """What is different, in words; empty for nothing."""
+    found = _differences(before._replace(topics={}), after._replace(topics={}))
+    for name, was in before.topics.items():
+        found += [f"{name}: {one}" for one in _differences(was, after.topics[name])]
+    return found
+
+
+def _differences(before: StandingT, after: StandingT) -> list[str]:
+    pairs = zip(before._fields, before, after, strict=True)
+    return [f"{what}: {was} to {now}" for what, was, now in pairs if was != now]
+
+
+def regular_states(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> dict[str, str]:
+    """The state of each stored regular topic, a partition or the topic itself."""
+    folder = name.managed_ledger_path.rpartition("/")[0]
+    there = [TopicName(name.tenant, name.namespace, topic) for topic in store.children(folder)]
+    mine = [part for part in there if part.whole == name]
+    return {str(part): admin.topics.internal_stats(part).state for part in mine}
+
+
+def below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
+    """A record with all below it that hold something."""
+    if (node := store.get(path)) and node.value:
+        yield path, node.value
+    for child in store.children(path):
+        yield from below(store, f"{path}/{child}")
+
+
+def _told(url: str, namespace: str) -> Mapping[str, Any]:
+    with PulsarAdmin.open(_ACCESS, [url]) as admin:
+        raw = admin.namespaces.policies(namespace).raw
+    return {what: raw.get(path[0]) for what, path in _POLICIES.items()}
+
+
+def _topic(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> TopicStanding:
+    record = read_scalable(store, name)
+    subscriptions = {one: str(kind) for one, kind in recorded_subscriptions(store, name).items()}
+    base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
+    segments = {one: sorted(store.children(f"{base}/{one}")) for one in store.children(base)}
+    return TopicStanding(record.state, record.version, subscriptions, segments, regular_states(admin, store, name))

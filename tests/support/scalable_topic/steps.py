@@ -1,0 +1,146 @@
+"""The steps of the migration of one topic by themselves, without a workflow around them; also such that freeze."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+import pytest
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.namespace_guard import RecordGuard
+from activities.lifecycle.runtime import Runtime
+from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.owners import Owners
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from models.lifecycle.claim import Attempt, Claim
+from models.scalable_topic.input import ScalableTopicInput
+from models.settings import Settings
+from models.store_url import StoreUrl
+
+ResultT = TypeVar("ResultT")
+
+_EPOCHS = itertools.count(int(time.time() * 1000))
+_LIMIT = 120.0
+
+
+class _Known(Owners):
+    """Which runs go on, as a test says."""
+
+    def __init__(self, running: set[str]) -> None:
+        self._running = running
+
+    def is_open(self, claim: Claim, url: StoreUrl) -> bool:
+        return claim.run_id in self._running
+
+
+class TopicSteps:
+    """One run of the migration of a topic, whose steps a test takes.
+
+    Args:
+        stack: the cluster.
+        topic: the regular one.
+        run_id: of the run.
+        fields: more of the input.
+
+    Attributes:
+        running: ids of the runs that go on.
+    """
+
+    def __init__(self, stack: Stack, topic: TopicName, run_id: str = "run-1", **fields: object) -> None:
+        given = {
+            "cluster": stack.state.spec.cluster,
+            "metadata_url": stack.metadata_url,
+            "admin_urls": stack.admin_urls,
+            "topic": str(topic),
+        }
+        self.input = ScalableTopicInput.model_validate({**given, **fields})
+        self.running = {run_id}
+        self._run_id, self._started = run_id, next(_EPOCHS)
+        # No step asks for Temporal's client.
+        self._runtime = Runtime(Settings(), cast("Any", None), "queue")
+
+    def attempt(self) -> Attempt:
+        """The next attempt."""
+        return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
+
+    @contextmanager
+    def task(self, attempt: Attempt | None = None) -> Generator[TopicTask]:
+        """What a step gets."""
+        owners = _Known(self.running)
+        with TopicTask(self._runtime, self.input, attempt or self.attempt(), ActivityContext(), owners) as task:
+            yield task
+
+    def run(self, step: Callable[[TopicTask], ResultT], attempt: Attempt | None = None) -> ResultT:
+        """Take a step."""
+        with self.task(attempt) as task:
+            return step(task)
+
+
+class FrozenStep:
+    """A step of an attempt that freezes right behind one of its looks at the fence, and goes on when it is told to.
+
+    Args:
+        steps: of the run.
+        step: which one.
+        at: behind which look, from 1.
+        patch: ends with the test.
+    """
+
+    def __init__(
+        self, steps: TopicSteps, step: Callable[[TopicTask], object], at: int, patch: pytest.MonkeyPatch
+    ) -> None:
+        self._attempt = steps.attempt()
+        self._at = at
+        self._looks = 0
+        self._frozen, self._thawed = threading.Event(), threading.Event()
+        self._counting = threading.Lock()
+        self._watch(patch)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="late")
+        self._ended: Future[object] = self._pool.submit(steps.run, step, self._attempt)
+
+    def freezes(self) -> bool:
+        """Wait until it is frozen; False where it has ended without so many looks.
+
+        Raises:
+            AssertionError: neither came in time.
+        """
+        deadline = time.monotonic() + _LIMIT
+        while not self._frozen.wait(0.05):
+            if self._ended.done():
+                self._ended.result()
+                return False
+            assert time.monotonic() < deadline, "it neither froze nor ended"
+        return True
+
+    def go_on(self) -> BaseException | None:
+        """Let it go on to its end; how it failed."""
+        self._thawed.set()
+        error = self._ended.exception(_LIMIT)
+        self._pool.shutdown()
+        return error
+
+    def _watch(self, patch: pytest.MonkeyPatch) -> None:
+        require = RecordGuard[Any].require
+
+        def require_and_freeze(guard: RecordGuard[Any]) -> Claim:
+            claim = require(guard)
+            if claim.holder == self._attempt:
+                self._look()
+            return claim
+
+        patch.setattr(RecordGuard, "require", require_and_freeze)
+
+    def _look(self) -> None:
+        with self._counting:
+            self._looks += 1
+            mine = self._looks == self._at
+        if mine:
+            self._frozen.set()
+            self._thawed.wait(_LIMIT)

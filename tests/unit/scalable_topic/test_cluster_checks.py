@@ -1,0 +1,27 @@
+"""What PRECHECK asks of the settings of brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.lifecycle.precheck import Findings
+from activities.scalable_topic.cluster_checks import check_broker
+
+GOOD = {"scalableTopicsEnabled": "true", "httpServerIdleTimeout": "30000"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "codes"),
+    [
+        (GOOD, []),
+        ({"scalableTopicsEnabled": "true"}, []),
+        ({**GOOD, "scalableTopicsEnabled": "false"}, ["NOT_SUPPORTED"]),
+        ({**GOOD, "httpServerIdleTimeout": "60000"}, ["IDLE_CONNECTIONS"]),
+        ({**GOOD, "httpServerIdleTimeout": "0"}, ["IDLE_CONNECTIONS"]),
+    ],
+)
+def test_settings_under_which_topics_are_left_as_they_are(settings: dict[str, str], codes: list[str]) -> None:
+    """A broker that does not serve scalable topics, and one that takes requests of workers that froze long ago."""
+    findings = Findings()
+    check_broker(findings, "broker-1", settings)
+    assert [blocker.code for blocker in findings.blockers] == codes
