@@ -36,7 +36,7 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
     plan = _plan(f"persistent://public/default/live-{partitions}", partitions)
     topic = TopicName.parse(plan.topic)
     tools = with_scalable_clients(toolchain)
-    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
         if partitions:
             admin.topics.create_partitioned(topic, partitions)
         else:
@@ -57,7 +57,7 @@ def test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip(
     """New segments have the places of subscriptions before any client knows of them: `Latest` is behind nothing."""
     tools = with_scalable_clients(toolchain)
     with (
-        PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin,
+        PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
         open_cas(parse_store_url(stack.metadata_url), Access()) as store,
     ):
         names = [TopicName.parse(f"persistent://public/default/amid-{number}") for number in range(4)]

@@ -29,7 +29,7 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
     """Splits, audits, repairs and empty records are as on ZooKeeper, and a run that died is found and tidied up."""
     stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
     with (
-        PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin,
+        PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
         open_cas(parse_store_url(stack.metadata_url), Access()) as store,
     ):
         name = TopicName.parse(f"{SPACE}/native")

@@ -42,7 +42,7 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
     stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
     lost, name = (TopicName.parse(f"persistent://on/oxia/{which}") for which in ("lost", "kept"))
     with (
-        PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin,
+        PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
         open_cas(parse_store_url(stack.metadata_url), Access()) as store,
     ):
         create_namespace(admin, "on/oxia")

@@ -37,7 +37,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 @pytest.fixture(scope="module")
 def admin(stack: Stack) -> Generator[PulsarAdmin]:
     """Its admin interface."""
-    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
         yield admin
 
 
