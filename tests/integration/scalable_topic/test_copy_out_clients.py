@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from pulsar import schema as untyped_schema
 
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.key_hashes import partition_of
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import StoredTopic, TopicName, stored_topic
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.batches import unpack
 from clients.pulsar.wire.frames import Message, framed
@@ -23,7 +24,7 @@ from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from deploy.devstack.moving.plan import Language, ProducerPlan, TopicPlan
 from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack
+from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.copies import KeyHash
@@ -31,15 +32,18 @@ from tests.support.scalable_topic.copies import (
     APP,
     Copier,
     make_space,
+    native,
     open_copier,
     received,
     require_all,
     require_certificate,
     send_as_regular,
+    send_to_segments,
     stored_in,
     topic,
 )
 from tests.support.scalable_topic.topics import pulsar
+from tests.support.stacks import MakeStack
 
 # The package has no type hints.
 schema: Any = untyped_schema
@@ -82,11 +86,7 @@ def test_each_library_has_a_hash_of_its_own(
     with MovingTraffic(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
         traffic.wait_for_more(40)
         traffic.stop()
-    found = {
-        (one.metadata.partition_key, number)
-        for number in range(PARTITIONS)
-        for one in stored_in(stack, name.of_partition(number))
-    }
+    found = {(key, number) for number in range(PARTITIONS) for key, _ in _messages(stack, name.of_partition(number))}
     assert len(found) == 20 * len(HASHES)
     for key, number in found:
         language = Language(key.partition("/")[0])
@@ -96,7 +96,7 @@ def test_each_library_has_a_hash_of_its_own(
 def test_producers_go_on_while_their_topic_is_copied(
     stack: Stack, admin: PulsarAdmin, copier: Copier, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """Through a migration, a split and a merge; when they have stopped, one more call has every message, in order."""
+    """Through a migration, a split and a merge; when they have stopped, one more call has all, in the stored order."""
     name, target = topic("live"), topic("live-copy")
     admin.topics.create_partitioned(name, 3)
     producers = [ProducerPlan(f"producer-{number}", str(name), Language.JAVA_V5) for number in range(2)]
@@ -118,13 +118,25 @@ def test_producers_go_on_while_their_topic_is_copied(
     assert account.acknowledged == sum(one.sent for one in account.producers)
     last = copier.copy_at_last(name, target, partitions=2)
     require_certificate(last, account.acknowledged)
-    by_key: defaultdict[str, list[int]] = defaultdict(list)
-    for number in range(2):
-        for key, properties in _messages(stack, target.of_partition(number)):
-            assert partition_of(key, 2, KeyHash.JAVA) == number
-            by_key[key].append(int(properties["number"]))
-    assert sum(map(len, by_key.values())) == account.acknowledged
-    assert all(numbers == list(range(len(numbers))) for numbers in by_key.values())
+    parts = [target.of_partition(number) for number in range(2)]
+    copied = _by_key(stack, parts)
+    # A child's id is always the higher one.
+    layout = sorted(admin.scalable_topics.layout(name).segments.items())
+    sent = _by_key(stack, [stored_topic(one.topic(f"{name.namespace_path}/{name.topic}")) for _, one in layout])
+    assert copied == sent
+    assert all(sorted(numbers) == list(range(len(numbers))) for numbers in sent.values())
+    assert sum(map(len, copied.values())) == account.acknowledged
+    for number, part in enumerate(parts):
+        assert {partition_of(key, 2, KeyHash.JAVA) for key in _by_key(stack, [part])} == {number}
+
+
+def _by_key(stack: Stack, topics: Sequence[StoredTopic]) -> dict[str, list[int]]:
+    """The numbers of each key's messages in the order in which they are stored."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for one in topics:
+        for key, properties in _messages(stack, one):
+            found[key].append(int(properties["number"]))
+    return dict(found)
 
 
 def test_batches_and_compressions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
@@ -212,11 +224,28 @@ def test_schema_versions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> No
     assert admin.topic_policies.get(target, "schemaCompatibilityStrategy") is None
 
 
-def _messages(stack: Stack, part: TopicName) -> Iterator[tuple[str, dict[str, str]]]:
-    """Key and properties of each message of a partition."""
-    for entry in stored_in(stack, part):
+def _messages(stack: Stack, topic: StoredTopic) -> Iterator[tuple[str, dict[str, str]]]:
+    """Key and properties of each message of a partition, or a segment."""
+    for entry in stored_in(stack, topic):
         for one in [single.metadata for single in unpack(entry)] if entry.is_batch else [entry.metadata]:
             yield one.partition_key, {pair.key: pair.value for pair in one.properties}
+
+
+@pytest.mark.exhaustive
+def test_brokers_on_oxia(make_stack: MakeStack) -> None:
+    """Claim, records and registrations are in Oxia; all else is the same."""
+    stack = make_stack(StackSpec(metadata="oxia", oxias=1, bookies=1, brokers=1))
+    target = topic("oxia-copy")
+    with PulsarAdmin.open(AdminAccess(), stack.admin_urls) as admin:
+        make_space(admin)
+        name = native(stack, admin, "oxia", 30)
+        with open_copier(stack) as copier:
+            assert copier.copy(name, target, partitions=2, subscriptions=(APP,)).entries == 30
+            admin.scalable_topics.split(name, 0)
+            send_to_segments(stack, admin, name, range(30, 60))
+            require_certificate(copier.copy(name, target, partitions=2), 60)
+            require_all(received(stack, target, APP, 60), range(60))
+            copier.let_go(target)
 
 
 def _versions(admin: PulsarAdmin, name: TopicName) -> list[tuple[int, str, str]]:
