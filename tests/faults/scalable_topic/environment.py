@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess
@@ -13,7 +13,6 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_policy import read_policy
 from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
@@ -26,62 +25,15 @@ from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
 from tests.faults.lifecycle.stack_pool import Cluster
+from tests.support.scalable_topic.standing import Standing, below, read_standing, regular_states
 
 CLUSTER = "scalable-faults"
-SPEC = StackSpec(
-    zookeepers=1,
-    bookies=1,
-    brokers=2,
-    cluster=CLUSTER,
-)
+SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=CLUSTER)
 TENANT = "rounds"
 
 _ACCESS = AdminAccess(timeout=30)
-_NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))
-"""What workflows about scalable topics have for themselves in the metadata store, and nobody after their end."""
 _FAILED = f"{CLAIM}-failed"
-_POLICIES = {"retention": ("retention_policies",), "auto-scale policy": ("scalableTopicAutoScalePolicy",)}
 _TERMINATED = "Terminated"
-
-OWN_POLICIES: dict[str, Any] = {
-    "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
-    "scalableTopicAutoScalePolicy": {"minSegments": 1, "maxSegments": 16},
-}
-"""Policies of a namespace that its owner has set."""
-
-
-class TopicStanding(NamedTuple):
-    """How one topic stands.
-
-    Attributes:
-        record: whether it is scalable.
-        version: of its record, which grows with each change.
-        subscriptions: that have a record.
-        segments: cursors of each segment that is stored.
-        regular: the state of each of its regular topics that is there.
-    """
-
-    record: RecordState
-    version: int
-    subscriptions: Mapping[str, str]
-    segments: Mapping[str, Sequence[str]]
-    regular: Mapping[str, str]
-
-
-class Standing(NamedTuple):
-    """How everything stands that a migration may change.
-
-    Attributes:
-        policies: of the namespace, where brokers keep them.
-        told: the same, as each broker tells it.
-        notes: claims and records, by their path.
-        topics: by name.
-    """
-
-    policies: Mapping[str, Any]
-    told: Sequence[Mapping[str, Any]]
-    notes: Mapping[str, bytes]
-    topics: Mapping[str, TopicStanding]
 
 
 class ScalableCluster:
@@ -155,12 +107,7 @@ class ScalableCluster:
     def standing(self, namespace: str, topics: Iterable[TopicName]) -> Standing:
         """How everything stands now."""
         with self._reader() as store:
-            return Standing(
-                policies={what: read_policy(store, namespace, path) for what, path in _POLICIES.items()},
-                told=[self._told(url, namespace) for url in self.stack.admin_urls],
-                notes={at: value for path in _NOTES for at, value in _below(store, path)},
-                topics={str(name): self._standing(store, name) for name in topics},
-            )
+            return read_standing(self.admin, store, self.stack.admin_urls, namespace, topics)
 
     def faults(self, plan: ScalableTopicPlan, *, cleaned_up: bool) -> list[str]:
         """What is wrong with a topic that has become scalable; empty for nothing.
@@ -172,7 +119,7 @@ class ScalableCluster:
         name = TopicName.parse(plan.topic)
         with self._reader() as store:
             record, known = read_scalable(store, name), recorded_subscriptions(store, name)
-            regular = self._regular(store, name)
+            regular = regular_states(self.admin, store, name)
         if record.layout is None:
             return [f"{name} is not scalable: its record is {record.state}"]
         found = layout_faults(record.layout)
@@ -205,7 +152,7 @@ class ScalableCluster:
     def failures(self) -> Mapping[str, bytes]:
         """Topics that a migration of many has noted as failed."""
         with self._reader() as store:
-            return dict(_below(store, _FAILED))
+            return dict(below(store, _FAILED))
 
     def leading_broker(self, plan: ScalableTopicPlan) -> Server:
         """The broker that is the controller of a topic, or the owner of it where it has none."""
@@ -227,37 +174,9 @@ class ScalableCluster:
     def _owners(self, name: TopicName, partitions: int) -> list[str]:
         return self.admin.topics.owner_urls(name.of_partition(0) if partitions else name)
 
-    @staticmethod
-    def _told(url: str, namespace: str) -> Mapping[str, Any]:
-        with PulsarAdmin.open(_ACCESS, [url]) as admin:
-            raw = admin.namespaces.policies(namespace).raw
-            return {what: raw.get(path[0]) for what, path in _POLICIES.items()}
-
-    def _standing(self, store: CasReader, name: TopicName) -> TopicStanding:
-        record = read_scalable(store, name)
-        subscriptions = {one: str(kind) for one, kind in recorded_subscriptions(store, name).items()}
-        base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
-        segments = {one: sorted(store.children(f"{base}/{one}")) for one in store.children(base)}
-        return TopicStanding(record.state, record.version, subscriptions, segments, self._regular(store, name))
-
-    def _regular(self, store: CasReader, name: TopicName) -> dict[str, str]:
-        """The state of each stored regular topic."""
-        folder = name.managed_ledger_path.rpartition("/")[0]
-        there = [TopicName(name.tenant, name.namespace, topic) for topic in store.children(folder)]
-        mine = [part for part in there if part.whole == name]
-        return {str(part): self.admin.topics.internal_stats(part).state or "" for part in mine}
-
     def _has_cursor(self, name: TopicName, descriptor: str, subscription: str) -> bool:
         try:
             self.admin.scalable_topics.backlog(name, descriptor, subscription)
         except AdminNotFound:
             return False
         return True
-
-
-def _below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
-    """A record with all below it that hold something."""
-    if (node := store.get(path)) and node.value:
-        yield path, node.value
-    for child in store.children(path):
-        yield from _below(store, f"{path}/{child}")

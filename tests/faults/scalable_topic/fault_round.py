@@ -19,13 +19,14 @@ from models.scalable_topic.state import NamespaceFigures, TopicCertificate
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.rounds import CUT, SILENT, SLOW
-from tests.faults.scalable_topic.environment import OWN_POLICIES, TENANT, ScalableCluster, Standing
+from tests.faults.scalable_topic.environment import TENANT, ScalableCluster
 from tests.faults.scalable_topic.flow import INTERVAL, Flow
 from tests.faults.scalable_topic.rounds import RECORD_FAILURES, ScalableTopicRound, Victim
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Run
+from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes
 from tests.support.waiting import wait_for
 
 _END_LIMIT = 300.0
@@ -190,9 +191,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
     def _nothing_changes(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
         before = self._standing()
         self.let_go_on(fault, frozen)
-        after = self._standing()
-        for what, was, now in zip(Standing._fields, before, after, strict=True):
-            assert now == was, f"a late attempt changed {what}: {was} to {now}"
+        assert changes(before, self._standing()) == [], "a late attempt changed something"
 
     # What has to hold -----------------------------------------------------------------------------------------------
 

@@ -41,8 +41,9 @@ class Flow(ScalableTraffic):
     def __init__(
         self, cluster: ScalableCluster, topics: Sequence[ScalableTopicPlan], folder: Path, tools: Toolchain
     ) -> None:
-        urls, admin = cluster.stack.broker_url, cluster.admin
-        super().__init__(urls, admin, topics, folder, tools, backlog=_BACKLOG, absence=_ABSENCE)
+        super().__init__(
+            cluster.stack.broker_url, cluster.admin, topics, folder, tools, backlog=_BACKLOG, absence=_ABSENCE
+        )
         self.restarted: list[str] = []
 
     def stop(self, limit: float = _SETTLE_LIMIT) -> Account:

@@ -8,15 +8,18 @@ from typing import Any, NamedTuple, TypeVar
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import read_policy
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
+from models.segment_layout_check import layout_faults
 
 _ACCESS = AdminAccess(timeout=30)
 _NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))
 """What workflows about scalable topics have for themselves in the metadata store, and nobody after their end."""
 _POLICIES = {"retention": ("retention_policies",), "auto-scale policy": ("scalableTopicAutoScalePolicy",)}
+_TERMINATED = "Terminated"
 
 OWN_POLICIES: dict[str, Any] = {
     "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
@@ -95,6 +98,46 @@ def _differences(before: StandingT, after: StandingT) -> list[str]:
     return [f"{what}: {was} to {now}" for what, was, now in pairs if was != now]
 
 
+def topic_faults(
+    admin: PulsarAdminReader,
+    store: CasReader,
+    name: TopicName,
+    *,
+    partitions: int,
+    subscriptions: Iterable[str],
+    cleaned_up: bool = False,
+) -> list[str]:
+    """What is wrong with a topic that has become scalable; empty for nothing.
+
+    Args:
+        admin: of any broker.
+        store: the brokers' metadata store.
+        name: the regular topic.
+        partitions: that it had; 0 for none.
+        subscriptions: durable ones that it had.
+        cleaned_up: whether its regular topics may be gone.
+    """
+    record, known, regular = (
+        read_scalable(store, name),
+        recorded_subscriptions(store, name),
+        regular_states(admin, store, name),
+    )
+    if record.layout is None:
+        return [f"{name} is not scalable: its record is {record.state}"]
+    found, active = layout_faults(record.layout), record.layout.active
+    segments = max(partitions, 1)
+    if len(active) != segments:
+        found.append(f"{name} has {len(active)} segments, and not {segments}")
+    for one in subscriptions:
+        if known.get(one) is None:
+            found.append(f"{one} of {name} has no record")
+        found += [f"{one} has no cursor on {at}" for at in _without(admin, name, [s.descriptor for s in active], one)]
+    found += [f"{part} is {state}" for part, state in regular.items() if state != _TERMINATED]
+    if not cleaned_up and len(regular) != segments:
+        found.append(f"of the regular topics of {name} only {sorted(regular)} are left")
+    return found
+
+
 def regular_states(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> dict[str, str]:
     """The state of each stored regular topic, a partition or the topic itself."""
     folder = name.managed_ledger_path.rpartition("/")[0]
@@ -109,6 +152,14 @@ def below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
         yield path, node.value
     for child in store.children(path):
         yield from below(store, f"{path}/{child}")
+
+
+def _without(admin: PulsarAdminReader, name: TopicName, descriptors: Iterable[str], subscription: str) -> Iterator[str]:
+    for descriptor in descriptors:
+        try:
+            admin.scalable_topics.backlog(name, descriptor, subscription)
+        except AdminNotFound:
+            yield descriptor
 
 
 def _told(url: str, namespace: str) -> Mapping[str, Any]:
