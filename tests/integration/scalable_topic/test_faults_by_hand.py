@@ -1,0 +1,291 @@
+"""Faults at moments that rounds do not hit: lost and wrong answers, and people who change topics meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+
+import httpx
+import pytest
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError
+
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from deploy.devstack.stack import Stack
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, WaitKind
+from models.lifecycle.verbs import Verb
+from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.phases import Phase
+from models.scalable_topic.state import TopicCertificate
+from models.segment_layout import SegmentLayout
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.operator import Run
+from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up
+from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing, topic_faults
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
+from tests.support.waiting import wait_for
+
+PARTS = 2
+LATE = "late"
+_END_LIMIT = 90.0
+# Brokers look for old parents every 60 s.
+_DEAD_SECONDS = 130.0
+
+
+class Topics:
+    """Topics that can become scalable, each in a namespace that has policies of its own, and their migrations."""
+
+    def __init__(self, stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment) -> None:
+        self.stack, self.admin, self.store, self.environment = stack, admin, store, environment
+        self._runs: list[Run] = []
+
+    def make(self, namespace: str, *, drained: bool = True) -> TopicName:
+        """One with a backlog of its queue subscription, and of the ordered one unless that is drained."""
+        create_namespace(self.admin, namespace, **OWN_POLICIES)
+        name = TopicName.parse(f"persistent://{namespace}/topic")
+        fill(self.stack, self.admin, name, PARTS)
+        if drained:
+            drain(self.stack, self.admin, name, STREAM, pulsar.ConsumerType.Failover)
+        return name
+
+    def input(self, name: TopicName, *, url: str = "", **more: object) -> ScalableTopicInput:
+        """Of its migration, which waits for nobody."""
+        given: dict[str, object] = {
+            "cluster": self.stack.state.spec.cluster,
+            "metadata_url": self.stack.metadata_url,
+            "admin_urls": [url or self.stack.admin_urls[0]],
+            "topic": str(name),
+            "hold_before_cutover": False,
+        }
+        return ScalableTopicInput.model_validate({**given, **more})
+
+    def start(self, name: TopicName, *, url: str = "", **more: object) -> Run:
+        """Start its migration."""
+        run = self.environment.operator.start(self.input(name, url=url, **more))
+        self._runs.append(run)
+        return run
+
+    def end(self) -> None:
+        """End what a failed test has left, which would keep others from the cluster."""
+        for run in self._runs:
+            with suppress(RPCError):
+                run.terminate()
+
+    def standing(self, name: TopicName) -> Standing:
+        """How everything stands."""
+        return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
+
+    def is_scalable(self, name: TopicName) -> bool:
+        """Whether it is."""
+        return read_scalable(self.store, name).state is RecordState.GOOD
+
+    def drain(self, name: TopicName, subscription: str = QUEUE) -> None:
+        """Consume what a regular topic has left, with a regular client; no message is lost, and none comes twice."""
+        found = drain(self.stack, self.admin, name, subscription, pulsar.ConsumerType.Shared)
+        assert sorted(map(int, found)) == list(range(MESSAGES))
+
+    def ends_well(self, run: Run, name: TopicName, before: Standing, *subscriptions: str) -> Report:
+        """See that a migration comes to its end, with nothing missing, and nothing left over."""
+        run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
+        for subscription in (QUEUE, *subscriptions):
+            self.drain(name, subscription)
+        try:
+            report = run.result(_END_LIMIT)
+        except TimeoutError as error:
+            raise AssertionError(f"it has not ended: {run.story()}") from error
+        self.is_whole(name, before, *subscriptions)
+        assert report.outcome is Outcome.DONE, report
+        proof = TopicCertificate.model_validate(report.certificate)
+        assert (proof.migrated_from, proof.partitions, proof.segments, proof.faults) == (str(name), PARTS, PARTS, [])
+        return report
+
+    def is_whole(self, name: TopicName, before: Standing, *subscriptions: str) -> None:
+        """See that a topic is scalable with all that belongs to it, and everything else as before."""
+        wanted = (QUEUE, STREAM, *subscriptions)
+        assert topic_faults(self.admin, self.store, name, partitions=PARTS, subscriptions=wanted) == []
+        after = self.standing(name)
+        assert (after.policies, after.told) == (before.policies, before.told)
+
+
+@pytest.fixture
+def topics(stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment) -> Generator[Topics]:
+    """Makes topics, and migrates them."""
+    topics = Topics(stack, admin, store, environment)
+    yield topics
+    topics.end()
+
+
+@pytest.fixture
+def liar(stack: Stack) -> Generator[LyingBroker]:
+    """Stands between the worker and the broker."""
+    with LyingBroker(stack.admin_urls[0]) as liar:
+        yield liar
+
+
+@pytest.mark.parametrize("act", [failed_but_done, hung_up, failed], ids=["failed-but-done", "hung-up", "failed"])
+def test_an_unclear_answer_is_decided_by_the_metadata(
+    topics: Topics, liar: LyingBroker, act: Act, request: pytest.FixtureRequest
+) -> None:
+    """Whether brokers have made the topic scalable or not, it is so at the end, once and as a whole."""
+    name = topics.make(f"unclear/{request.node.callspec.id}")
+    before = topics.standing(name)
+    liar.once("POST", "/migrate", act)
+    topics.ends_well(topics.start(name, url=liar.url), name, before)
+    assert liar.waits == 0
+    assert topics.standing(name).notes == {}
+
+
+def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar: LyingBroker) -> None:
+    """A broker dies between its write and the end of regular topics; what is sent and subscribed until then counts."""
+    name = topics.make("unended/space")
+    before = topics.standing(name)
+
+    def make_scalable_alone(ask: Ask) -> Answer:
+        del ask
+        layout = SegmentLayout.migrated([str(name.of_partition(number)) for number in range(PARTS)], 1)
+        topics.store.create(name.scalable_path, layout.encode())
+        return Answer(500)
+
+    def subscribe_and_fail(ask: Ask) -> Answer:
+        topics.admin.subscriptions.create(name, LATE)
+        return failed(ask)
+
+    liar.once("POST", "/migrate", make_scalable_alone)
+    liar.once("POST", "/terminate", subscribe_and_fail)
+    topics.ends_well(topics.start(name, url=liar.url), name, before, LATE)
+    assert liar.waits == 0
+
+
+def test_a_subscription_that_comes_before_the_flip_is_recorded(topics: Topics) -> None:
+    """It was made after the look at the topic, while the migration waited for the operator."""
+    name = topics.make("census/space")
+    before = topics.standing(name)
+    run = topics.start(name, hold_before_cutover=True)
+    run.wait_until_it_waits_for(WaitKind.HOLD)
+    topics.admin.subscriptions.create(name, LATE)
+    run.steer(Verb.PROCEED)
+    topics.ends_well(run, name, before, LATE)
+
+
+def test_a_topic_that_somebody_has_made_scalable_meanwhile_is_completed(topics: Topics) -> None:
+    """By the brokers' command alone it has no records, no cursors and no guard."""
+    name = topics.make("bare/space")
+    before = topics.standing(name)
+    run = topics.start(name, hold_before_cutover=True)
+    run.wait_until_it_waits_for(WaitKind.HOLD)
+    topics.admin.scalable_topics.migrate(name)
+    run.steer(Verb.PROCEED)
+    topics.ends_well(run, name, before)
+
+
+def test_a_topic_that_is_deleted_while_it_waits(topics: Topics) -> None:
+    """The migration ends and says so, and nothing of it is left."""
+    name = topics.make("gone/space", drained=False)
+    before = topics.standing(name)
+    run = topics.start(name)
+    run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.CLIENTS)
+    topics.admin.topics.delete_partitioned(name, force=True)
+    assert f"{name} is gone: somebody has deleted it" in run.failure().message
+    after = topics.standing(name)
+    assert (after.policies, after.notes) == (before.policies, {})
+    assert after.topics[str(name)].record is RecordState.ABSENT
+
+
+def test_two_starts_of_a_topic(topics: Topics) -> None:
+    """The second one is refused by the server."""
+    name = topics.make("twice/space")
+    run = topics.start(name, hold_before_cutover=True)
+    with pytest.raises(WorkflowAlreadyStartedError):
+        topics.start(name)
+    run.wait_until_it_waits_for(WaitKind.HOLD)
+    run.steer(Verb.ROLLBACK)
+    assert run.result().outcome is Outcome.ROLLED_BACK
+
+
+def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: Topics) -> None:
+    """The second one says for whom it waits, changes nothing meanwhile, and goes on."""
+    first, second = topics.make("queue/first"), topics.make("queue/second")
+    before = {name: topics.standing(name) for name in (first, second)}
+    ahead = topics.start(first)
+    ahead.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
+    behind = topics.start(second)
+    waiting = behind.wait_until_it_waits_for(WaitKind.MIGRATION, phase=Phase.GUARD).waiting
+    assert waiting
+    assert topics.input(first).workflow_id in waiting.why
+    assert topics.standing(second).policies == before[second].policies
+    assert not topics.is_scalable(second)
+    topics.ends_well(ahead, first, before[first])
+    topics.ends_well(behind, second, before[second])
+    assert topics.standing(second).notes == {}
+
+
+def test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call(
+    topics: Topics, liar: LyingBroker
+) -> None:
+    """Its attempt never heard the answer of the broker, its workflow was terminated, and nothing was registered."""
+    lost, other = topics.make("lost/first"), topics.make("lost/second")
+    before = {name: topics.standing(name) for name in (lost, other)}
+    with _HeldAnswer(liar) as answered:
+        run = topics.start(lost, url=liar.url)
+        wait_for("the topic to be scalable", lambda: topics.is_scalable(lost), 60)
+        run.terminate()
+        assert topics.standing(lost).topics[str(lost)].subscriptions == {}
+        following = topics.start(other)
+        following.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
+        topics.is_whole(lost, before[lost])
+        whole = topics.standing(lost)
+        answered.set()
+    report = topics.ends_well(following, other, before[other])
+    assert any(f"{lost} was left amid its flip by an earlier run, and is complete now" in note for note in report.notes)
+    assert changes(whole._replace(notes={}), topics.standing(lost)._replace(notes={})) == []
+    topics.drain(lost)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(topics: Topics, liar: LyingBroker) -> None:
+    """Brokers look for what nobody needs any more, and the policies that were held before keep all of it."""
+    name = topics.make("dead/space")
+    before = topics.standing(name)
+    worker = topics.environment.worker
+    with _HeldAnswer(liar) as answered:
+        run = topics.start(name, url=liar.url)
+        wait_for("the topic to be scalable", lambda: topics.is_scalable(name), 60)
+        worker.kill()
+        answered.set()
+    try:
+        # Makes a broker the controller, which looks then.
+        httpx.get(f"{topics.stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/stats").raise_for_status()
+        threading.Event().wait(_DEAD_SECONDS)
+        layout = read_scalable(topics.store, name).layout
+        assert layout
+        assert sum(one.legacy_topic_name is not None for one in layout.segments.values()) == PARTS
+        assert topics.standing(name).topics[str(name)].subscriptions == {}
+    finally:
+        worker.restart()
+    topics.ends_well(run, name, before)
+
+
+class _HeldAnswer:
+    """The broker's answer to a migration, which does not arrive before it is told to."""
+
+    def __init__(self, liar: LyingBroker) -> None:
+        self._told = threading.Event()
+        liar.once("POST", "/migrate", self._hold)
+
+    def __enter__(self) -> threading.Event:
+        return self._told
+
+    def __exit__(self, *_: object) -> None:
+        self._told.set()
+
+    def _hold(self, ask: Ask) -> Answer | None:
+        ask()
+        self._told.wait(300)
+        return None
