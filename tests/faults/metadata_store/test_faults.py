@@ -28,6 +28,7 @@ def test_round(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.exhaustive
 def test_a_terminated_run_leaves_nothing_blocked(environment: FaultEnvironment, stacks: StackPool) -> None:
     """A run that is terminated while writes are blocked is made good by the next one, which gives them back first."""
     stack = stacks.take()

@@ -32,6 +32,7 @@ def test_topics_that_stay_hide_no_others(clusters: Clusters) -> None:
     steps.end()
 
 
+@pytest.mark.exhaustive
 def test_a_partitioned_topic_of_somebody_else_stays(clusters: Clusters) -> None:
     """What was created on blue after the flip, and green does not have, is not deleted."""
     namespace = "cleaned/new"
@@ -71,6 +72,7 @@ def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) ->
     steps.end()
 
 
+@pytest.mark.exhaustive
 def test_messages_that_nothing_keeps(clusters: Clusters) -> None:
     """A topic whose messages are acknowledged, and kept by no retention, is deleted, also one of partitions."""
     namespace = "cleaned/read"
@@ -111,6 +113,7 @@ def test_a_namespace_that_was_deleted(clusters: Clusters) -> None:
     steps.finish()
 
 
+@pytest.mark.exhaustive
 def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
     """A migration that ends after blue was turned off gives green up all the same."""
     namespace = "cleaned/off"

@@ -20,7 +20,7 @@ from tests.support.blue_green.steps import Steps
 from tests.support.lifecycle.environment import Environment
 
 
-@pytest.mark.parametrize("green", ["clusters", "clusters_to_oxia"])
+@pytest.mark.parametrize("green", [pytest.param("clusters", marks=pytest.mark.exhaustive), "clusters_to_oxia"])
 def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, environment: Environment) -> None:
     """Each subscription goes on with all that it had left, holes included, and with what was sent behind it."""
     clusters: Clusters = request.getfixturevalue(green)
@@ -47,6 +47,7 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
     assert _copies(clusters, f"{tenant}/one") == []
 
 
+@pytest.mark.exhaustive
 def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Environment) -> None:
     """A batch that is undone leaves its copy on green; the next migration goes on with it, and doubles nothing."""
     plain, parts = _topics(clusters, "again")
@@ -82,7 +83,7 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     assert first.batch(undo.undo).undone
     first.end()
     clusters.green_admin.topics.delete(plain, force=True)
-    second = Steps(clusters, "gone/one", run_id="run-2", drain_timeout="PT15S")
+    second = Steps(clusters, "gone/one", run_id="run-2", drain_timeout="PT5S")
     second.begin()
     assert not second.quiesce().busy
     second.batch(flip.flip)

@@ -16,7 +16,9 @@ from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 
 
-@pytest.mark.parametrize("held", [False, True], ids=["after load", "while writes are held back"])
+@pytest.mark.parametrize(
+    "held", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["after load", "while writes are held back"]
+)
 def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held: bool) -> None:
     """A new topic, a new subscription and schema of an old one: created on green, and looked for there."""
     namespace = f"newcomer/{'held' if held else 'came'}"
@@ -80,7 +82,7 @@ def test_a_policy_that_is_changed_after_load_ends_the_flip(clusters: Clusters) -
     aligned.end()
 
 
-@pytest.mark.parametrize("subscribed", [False, True])
+@pytest.mark.parametrize("subscribed", [pytest.param(False, marks=pytest.mark.exhaustive), True])
 def test_late_topics_and_partitions_take_messages(clusters: Clusters, *, subscribed: bool) -> None:
     """Green has all partitions of a topic that grew, and a new topic, though it lets no client create any."""
     namespace = f"newcomer/{'subscribed' if subscribed else 'bare'}"
@@ -132,6 +134,7 @@ def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) 
     steps.end()
 
 
+@pytest.mark.exhaustive
 def test_a_late_subscription_finds_its_place_in_the_copy(clusters: Clusters) -> None:
     """It has the same backlog as the one whose messages were copied, and gets it on green once."""
     namespace = "newcomer/copied"

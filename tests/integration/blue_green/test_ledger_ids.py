@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from activities.blue_green.ledger_ids import compare_ids, raise_ids, renew_ledgers
 from clients.bookkeeper.idgen import raise_generator
 from clients.stores import Access
@@ -21,6 +23,7 @@ from tests.support.blue_green.environment import Clusters
 _MESSAGES = 100
 
 
+@pytest.mark.exhaustive
 def test_cumulative_consumers_follow_when_ids_are_above(
     clusters: Clusters, toolchain: Toolchain, tmp_path: Path
 ) -> None:

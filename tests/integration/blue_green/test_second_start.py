@@ -47,7 +47,10 @@ def test_terminated_while_writes_are_held_back(clusters: Clusters, environment: 
     send_to(clusters.blue.broker_url, [str(topic)])
 
 
-@pytest.mark.parametrize("phase", ["SEED", "FLIP", "DRAIN"])
+@pytest.mark.parametrize(
+    "phase",
+    [pytest.param("SEED", marks=pytest.mark.exhaustive), "FLIP", pytest.param("DRAIN", marks=pytest.mark.exhaustive)],
+)
 def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, phase: str) -> None:
     """Whatever was flipped is brought to its end, whatever was not is flipped, and the idle backlog comes once."""
     tenant = f"terminated-{phase.lower()}"
@@ -89,6 +92,7 @@ def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environme
         traffic.verify()
 
 
+@pytest.mark.exhaustive
 def test_rolled_back_behind_the_canary(clusters: Clusters, environment: Environment) -> None:
     """What has moved stays; the next start brings it to its end, though clients use green, and moves the rest."""
     topics = [*make_namespace(clusters, "gate/a", "topic"), *make_namespace(clusters, "gate/b", "topic")]
@@ -109,6 +113,7 @@ def test_rolled_back_behind_the_canary(clusters: Clusters, environment: Environm
         traffic.verify()
 
 
+@pytest.mark.exhaustive
 def test_backlog_that_was_not_drained_in_time(clusters: Clusters, environment: Environment) -> None:
     """The namespace fails; its backlog is consumed at blue's address; the next start finds nothing left."""
     (topic,) = make_namespace(clusters, "undrained/one", "topic")

@@ -118,6 +118,7 @@ def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Step
     assert not _is_flagged(clusters, namespace)
 
 
+@pytest.mark.exhaustive
 def test_next_run_puts_the_limit_back(clusters: Clusters, steps: Steps) -> None:
     """A run that was terminated while it held writes back is followed by one that lets them go before all else."""
     (namespace,) = steps.input.namespaces
@@ -197,6 +198,7 @@ def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters
     assert after.version == before.version + 2
 
 
+@pytest.mark.exhaustive
 def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -> None:
     """A batch that was throttled and not flipped goes back: no limit, no flag, and writes go on."""
     (topic,) = _with_backlog(clusters, steps, "free")
@@ -231,7 +233,7 @@ def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
     assert _consumed(clusters, topic, "drained") == 1
 
 
-@pytest.mark.parametrize("unterminate", [True, False])
+@pytest.mark.parametrize("unterminate", [pytest.param(True, marks=pytest.mark.exhaustive), False])
 def test_undo_beside_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: bool) -> None:
     """Brokers that are at their sweep go on when the flag is taken off: no topic is ended while its namespace stays."""
     (namespace,) = steps.input.namespaces
@@ -266,6 +268,7 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
+@pytest.mark.exhaustive
 def test_flip_goes_on_after_an_attempt_was_lost(clusters: Clusters, steps: Steps) -> None:
     """A second attempt at the flip, after the first set the flag and died, brings it to its end."""
     (namespace,) = steps.input.namespaces

@@ -34,6 +34,7 @@ def test_a_flip_that_never_began_is_done_anew(clusters: Clusters) -> None:
     later.end()
 
 
+@pytest.mark.exhaustive
 def test_a_limit_that_is_gone_keeps_an_attempt_from_going_on(clusters: Clusters) -> None:
     """Flag and limit were taken off by an operator amid the flip: who goes on does not flip with writes under way."""
     namespace = "undone/emergency"
@@ -46,7 +47,7 @@ def test_a_limit_that_is_gone_keeps_an_attempt_from_going_on(clusters: Clusters)
     steps.end()
 
 
-@pytest.mark.parametrize("loaded", [True, False])
+@pytest.mark.parametrize("loaded", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_what_an_earlier_run_has_moved_stays(clusters: Clusters, *, loaded: bool) -> None:
     """A rollback, before its LOAD or after it, leaves the flag of a namespace whose clients are on green."""
     namespace = f"undone/{'loaded' if loaded else 'not-loaded'}"

@@ -185,6 +185,7 @@ def test_a_slow_stop_ends_with_its_switch(place: Place) -> None:
     assert place.read() == list(range(MESSAGES))
 
 
+@pytest.mark.exhaustive
 def test_a_rollback_stops_brokers_that_are_starting(place: Place) -> None:
     """No broker is registered while the start command is slow: a rollback stops all the same before it copies back."""
     place.hold("start", Direction.FORWARD)

@@ -327,6 +327,7 @@ def leave_the_new(scene: Scene, **more: object) -> BookieClusterInput:
     return scene.switch(source=scene.input.target, target=scene.input.source, cleanup="leave", **more)
 
 
+@pytest.mark.exhaustive
 def test_p5_scenario_a_old_cluster_down_from_the_start(
     scene: Scene, environment: Environment, java: JavaLedgers
 ) -> None:

@@ -28,7 +28,7 @@ def stack(shared_stack: SharedStack) -> Stack:
     return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
 
 
-@pytest.mark.parametrize("partitions", [0, 3])
+@pytest.mark.parametrize("partitions", [pytest.param(0, marks=pytest.mark.exhaustive), 3])
 def test_clients_go_on_when_their_topic_becomes_scalable(
     stack: Stack, toolchain: Toolchain, tmp_path: Path, partitions: int
 ) -> None:

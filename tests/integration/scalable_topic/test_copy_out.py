@@ -72,7 +72,7 @@ def source(stack: Stack, admin: PulsarAdmin, copier: Copier) -> TopicName:
     return name
 
 
-@pytest.mark.parametrize("partitions", [2, 0])
+@pytest.mark.parametrize("partitions", [2, pytest.param(0, marks=pytest.mark.exhaustive)])
 def test_everything_comes_over(
     stack: Stack, store: CasReader, copier: Copier, source: TopicName, partitions: int
 ) -> None:
@@ -122,6 +122,7 @@ def test_an_attempt_that_was_killed(stack: Stack, admin: PulsarAdmin, copier: Co
     require_all(received(stack, target, APP, LONG), range(LONG))
 
 
+@pytest.mark.exhaustive
 def test_brokers_move_topics_meanwhile(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
     """A task that loses its producers begins again by itself, and finds what it had sent."""
     source, target = native(stack, admin, "moving", LONG), topic("moving-copy")

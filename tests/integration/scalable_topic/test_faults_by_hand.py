@@ -128,7 +128,11 @@ def liar(stack: Stack) -> Generator[LyingBroker]:
         yield liar
 
 
-@pytest.mark.parametrize("act", [failed_but_done, hung_up, failed], ids=["failed-but-done", "hung-up", "failed"])
+@pytest.mark.parametrize(
+    "act",
+    [failed_but_done, pytest.param(hung_up, marks=pytest.mark.exhaustive), failed],
+    ids=["failed-but-done", "hung-up", "failed"],
+)
 def test_an_unclear_answer_is_decided_by_the_metadata(
     topics: Topics, liar: LyingBroker, act: Act, request: pytest.FixtureRequest
 ) -> None:
@@ -162,6 +166,7 @@ def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar:
     assert liar.waits == 0
 
 
+@pytest.mark.exhaustive
 def test_a_subscription_that_comes_before_the_flip_is_recorded(topics: Topics) -> None:
     """It was made after the look at the topic, while the migration waited for the operator."""
     name = topics.make("census/space")
@@ -173,6 +178,7 @@ def test_a_subscription_that_comes_before_the_flip_is_recorded(topics: Topics) -
     topics.ends_well(run, name, before, LATE)
 
 
+@pytest.mark.exhaustive
 def test_a_topic_that_somebody_has_made_scalable_meanwhile_is_completed(topics: Topics) -> None:
     """By the brokers' command alone it has no records, no cursors and no guard."""
     name = topics.make("bare/space")
@@ -197,6 +203,7 @@ def test_a_topic_that_is_deleted_while_it_waits(topics: Topics) -> None:
     assert after.topics[str(name)].record is RecordState.ABSENT
 
 
+@pytest.mark.exhaustive
 def test_two_starts_of_a_topic(topics: Topics) -> None:
     """The second one is refused by the server."""
     name = topics.make("twice/space")

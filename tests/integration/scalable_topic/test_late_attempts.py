@@ -52,6 +52,7 @@ def _frozen(steps: TopicSteps, step: Callable[[TopicTask], object], patch: pytes
             yield one
 
 
+@pytest.mark.exhaustive
 def test_a_late_guard_holds_nothing(
     stack: Stack, admin: PulsarAdmin, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:

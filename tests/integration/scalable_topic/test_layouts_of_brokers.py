@@ -12,6 +12,8 @@ from deploy.devstack.toolchain import Toolchain
 from models.segment_layout import SegmentLayout, key_hash
 from tests.support.scalable_topic.layouts import JavaLayouts, Step, random_steps
 
+pytestmark = pytest.mark.exhaustive
+
 _KEYS = 10_000
 
 

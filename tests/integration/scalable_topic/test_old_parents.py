@@ -35,6 +35,7 @@ def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[Cli
         yield clients
 
 
+@pytest.mark.exhaustive
 def test_regular_parents_go_once_a_segment_of_their_name_is_consumed(
     stack: Stack, admin: PulsarAdmin, clients: ClientProgram
 ) -> None:
