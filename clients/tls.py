@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import ssl
+from pathlib import Path
 from typing import NamedTuple
 
 from models.credentials import Credentials
@@ -35,6 +37,28 @@ class Tls(NamedTuple):
         if self.cert_file is not None:
             context.load_cert_chain(self.cert_file, self.key_file)
         return context
+
+    def shared_context(self) -> ssl.SSLContext:
+        """The same, one for many connections of one protocol; files are read again when they have changed.
+
+        To read the system's authorities takes longer than most requests.
+
+        Raises:
+            OSError: see `context`.
+        """
+        return _shared(self, tuple(_stamp(file) for file in (self.ca_file, self.cert_file, self.key_file) if file))
+
+
+@functools.lru_cache(maxsize=32)
+def _shared(tls: Tls, stamps: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
+    del stamps
+    return tls.context()
+
+
+def _stamp(file: str) -> tuple[int, ...]:
+    """Changes with the file, also where it is replaced by another."""
+    found = Path(file).stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def brokers_tls(credentials: Credentials) -> Tls:

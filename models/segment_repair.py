@@ -7,6 +7,9 @@ from collections.abc import Collection, Sequence
 from models.segment import LayoutError, SegmentInfo
 from models.segment_layout import SegmentLayout
 
+NEVER_DROPPED = 253_402_300_799_000
+"""Milliseconds since 1970 at the end of the year 9999: a broker drops a segment once it was sealed for some time."""
+
 
 def with_parents(layout: SegmentLayout, topics: Sequence[str], ids: Collection[int]) -> SegmentLayout:
     """The layout with sealed parents again, as it would be if they had not been pruned.
@@ -26,6 +29,15 @@ def with_parents(layout: SegmentLayout, topics: Sequence[str], ids: Collection[i
     linked = {number: _with(layout.segments[number], ids) for number in children}
     segments = dict(sorted({**layout.segments, **parents, **linked}.items()))
     return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": segments})
+
+
+def with_kept_parents(layout: SegmentLayout) -> SegmentLayout:
+    """The layout with regular parents that brokers never drop: they were sealed at the end of time."""
+    kept = {
+        number: one.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if one.legacy else one
+        for number, one in layout.segments.items()
+    }
+    return layout.model_copy(update={"segments": kept})
 
 
 def _with(child: SegmentInfo, parents: Collection[int]) -> SegmentInfo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
@@ -37,6 +38,34 @@ def add_version(admin: PulsarAdmin, topic: TopicName, schema: Schema, strategy: 
         # Elsewhere it came when another rule held.
         _add_freely(admin, topic, schema)
         bind(admin, topic, strategy)
+
+
+def complete_versions(admin: PulsarAdmin, topic: TopicName, wanted: Sequence[Schema]) -> Schema | None:
+    """Add the versions of a topic's schema that are missing, with their numbers; harmless when done twice.
+
+    Args:
+        admin: of the cluster that gets them.
+        topic: a whole one.
+        wanted: all that it shall have, oldest first.
+
+    Returns:
+        The first of its versions that is another, where there is one: then nothing was added.
+    """
+    there = admin.schemas.versions(topic)
+    for one, other in zip(wanted, there, strict=False):
+        if (one.version, one.type, one.data) != (other.version, other.type, other.data):
+            return other
+    missing = wanted[len(there) :]
+    if not missing:
+        return None
+    # An attempt may have ended while versions could follow each other freely.
+    freed = FREED in admin.topics.properties(topic)
+    strategy = None if freed else admin.topic_policies.read(topic).get(STRATEGY)
+    for one in missing:
+        add_version(admin, topic, one, strategy)
+    if freed:
+        bind(admin, topic, None)
+    return None
 
 
 def bind(admin: PulsarAdmin, topic: TopicName, strategy: str | None) -> None:

@@ -170,10 +170,11 @@ class TopicReader:
     Args:
         admin: of the cluster.
         check: raises where the work shall stop.
+        described: with properties, policies and schemas, which take several requests for each topic.
     """
 
-    def __init__(self, admin: PulsarAdminReader, check: Callable[[], None]) -> None:
-        self._admin, self._check = admin, check
+    def __init__(self, admin: PulsarAdminReader, check: Callable[[], None], *, described: bool = True) -> None:
+        self._admin, self._check, self._is_described = admin, check, described
 
     def plain(self, name: TopicName) -> TopicInventory | None:
         """A topic without partitions; None if it is gone."""
@@ -225,13 +226,17 @@ class TopicReader:
         return TopicInventory(name, count, {}, {}, self._schemas(name), tuple(parts))
 
     def _described(self, topic: TopicInventory) -> TopicInventory:
+        if not self._is_described:
+            return topic
         return replace(topic, policies=self._policies(topic), schemas=self._schemas(topic.name))
 
     def _schemas(self, name: TopicName) -> tuple[Schema, ...]:
         return tuple(self._admin.schemas.versions(name))
 
     def _properties(self, part: Part) -> Mapping[str, str] | None:
-        return None if part.stats is None else self._admin.topics.properties(part.name)
+        if part.stats is None or not self._is_described:
+            return None
+        return self._admin.topics.properties(part.name)
 
     def _policies(self, topic: TopicInventory) -> Mapping[str, Any] | None:
         names = [name for name, one in topic.subscriptions.items() if one.durable]

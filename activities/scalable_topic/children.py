@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from activities.lifecycle.parallel import Each
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -40,7 +41,13 @@ class TopicGuard(Protocol):
 
 
 def make_children(
-    change: ChangeOrNever, name: TopicName, partitions: int, subscriptions: Sequence[str], fence: Callable[[], object]
+    change: ChangeOrNever,
+    name: TopicName,
+    partitions: int,
+    subscriptions: Sequence[str],
+    fence: Callable[[], object],
+    *,
+    each: Each,
 ) -> None:
     """Make the segments that a migration will make, with the places of subscriptions; harmless when done twice.
 
@@ -50,6 +57,7 @@ def make_children(
         partitions: of it; 0 for none.
         subscriptions: durable ones.
         fence: raises where somebody else is in charge; asked before each change.
+        each: does the same for many items.
     """
 
     def make(segment: SegmentInfo) -> None:
@@ -59,12 +67,11 @@ def make_children(
             change=lambda admin: admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions),
         )
 
-    for segment in planned(name, partitions).active:
-        make(segment)
+    each(planned(name, partitions).active, make)
 
 
 def take_back_children(
-    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard
+    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard, *, each: Each
 ) -> None:
     """Delete them again, with the record that brokers begin when they report their load.
 
@@ -74,6 +81,7 @@ def take_back_children(
         name: the regular topic, which has not become scalable; no request that makes it so can arrive any more.
         partitions: of it; 0 for none.
         guard: of the topic; asked before each change.
+        each: does the same for many items.
 
     Raises:
         StoreConflict: the topic is scalable.
@@ -93,8 +101,7 @@ def take_back_children(
         guard.require()
 
     guard.note(stage=Stage.WITHDRAWING)
-    for segment in planned(name, partitions).active:
-        take_back(segment)
+    each(planned(name, partitions).active, take_back)
     clear_empty(store, name, guard.require)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
-from activities.scalable_topic.children import take_back_children
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
@@ -102,10 +101,11 @@ def _finish_topic(
     task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim
 ) -> Iterator[str]:
     guard = task.topic_guard(store, name)
+    flip = flip_of(task, store, guard, name, record)
     match read_scalable(store, name).state:
         case RecordState.GOOD:
             try:
-                flip_of(task, store, guard, name).run()
+                flip.run()
             except StoreNotFound:
                 yield f"{name} was left amid its flip, and its regular topic is gone now"
             else:
@@ -113,7 +113,8 @@ def _finish_topic(
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"
         case _:
-            take_back_children(task.change_or_never, store, name, record.partitions, guard)
+            if lost := flip.take_back(name, record.partitions, record.schemas):
+                yield lost
             guard.release()
 
 

@@ -163,9 +163,14 @@ class ClusterTask(Generic[InputT_co]):
             found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
         return [(name, PulsarAdminReader(session, urls)) for name, urls in found]
 
-    def find_topic(self, name: TopicName) -> TopicInventory | None:
-        """A regular topic as it is; None where there is none."""
-        reader = TopicReader(self.admin, self.context.check)
+    def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
+        """A regular topic as it is; None where there is none.
+
+        Args:
+            name: its name.
+            described: with its properties, policies and schemas.
+        """
+        reader = TopicReader(self.admin, self.context.check, described=described)
         try:
             partitions = self.admin.topics.partitions(name)
         except AdminNotFound:

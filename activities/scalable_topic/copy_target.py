@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from activities.lifecycle.schema_versions import FREED, STRATEGY, add_version, bind
+from activities.lifecycle.schema_versions import complete_versions
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -110,22 +110,11 @@ class CopyTarget:
         Raises:
             StoreUnsupported: other versions have these numbers.
         """
-        wanted, there = self._admin.schemas.versions(source), self._admin.schemas.versions(self.name)
-        for one, other in zip(wanted, there, strict=False):
-            if (one.version, one.type, one.data) != (other.version, other.type, other.data):
-                raise StoreUnsupported(
-                    f"{self.name}: version {other.version} of its schema is another than that of {source}, and "
-                    f"messages name it; {_ELSEWHERE}"
-                )
-        if not wanted:
-            return
-        # An attempt may have ended while versions could follow each other freely.
-        freed = FREED in self._admin.topics.properties(self.name)
-        strategy = None if freed else self._admin.topic_policies.read(self.name).get(STRATEGY)
-        for one in wanted[len(there) :]:
-            add_version(self._admin, self.name, one, strategy)
-        if freed:
-            bind(self._admin, self.name, None)
+        if other := complete_versions(self._admin, self.name, self._admin.schemas.versions(source)):
+            raise StoreUnsupported(
+                f"{self.name}: version {other.version} of its schema is another than that of {source}, and messages "
+                f"name it; {_ELSEWHERE}"
+            )
 
     def forget(self) -> None:
         """Delete the records of the copy; harmless where there are none."""

@@ -47,18 +47,20 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
 def verify(task: TopicTask) -> TopicCheck:
     """Complete what came after the flip, and compare the scalable topic with what the regular one had."""
     topic = task.find_topic(task.name)
+    faults: list[str] = []
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        guard.take()
+        record = guard.take()
         layout = read_scalable(store, task.name).layout
         if layout is None:
             fault = f"the record of {task.name} is gone: somebody has deleted the scalable topic"
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
         if topic is not None:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
-            flip_of(task, store, guard, task.name).run()
+            done = flip_of(task, store, guard, task.name, record).run()
+            faults += done.schema_faults
         known = recorded_subscriptions(store, task.name)
-        faults = [*layout_faults(layout), *_without_cursors(task, layout, known)]
+        faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]
     there = {one.legacy_topic_name for one in layout.segments.values()}
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
     if pruned and (left := old_messages(topic)):

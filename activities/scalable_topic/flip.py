@@ -19,6 +19,7 @@ from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.parents import release_parents
+from activities.scalable_topic.schemas import keep_schema, put_back_schemas, schemas_of
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -26,9 +27,10 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, clear_empty, keep_subscription, read_scalable
+from clients.pulsar.scalable_records import RecordState, clear_empty, cursors_on, keep_subscription, read_scalable
+from models.lifecycle.failures import some
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import Stage, TopicClaim
+from models.scalable_topic.claims import KeptSchema, Stage, TopicClaim
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
@@ -46,13 +48,15 @@ def flip(task: TopicTask) -> FlipAnswer:
     """
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        flip = flip_of(task, store, guard, task.name, stage=guard.take().stage)
+        record = guard.take()
+        flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
+        topic = task.read_topic(task.name)
         waits = not task.input.force and read_scalable(store, task.name).layout is None
-        if waits and (waiting := waits_for(task.read_topic(task.name))) and flip.withdrawn():
+        if waits and (waiting := waits_for(topic)) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
         try:
-            return FlipAnswer(flipped=flip.run(force=task.input.force))
+            return FlipAnswer(flipped=flip.run(topic, force=task.input.force))
         except AdminConflict as error:
             if read_scalable(store, task.name).state is not RecordState.ABSENT:
                 raise
@@ -64,10 +68,11 @@ def flip_of(
     store: CasStore,
     guard: RecordGuard[TopicClaim],
     name: TopicName,
+    record: TopicClaim,
     *,
     stage: Stage = Stage.FLIPPING,
 ) -> Flip:
-    """The flip of a topic, on behalf of an attempt; see `Flip.stage`."""
+    """The flip of a topic, on behalf of an attempt that has taken its record; see `Flip.stage`."""
     return Flip(
         task.admin,
         store,
@@ -76,6 +81,7 @@ def flip_of(
         task.change_or_never,
         each=task.each,
         stage=stage,
+        schemas=record.schemas,
         settle=task.await_late_requests,
     )
 
@@ -92,6 +98,7 @@ class Flip:
         change: makes what must not arrive late.
         each: does the same for many items; a topic may have hundreds of partitions.
         stage: how far an earlier attempt came.
+        schemas: that it has noted.
         settle: waits until nothing arrives any more that one may have sent.
     """
 
@@ -102,12 +109,14 @@ class Flip:
     change: ChangeOrNever
     each: Each = in_turn
     stage: Stage = Stage.CLAIMED
+    schemas: tuple[KeptSchema, ...] = ()
     settle: Callable[[], object] = lambda: None
 
-    def run(self, *, force: bool = False) -> FlippedTopic:
+    def run(self, topic: TopicInventory | None = None, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
 
         Args:
+            topic: the regular one as it was right before; None to read it.
             force: also under clients that cannot follow.
 
         Raises:
@@ -116,20 +125,26 @@ class Flip:
             AdminError: a broker refuses, or does not answer; another attempt goes on from there.
         """
         begun = time.monotonic()
-        topic = self.read()
         if self.stage is Stage.WITHDRAWING:
             # What deletes segments must not arrive when they have become the topic's own.
             self.settle()
-        layout, of_brokers = self._made_scalable(topic, force=force)
+            topic = None
+        topic = topic or self.read()
+        kept = schemas_of(self.admin, topic.name) if self.stage is Stage.CLAIMED else self.schemas
+        layout, of_brokers = self._made_scalable(topic, kept, force=force)
+        # Before a broker leads the topic, which the first record of a subscription has one do.
+        led = keep_schema(self.admin, self.store, topic.name, self.guard.require)
         known = durable_of(topic)
         self._register(topic.name, known)
         ended = sum(self.each(regular_parts(topic), self._terminated))
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them.
-        late = [one for one in durable_of(self.read()) if one.name not in {before.name for before in known}]
+        topic = self.read()
+        late = [one for one in durable_of(topic) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
         registered = [one.name for one in (*known, *late)]
         self.each(layout.active, lambda segment: self._require_cursors(topic.name, segment, registered))
-        release_parents(self.admin, self.read(), layout, registered, fence=self.guard.require, each=self.each)
+        release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, each=self.each)
+        lost = put_back_schemas(self.admin, topic.name, kept)
         self.guard.note(stage=Stage.FLIPPED)
         return FlippedTopic(
             segments=len(layout.active),
@@ -138,6 +153,7 @@ class Flip:
             migrate_seconds=round(of_brokers, 3),
             seconds=round(time.monotonic() - begun, 3),
             faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
+            schema_faults=tuple(filter(None, (led, lost))),
         )
 
     def withdrawn(self) -> bool:
@@ -148,10 +164,17 @@ class Flip:
         self.settle()
         if read_scalable(self.store, topic.name).layout is not None:
             return False
-        self._withdraw(topic)
+        self._withdraw(topic, self.schemas)
         return True
 
-    def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
+    def take_back(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> str:
+        """Delete what was made for a topic that stays regular; in words what is not as it was, empty for nothing."""
+        take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
+        return put_back_schemas(self.admin, name, kept)
+
+    def _made_scalable(
+        self, topic: TopicInventory, kept: tuple[KeptSchema, ...], *, force: bool
+    ) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [one.name for one in durable_of(topic)]
@@ -166,8 +189,8 @@ class Flip:
                 clear_empty(self.store, name, self.guard.require)
             elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
                 break
-            self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
-            make_children(self.change, name, partitions, subscriptions, self.guard.require)
+            self.guard.note(stage=Stage.FLIPPING, partitions=partitions, schemas=kept)
+            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
             asked = time.monotonic()
             try:
                 self._migrate(name, force=force)
@@ -183,7 +206,7 @@ class Flip:
         if record.state is not RecordState.BROKEN and refusal is not None:
             if isinstance(refusal, AdminConflict):
                 # A broker has refused it, and no request is on its way.
-                self._withdraw(topic)
+                self._withdraw(topic, kept)
             raise refusal
         raise StoreConflict(
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
@@ -197,9 +220,11 @@ class Flip:
             change=lambda admin: admin.scalable_topics.migrate(name, force=force),
         )
 
-    def _withdraw(self, topic: TopicInventory) -> None:
-        take_back_children(self.change, self.store, topic.name, topic.partitions, self.guard)
+    def _withdraw(self, topic: TopicInventory, kept: Sequence[KeptSchema]) -> None:
+        lost = self.take_back(topic.name, topic.partitions, kept)
         self.guard.note(stage=Stage.CLAIMED)
+        if lost:
+            raise StoreConflict(lost)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
         def register(one: SubscriptionInventory) -> None:
@@ -222,15 +247,19 @@ class Flip:
         return True
 
     def _require_cursors(self, name: TopicName, segment: SegmentInfo, subscriptions: Sequence[str]) -> None:
-        """See that subscriptions have their places on a new segment, and make it where it is missing."""
-        calls = self.admin.scalable_topics
-        for subscription in subscriptions:
-            try:
-                calls.backlog(name, segment.descriptor, subscription)
-            except AdminNotFound:
-                self.guard.require()
-                calls.create_segment(name, segment.descriptor, subscriptions)
-                calls.backlog(name, segment.descriptor, subscription)
+        """See that subscriptions have their places on a new segment, and make those that are missing."""
+
+        def missing() -> set[str]:
+            return {*subscriptions} - {*cursors_on(self.store, name, segment)}
+
+        if missing():
+            self.guard.require()
+            self.admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions)
+            if left := missing():
+                raise StoreConflict(
+                    f"{some(sorted(left))} have no cursor on segment {segment.descriptor} of {name} after a broker "
+                    "said that they have"
+                )
 
 
 def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:

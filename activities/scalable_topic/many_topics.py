@@ -136,11 +136,11 @@ def _regular(task: NamespaceTask, namespace: str) -> Iterable[str]:
 
 def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:
     """How one topic stands, as a survey of it alone."""
-    topic = task.find_topic(TopicName.parse(f"persistent://{name}"))
+    topic = task.find_topic(TopicName.parse(f"persistent://{name}"), described=True)
     if topic is None:
         return Survey()
     findings = Findings()
-    check_one(store, findings, topic)
+    check_one(store, findings, topic, task.input.auto_scale)
     durable = durable_of(topic)
     return Survey(
         topics=1,

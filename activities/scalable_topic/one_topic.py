@@ -5,7 +5,6 @@ from __future__ import annotations
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
-from activities.scalable_topic.children import take_back_children
 from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, take
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
@@ -55,24 +54,32 @@ def undo(task: TopicTask) -> Undone:
             return Undone()
         guard = task.topic_guard(store, task.name)
         record = guard.read()
+        told: tuple[str, ...] = ()
         if record is not None and record.is_of(task.attempt):
             guard.take()
-            if record.begun and _is_scalable(task, store, guard, record):
-                return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
+            if record.begun:
+                lost = _taken_back(task, store, guard, record)
+                if lost is None:
+                    return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
+                told = (lost,) if lost else ()
             guard.release()
-    return Undone(kept=give_back(task).kept if task.input.parent is None else ())
+    return Undone(kept=(*told, *(give_back(task).kept if task.input.parent is None else ())))
 
 
-def _is_scalable(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> bool:
-    """Whether a topic that brokers were asked to make scalable is so; then it is complete, else nothing is left."""
+def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> str | None:
+    """Take back what brokers were asked for; in words what is not as it was.
+
+    Returns:
+        None where the topic is scalable; then it is complete.
+    """
     await_late_requests(task, store, [task.name])
+    flip = flip_of(task, store, guard, task.name, record)
     match read_scalable(store, task.name).state:
         case RecordState.GOOD:
-            flip_of(task, store, guard, task.name).run()
-            return True
+            flip.run()
+            return None
         case RecordState.BROKEN:
             # Somebody else has written it, and has to say what it is for.
-            return False
+            return ""
         case _:
-            take_back_children(task.change_or_never, store, task.name, record.partitions, guard)
-            return False
+            return flip.take_back(task.name, record.partitions, record.schemas)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.schemas import keep_schema
+from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segment import SegmentInfo
@@ -24,6 +26,7 @@ _QUEUES = {"Shared", "Key_Shared"}
 
 def release_parents(
     admin: PulsarAdmin,
+    store: CasStore,
     topic: TopicInventory,
     layout: SegmentLayout,
     subscriptions: Iterable[str],
@@ -35,6 +38,7 @@ def release_parents(
 
     Args:
         admin: of the cluster.
+        store: the brokers' metadata store.
         topic: the regular one, which takes no messages any more.
         layout: of the scalable topic.
         subscriptions: all that have a record.
@@ -51,13 +55,17 @@ def release_parents(
     if {*waiting.values()} - _QUEUES:
         return []
     done = sorted({*subscriptions} - waiting.keys())
+    # First: with these segments there brokers could drop parents, and with them the schema.
+    if keep_schema(admin, store, topic.name, fence):
+        return []
 
     def release(parent: SegmentInfo) -> None:
         fence()
         admin.scalable_topics.create_segment(topic.name, parent.descriptor, done)
         fence()
         admin.scalable_topics.terminate_segment(topic.name, parent.descriptor)
-        for name in done:
+        # One for all: nothing was ever sent there, which each of them would tell.
+        for name in done[:1]:
             if backlog := admin.scalable_topics.backlog(topic.name, parent.descriptor, name):
                 raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
 

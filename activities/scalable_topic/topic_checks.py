@@ -14,6 +14,8 @@ from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
 
 _ORDERED = ("Exclusive", "Failover")
+# Records of the metadata store have to stay well below a megabyte.
+_SCHEMA_BYTES = 500_000
 _COMPACTION_POLICY = "compactionThreshold"
 
 
@@ -45,6 +47,35 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
     _check_storage(findings, topic)
     _check_subscriptions(findings, topic)
     _tell_of_clients(findings, topic)
+
+
+def check_schema(findings: Findings, topic: TopicInventory, *, scales: bool | None) -> None:
+    """Note what brokers would do to the topic's schema, which they delete with any segment (5.0.0-M1, seen).
+
+    Args:
+        findings: where it goes.
+        topic: as it is.
+        scales: whether brokers shall split and merge its segments; None where nobody has said so.
+    """
+    size = sum(len(one.data) for one in topic.schemas)
+    if size > _SCHEMA_BYTES:
+        findings.block(
+            "SCHEMA_TOO_LARGE",
+            f"the versions of the schema of {topic.name} have {size:,} characters, too many to be kept in a record",
+            "leave it out",
+        )
+    if not topic.schemas or scales is False:
+        return
+    lost = f"{topic.name} has a schema, and brokers delete that with the first segment that they split or merge"
+    if scales:
+        findings.warn(f"{lost}: keep a copy of its versions")
+    else:
+        findings.block(
+            "SCHEMA_AT_RISK",
+            lost,
+            'give "auto_scale": {"enabled": false}, and split and merge no segments of it; or "enabled": true, if the '
+            "schema may go",
+        )
 
 
 def _check_name(findings: Findings, topic: TopicInventory) -> None:

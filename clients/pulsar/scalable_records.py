@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple, cast
+from urllib.parse import unquote_plus
 
 from pydantic import ValidationError
 
-from clients.cas.store import CasReader, CasStore, Create, Delete, Part, retry
-from clients.errors import StoreConflict
+from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, retry
+from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.names import TopicName
+from clients.pulsar.admin.topics import COMPACTION
+from clients.pulsar.names import SegmentName, TopicName
+from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
+
+_DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
 
 
 class RecordState(StrEnum):
@@ -89,14 +95,46 @@ def _remove(store: CasStore, path: str, fence: Callable[[], object]) -> None:
 
 def controller_of(store: CasReader, topic: TopicName) -> str | None:
     """The broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
-    node = store.get(f"{topic.scalable_path}/controller")
+    node = store.get(controller_path(topic))
     return None if node is None else str(json.loads(node.value))
+
+
+def controller_path(topic: TopicName) -> str:
+    """The node that the topic's controller holds while its session lasts."""
+    return f"{topic.scalable_path}/controller"
+
+
+def set_while_none_leads(store: CasStore, topic: TopicName, layout: SegmentLayout, version: int) -> None:
+    """Write the record in a moment in which no broker leads the topic, as far as the store can tell.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: the scalable one.
+        layout: what the record shall hold.
+        version: of the record that was read.
+
+    Raises:
+        VersionConflict: it has changed since, or a broker leads the topic.
+    """
+    path, seat, value = topic.scalable_path, controller_path(topic), layout.encode()
+    with suppress(StoreUnsupported):
+        store.transaction([Create(seat), Set(path, value, version), Delete(seat, -1)])
+        return
+    store.set(path, value, version)
 
 
 def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, SubscriptionKind | None]:
     """Subscriptions that have a record, by name, with its kind; None for one that only its consumers have made."""
     base = f"{topic.scalable_path}/subscriptions"
     return {name: _kind(store, f"{base}/{name}") for name in store.children(base)}
+
+
+def cursors_on(store: CasReader, topic: TopicName, segment: SegmentInfo) -> list[str]:
+    """Durable subscriptions that have a cursor on a segment, as its managed ledger names them."""
+    legacy = segment.legacy_topic_name
+    stored = TopicName.parse(legacy) if legacy else SegmentName(topic, segment.descriptor)
+    names = map(unquote_plus, store.children(stored.managed_ledger_path))
+    return [one for one in names if one not in (COMPACTION, _DEDUPLICATION) and not one.startswith(_REPLICATOR)]
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:

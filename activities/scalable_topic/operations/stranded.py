@@ -7,7 +7,6 @@ terminated topic that no V5 client asks (seen).
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 
 from activities.lifecycle.topic_inventory import TopicInventory
@@ -15,10 +14,15 @@ from activities.scalable_topic.flip import is_terminated, regular_parts
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.subscriptions import Secured, secure
 from activities.scalable_topic.parents import release_parents
-from clients.cas.store import Create, Delete, Set, retry
-from clients.errors import StoreConflict, StoreUnsupported
+from clients.cas.store import retry
+from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of, read_scalable, recorded_subscriptions
+from clients.pulsar.scalable_records import (
+    controller_of,
+    read_scalable,
+    recorded_subscriptions,
+    set_while_none_leads,
+)
 from models.lifecycle.failures import some
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 from models.segment_layout import SegmentLayout
@@ -82,7 +86,7 @@ def repair_stranded(hand: Hand) -> TopicOutcome:
     done = secure(hand, layout.active)
     if (topic := hand.task.find_topic(hand.name)) is not None:
         names = recorded_subscriptions(hand.store, hand.name)
-        release_parents(hand.admin, topic, layout, names, fence=hand.guard.require)
+        release_parents(hand.admin, hand.store, topic, layout, names, fence=hand.guard.require)
     return _checked(hand, done)
 
 
@@ -127,22 +131,11 @@ def _insert(hand: Hand, stranded: Stranded) -> None:
         wanted = with_parents(record.layout, topics, stranded.messages)
         hand.guard.note(segments=tuple(wanted.segments[number] for number in stranded.messages))
         _require_no_controller(hand)
-        _set_while_none_leads(hand, wanted.encode(), record.version)
+        # A broker that has read the record just before, and leads from right after on, knows none of these parents
+        # until it changes the layout itself: it neither drops them nor uses up their ids.
+        set_while_none_leads(hand.store, hand.name, wanted, record.version)
 
     retry(insert, hand.name.scalable_path)
-
-
-def _set_while_none_leads(hand: Hand, value: bytes, version: int) -> None:
-    """Write the record in a moment in which no broker leads the topic, as far as the store can tell.
-
-    A broker that has read the record just before, and leads from right after on, knows none of these parents until it
-    changes the layout itself: it neither drops them nor uses up their ids.
-    """
-    path, seat = hand.name.scalable_path, f"{hand.name.scalable_path}/controller"
-    with suppress(StoreUnsupported):
-        hand.store.transaction([Create(seat), Set(path, value, version), Delete(seat, -1)])
-        return
-    hand.store.set(path, value, version)
 
 
 def _checked(hand: Hand, done: Secured) -> TopicOutcome:

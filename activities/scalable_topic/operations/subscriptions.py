@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
-from urllib.parse import unquote_plus
 
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.admin.topics import COMPACTION
-from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
+from clients.pulsar.names import SegmentName
+from clients.pulsar.scalable_records import cursors_on, keep_subscription, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
-
-_DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
 
 
 class Secured(NamedTuple):
@@ -58,8 +54,8 @@ def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
     record would have brokers keep messages for them for good.
     """
     recorded = recorded_subscriptions(look.store, look.name)
-    native = {name for one in layout.segments.values() if not one.legacy for name in _cursors(look, one)}
-    legacy = {name for one in layout.segments.values() if one.legacy for name in _cursors(look, one)}
+    cursors = [(one.legacy, cursors_on(look.store, look.name, one)) for one in layout.segments.values()]
+    native, legacy = ({name for old, names in cursors if old is which for name in names} for which in (False, True))
     kinds: dict[str, SubscriptionKind] = {name: kind for name, kind in recorded.items() if kind}
     unsure = legacy - kinds.keys()
     kinds |= _kinds_of_regular(look, unsure) if unsure else {}
@@ -142,14 +138,6 @@ def _has_place(look: Look, segment: SegmentInfo, subscription: str) -> bool:
     except AdminNotFound:
         return False
     return True
-
-
-def _cursors(look: Look, segment: SegmentInfo) -> list[str]:
-    """Durable subscriptions that have a cursor on a segment, as its managed ledger names them."""
-    legacy = segment.legacy_topic_name
-    stored = TopicName.parse(legacy) if legacy else SegmentName(look.name, segment.descriptor)
-    names = map(unquote_plus, look.store.children(stored.managed_ledger_path))
-    return [one for one in names if one not in (COMPACTION, _DEDUPLICATION) and not one.startswith(_REPLICATOR)]
 
 
 def _kinds_of_regular(look: Look, names: set[str]) -> dict[str, SubscriptionKind]:

@@ -62,7 +62,7 @@ class HttpSession(Closeable):
         self, access: AdminAccess, connections: int = 1, *, transport: httpx.BaseTransport | None = None
     ) -> None:
         try:
-            context = access.tls.context()
+            context = access.tls.shared_context()
         except OSError as error:
             reason = f"the files of the TLS settings cannot be used: {error}"
             raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error

@@ -104,7 +104,7 @@ def change_or_never(
     """
     untold: AdminUnreachable | None = None
     for url in urls:
-        transport = _OpenedBefore(access.tls.context())
+        transport = _OpenedBefore(access.tls.shared_context())
         with HttpSession(access, transport=transport) as session:
             admin = PulsarAdmin(session, [url])
             try:

@@ -177,9 +177,9 @@ def _refused(task: TopicTask) -> None:
     """FLIP of an attempt that saw no client, and whose broker sees one."""
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        stage = guard.take().stage
+        record = guard.take()
         with pytest.raises(AdminConflict):
-            flip.flip_of(task, store, guard, task.name, stage=stage).run()
+            flip.flip_of(task, store, guard, task.name, record, stage=record.stage).run()
 
 
 def _is_whole(store: CasStore, name: TopicName) -> None:

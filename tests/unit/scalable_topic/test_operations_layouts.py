@@ -12,7 +12,7 @@ from models.segment import LayoutError
 from models.segment_change import SegmentChange
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
-from models.segment_repair import with_parents
+from models.segment_repair import NEVER_DROPPED, with_kept_parents, with_parents
 from tests.support.scalable_topic.layouts import random_steps
 
 
@@ -41,6 +41,18 @@ def test_parents_come_back_as_they_were(
     repaired = with_parents(pruned, names, lost)
     assert repaired == before.model_copy(update={"epoch": pruned.epoch + 1})
     assert layout_faults(repaired) == []
+
+
+@given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
+def test_kept_parents_change_nothing_else(partitions: int, steps: int, chooser: random.Random) -> None:
+    """Regular parents were sealed at the end of time, and all others when they were; the layout stays whole."""
+    before = _grown(SegmentLayout.migrated(_names(partitions), 999), chooser, steps)
+    kept = with_kept_parents(before)
+    assert layout_faults(kept) == []
+    assert with_kept_parents(SegmentLayout.parse(kept.encode())) == kept
+    for number, one in kept.segments.items():
+        was = before.segments[number]
+        assert one == (was.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if was.legacy else was)
 
 
 def test_parents_of_another_topic_do_not_come_back() -> None:
