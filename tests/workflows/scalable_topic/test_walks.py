@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from models.lifecycle.status import Outcome, Status
@@ -98,6 +98,7 @@ async def test_every_walk_ends(stage: Harness, case: Case) -> None:
         assert "forget" in script.steps or status.outcome in (Outcome.DONE, Outcome.DONE_WITH_FAILURES)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(case=_cases(MANY_STEPS, 16))
 @example(Case("leave", {}, scalable=True, moves=[*[LET] * 8, Verb.ROLLBACK, LET, LET]))
 @example(Case("leave", {"flip": DEAF, "undo": FAIL}, scalable=False, moves=[*[LET] * 7, CANCEL, LET, CANCEL]))
