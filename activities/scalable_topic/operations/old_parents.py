@@ -1,0 +1,104 @@
+"""Regular parents that are consumed while nothing shows it to brokers; `parents` says what these wait for.
+
+A migration looks at it until its VERIFY. Where messages were left by then, nobody did later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.flip import durable_of, is_terminated
+from activities.scalable_topic.operations.context import Hand, Look
+from activities.scalable_topic.parents import regular_parents, release_parents
+from clients.pulsar.names import SegmentName, TopicName
+from clients.pulsar.scalable_records import cursors_on, recorded_subscriptions
+from models.lifecycle.failures import some
+from models.segment import SegmentInfo
+from models.segment_layout import SegmentLayout
+
+# As in `parents`: while any other has something left, nothing may be shown.
+_QUEUES = {"Shared", "Key_Shared"}
+
+
+class Unshown(NamedTuple):
+    """What brokers do not see of a regular topic.
+
+    Attributes:
+        topic: the regular one.
+        missing: parents of whose names there is no segment.
+        lacking: those of whose names there is one, without a subscription that has nothing left.
+        subscriptions: that have nothing left, and are not shown everywhere.
+    """
+
+    topic: TopicName
+    missing: list[SegmentInfo]
+    lacking: list[SegmentInfo]
+    subscriptions: list[str]
+
+    def __str__(self) -> str:
+        who = f"{some(self.subscriptions)} have nothing" if self.subscriptions else "nobody has anything"
+        so = "stream consumers cannot begin" if self.missing else "brokers keep its parents"
+        return f"{so}: {who} left in {self.topic}, and no segment shows that to brokers"
+
+
+def unshown(look: Look, layout: SegmentLayout, names: Iterable[str]) -> Unshown | None:
+    """What brokers could see of the regular topic, and do not; None for nothing.
+
+    Args:
+        look: at the topic.
+        layout: of it.
+        names: of subscriptions that brokers ask about.
+    """
+    parents, known = regular_parents(layout), {*names}
+    # Most topics end here, without a question to brokers.
+    if not any(_lacks(look, one, known) is not None for one in parents):
+        return None
+    # In this order: behind the end nothing comes.
+    if not all(is_terminated(look.reader, TopicName.parse(one.legacy_topic_name or "")) for one in parents):
+        return None
+    topic = look.task.find_topic(look.name)
+    if topic is None or topic.unloadable or (done := _done(topic, known)) is None:
+        return None
+    lacks = [(one, lack) for one in parents if (lack := _lacks(look, one, done)) is not None]
+    if not lacks:
+        return None
+    missing = [one for one, _ in lacks if not _stands(look, one)]
+    lacking = [one for one, _ in lacks if one not in missing]
+    return Unshown(topic.name, missing, lacking, sorted({name for _, lack in lacks for name in lack}))
+
+
+def show(hand: Hand) -> Unshown | None:
+    """Have brokers see it; what they still do not see afterwards.
+
+    Raises:
+        StoreConflict: what was made is not empty.
+    """
+    # Others are asked about by nobody: consumers that keep their places themselves.
+    names = [name for name, kind in recorded_subscriptions(hand.store, hand.name).items() if kind]
+    if (topic := hand.task.find_topic(hand.name)) is not None:
+        release_parents(hand.admin, hand.store, topic, hand.layout(), names, fence=hand.guard.require)
+    return unshown(hand, hand.layout(), names)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _done(topic: TopicInventory, names: set[str]) -> set[str] | None:
+    """Subscriptions that have nothing left; None while nothing may be shown."""
+    waiting = {one.name: one.type for one in durable_of(topic) if one.backlog}
+    done = names - waiting.keys()
+    return None if {*waiting.values()} - _QUEUES or (waiting and not done) else done
+
+
+def _lacks(look: Look, parent: SegmentInfo, names: set[str]) -> set[str] | None:
+    """Subscriptions that the segment of a parent's name does not have; None where it stands, and has all."""
+    if not _stands(look, parent):
+        return names
+    own = parent.model_copy(update={"legacy_topic_name": None})
+    return names - {*cursors_on(look.store, look.name, own)} or None
+
+
+def _stands(look: Look, parent: SegmentInfo) -> bool:
+    return look.store.get(SegmentName(look.name, parent.descriptor).managed_ledger_path) is not None
