@@ -48,13 +48,9 @@ def release_parents(
     Raises:
         StoreConflict: what was made is not empty.
     """
-    if topic.unloadable:
-        # Nobody can say what is left there.
+    if (found := done_with(topic, subscriptions)) is None:
         return []
-    waiting = {one.name: one.type for one in topic.subscriptions.values() if one.durable and one.backlog}
-    if {*waiting.values()} - _QUEUES:
-        return []
-    done = sorted({*subscriptions} - waiting.keys())
+    done = sorted(found)
     # First: with these segments there brokers could drop parents, and with them the schema.
     if keep_schema(admin, store, topic.name, fence):
         return []
@@ -70,8 +66,23 @@ def release_parents(
                 raise StoreConflict(f"{name} has {backlog} messages in segment {parent.descriptor} of {topic.name}")
 
     # Without any subscription too: a new stream consumer attaches to all segments, and fails where one is missing.
-    each(regular_parents(layout) if done or not waiting else [], release)
+    each(regular_parents(layout), release)
     return done
+
+
+def done_with(topic: TopicInventory, subscriptions: Iterable[str]) -> set[str] | None:
+    """Subscriptions that have nothing left in a regular topic; None while brokers may not be shown any.
+
+    Args:
+        topic: the regular one.
+        subscriptions: all that have a record.
+    """
+    if topic.unloadable:
+        # Nobody can say what is left there.
+        return None
+    waiting = {one.name: one.type for one in topic.subscriptions.values() if one.durable and one.backlog}
+    done = {*subscriptions} - waiting.keys()
+    return None if {*waiting.values()} - _QUEUES or (waiting and not done) else done
 
 
 def regular_parents(layout: SegmentLayout) -> list[SegmentInfo]:

@@ -8,18 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.flip import durable_of, is_terminated
+from activities.scalable_topic.flip import is_terminated
 from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.parents import regular_parents, release_parents
+from activities.scalable_topic.parents import done_with, regular_parents, release_parents
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import cursors_on, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
-
-# As in `parents`: while any other has something left, nothing may be shown.
-_QUEUES = {"Shared", "Key_Shared"}
 
 
 class Unshown(NamedTuple):
@@ -59,7 +55,7 @@ def unshown(look: Look, layout: SegmentLayout, names: Iterable[str]) -> Unshown 
     if not all(is_terminated(look.reader, TopicName.parse(one.legacy_topic_name or "")) for one in parents):
         return None
     topic = look.task.find_topic(look.name)
-    if topic is None or topic.unloadable or (done := _done(topic, known)) is None:
+    if topic is None or (done := done_with(topic, known)) is None:
         return None
     lacks = [(one, lack) for one in parents if (lack := _lacks(look, one, done)) is not None]
     if not lacks:
@@ -83,13 +79,6 @@ def show(hand: Hand) -> Unshown | None:
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
-
-
-def _done(topic: TopicInventory, names: set[str]) -> set[str] | None:
-    """Subscriptions that have nothing left; None while nothing may be shown."""
-    waiting = {one.name: one.type for one in durable_of(topic) if one.backlog}
-    done = names - waiting.keys()
-    return None if {*waiting.values()} - _QUEUES or (waiting and not done) else done
 
 
 def _lacks(look: Look, parent: SegmentInfo, names: set[str]) -> set[str] | None:
