@@ -86,6 +86,7 @@ class ScalableOperationInput(ClusterInput):
         segment: split: its id; none for the one that `choose` says.
         choose: split: which segment, where none is named.
         segments: merge: ids of two neighbours; none for those with the least traffic.
+        schema_may_go: split, merge: also a topic with a schema, which brokers delete with the old segments.
         auto_scale: set_auto_scale: the policy that each topic gets.
         fix: audit: also cure what is found.
         copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for all of the scalable one.
@@ -100,6 +101,7 @@ class ScalableOperationInput(ClusterInput):
     segment: int | None = Field(default=None, ge=0)
     choose: SegmentChoice = SegmentChoice.WIDEST
     segments: tuple[int, int] | None = None
+    schema_may_go: Bool = False
     auto_scale: AutoScale | None = None
     fix: Bool = False
     copy_to: str = "*-regular"
@@ -163,6 +165,7 @@ _ONLY_FOR: dict[str, tuple[Operation, ...]] = {
     "segment": (Operation.SPLIT,),
     "choose": (Operation.SPLIT,),
     "segments": (Operation.MERGE,),
+    "schema_may_go": (Operation.SPLIT, Operation.MERGE),
     "auto_scale": (Operation.SET_AUTO_SCALE,),
     "fix": (Operation.AUDIT,),
     "copy_to": (Operation.COPY, Operation.END_COPY),
