@@ -13,6 +13,7 @@ from tests.mutants import (
     metadata_copy,
     metadata_flag,
     metadata_order,
+    scalable_topic,
     shared,
 )
 from tests.mutants.mutant import Mutant, Stale
@@ -27,6 +28,7 @@ MUTANTS = (
     *bookie_steps.MUTANTS,
     *bookie_order.MUTANTS,
     *blue_green.MUTANTS,
+    *scalable_topic.MUTANTS,
 )
 
 

@@ -32,10 +32,10 @@ def stack(shared_stack: SharedStack) -> Stack:
     return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
 
 
-def _led(admin: PulsarAdmin, topic: str) -> TopicName:
+def _led(admin: PulsarAdmin, topic: str, segments: int = 1) -> TopicName:
     """A topic that a broker leads."""
     name = TopicName.parse(f"{SPACE}/{topic}")
-    admin.scalable_topics.create(name, 1)
+    admin.scalable_topics.create(name, segments)
     admin.scalable_topics.register(name, "queue", SubscriptionKind.QUEUE)
     return name
 
@@ -68,24 +68,8 @@ def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Non
     assert _broker(stack, controller_of(store, haunted)) is leader
     url = f"http://127.0.0.1:{other.ports['http']}"
     httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats").raise_for_status()
-    operations = Operations(stack, Operation.SPLIT, str(split))
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(operations.operate)
-        path = operation_record(f"{SPACE}/{split.topic}")
-
-        def has_begun() -> bool:
-            record = read_claim(store, OperatedTopic, path)
-            return record is not None and bool(record.claim.segments)
-
-        wait_for("the split", has_begun, 30)
-        leader.kill()
-        done = running.result(180)
-    assert operations.complete() == ()
-    assert (done.changed, done.failures) == (1, ())
-    layout = admin.scalable_topics.layout(split)
-    assert (len(layout.active), layout_faults(layout)) == (2, [])
-    for one in layout.active:
-        assert admin.scalable_topics.backlog(split, one.descriptor, "queue") == 0
+    _dies_amid(Operation.SPLIT, split, stack, store)
+    _is_whole(admin, split, 2)
     wait_for("another leader", lambda: controller_of(store, haunted) == url.removeprefix("http://"), _ELECTED)
     found = carried_out(stack, Operation.FIND_ZOMBIES, f"{SPACE}/leader-*")
     assert (found.found, found.unchanged) == (1, 1)
@@ -95,3 +79,39 @@ def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Non
     leader.start()
     other.restart()
     assert carried_out(stack, Operation.SPLIT, str(haunted)).changed == 1
+
+
+@pytest.mark.exhaustive
+def test_a_leader_dies_amid_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """The next leader completes it: both parents have ended, and one segment takes what both took."""
+    name = _led(admin, "leader-merge", 2)
+    leader = _broker(stack, controller_of(store, name))
+    _dies_amid(Operation.MERGE, name, stack, store)
+    _is_whole(admin, name, 1)
+    leader.start()
+
+
+def _dies_amid(operation: Operation, name: TopicName, stack: Stack, store: CasStore) -> None:
+    """Carry an operation out whose leader is killed once it has begun."""
+    operations = Operations(stack, operation, str(name))
+    path = operation_record(f"{SPACE}/{name.topic}")
+
+    def has_begun() -> bool:
+        record = read_claim(store, OperatedTopic, path)
+        return record is not None and bool(record.claim.segments)
+
+    leader = _broker(stack, controller_of(store, name))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(operations.operate)
+        wait_for("the operation to begin", has_begun, 30)
+        leader.kill()
+        done = running.result(180)
+    assert operations.complete() == ()
+    assert (done.changed, done.failures) == (1, ())
+
+
+def _is_whole(admin: PulsarAdmin, name: TopicName, active: int) -> None:
+    layout = admin.scalable_topics.layout(name)
+    assert (len(layout.active), layout_faults(layout)) == (active, [])
+    for one in layout.active:
+        assert admin.scalable_topics.backlog(name, one.descriptor, "queue") == 0

@@ -1,0 +1,133 @@
+"""Mutants of the migration to scalable topics: what brokers leave out, fences, schemas, and what is deleted."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_TESTS = "tests/integration/scalable_topic"
+_ALL = f"{_TESTS}/test_flip.py::test_all_that_a_migration_leaves_out_is_there"
+_DIED = f"{_TESTS}/test_flip.py::test_an_attempt_that_died_behind_the_call_is_completed"
+_LATE = f"{_TESTS}/test_late_flips.py"
+_SCHEMAS = f"{_TESTS}/test_schemas.py"
+_HAND = f"{_TESTS}/test_faults_by_hand.py"
+_FLIP = "activities/scalable_topic/flip.py"
+
+MUTANTS = (
+    Mutant(
+        "scalable-topic/no-segments-before-the-call",
+        _FLIP,
+        "            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)\n",
+        "",
+        (f"{_TESTS}/test_clients.py::test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip",),
+    ),
+    Mutant("scalable-topic/no-records", _FLIP, "        self._register(topic.name, known)\n", "", (_ALL,)),
+    Mutant(
+        "scalable-topic/no-records-of-late-ones",
+        _FLIP,
+        "        self._register(topic.name, late)\n",
+        "",
+        (f"{_HAND}::test_a_subscription_that_comes_before_the_flip_is_recorded",),
+        survives="it comes before the topic is read; none can be made to come between that look and the end",
+    ),
+    Mutant(
+        "scalable-topic/regular-topics-that-take-messages",
+        _FLIP,
+        "ended = sum(self.each(regular_parts(topic), self._terminated))",
+        "ended = 0",
+        (f"{_HAND}::test_regular_topics_that_brokers_did_not_end_are_ended",),
+    ),
+    Mutant(
+        "scalable-topic/no-look-at-cursors",
+        _FLIP,
+        "        self.each(layout.active, lambda segment: self._require_cursors(topic.name, segment, registered))\n",
+        "",
+        (_DIED,),
+        survives="brokers make cursors with each record; this is for records whose answer was lost on its way",
+    ),
+    Mutant(
+        "scalable-topic/parents-are-not-released",
+        _FLIP,
+        "        release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, "
+        "each=self.each)\n",
+        "",
+        (f"{_TESTS}/test_old_parents.py::test_a_stream_that_has_something_left_keeps_its_parents",),
+    ),
+    Mutant(
+        "scalable-topic/an-empty-record-stays",
+        _FLIP,
+        "                clear_empty(self.store, name, self.guard.require)\n",
+        "                pass\n",
+        (f"{_TESTS}/test_flip.py::test_an_empty_record_is_cleared_by_whoever_flips",),
+    ),
+    Mutant(
+        "scalable-topic/late-deletions-are-not-waited-for",
+        _FLIP,
+        "        if self.stage is Stage.WITHDRAWING:\n",
+        "        if False:\n",
+        (f"{_LATE}::test_late_withdrawals_delete_nothing_of_a_scalable_topic",),
+    ),
+    Mutant(
+        "scalable-topic/late-requests-open-connections",
+        "clients/pulsar/admin/late_requests.py",
+        "            transport.seal()\n",
+        "",
+        (_LATE,),
+    ),
+    Mutant(
+        "scalable-topic/parents-of-a-schema-are-dropped",
+        "activities/scalable_topic/schemas.py",
+        "        set_while_none_leads(store, topic, wanted, record.version)\n",
+        "",
+        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
+    ),
+    Mutant(
+        "scalable-topic/a-leader-drops-parents-of-a-schema",
+        "activities/scalable_topic/parents.py",
+        "    if keep_schema(admin, store, topic.name, fence):\n",
+        "    if False:\n",
+        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
+    ),
+    Mutant(
+        "scalable-topic/schemas-are-not-put-back",
+        _FLIP,
+        "        return put_back_schemas(self.admin, name, kept)\n",
+        '        return ""\n',
+        (f"{_SCHEMAS}::test_a_topic_that_stays_regular_keeps_its_schema",),
+    ),
+    Mutant(
+        "scalable-topic/the-cleanup-takes-the-schema",
+        "activities/scalable_topic/cleanup.py",
+        "    if has_schema:\n",
+        "    if False:\n",
+        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
+        survives="the layout goes on naming the parents, which keeps them too",
+    ),
+    Mutant(
+        "scalable-topic/streams-with-old-messages-are-shown-as-done",
+        "activities/scalable_topic/parents.py",
+        "    return None if {*waiting.values()} - _QUEUES or (waiting and not done) else done\n",
+        "    return done\n",
+        (f"{_TESTS}/test_old_parents.py::test_a_stream_that_has_something_left_keeps_its_parents",),
+    ),
+    Mutant(
+        "scalable-topic/records-of-consumers-alone-stay",
+        "clients/pulsar/scalable_records.py",
+        "        if not node.value:\n            fence()\n",
+        "        if False:\n            fence()\n",
+        (f"{_TESTS}/test_early_streams.py::test_a_consumer_that_was_faster_gets_its_subscription_a_record",),
+    ),
+    Mutant(
+        "scalable-topic/lost-topics-stay-halves",
+        "activities/scalable_topic/cluster.py",
+        "*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=False)]",
+        "*_put_back(task, store), *finish_operations(task, store, own=False)]",
+        (f"{_HAND}::test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call",),
+    ),
+    Mutant(
+        "scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended",
+        "activities/scalable_topic/context.py",
+        "        if not self._owners.is_open(claim, store.url):\n            if found is None:",
+        "        if False:\n            if found is None:",
+        (f"{_TESTS}/test_late_attempts.py::test_a_guard_of_a_run_that_has_ended_takes_nothing",),
+    ),
+)
