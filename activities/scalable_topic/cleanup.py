@@ -12,7 +12,7 @@ from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import give_back, recorded_topics
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.flip import durable_of, is_terminated, regular_parts
+from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin

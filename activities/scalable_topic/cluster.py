@@ -11,7 +11,6 @@ from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
-from clients.errors import StoreNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.access import ClusterInput
@@ -104,11 +103,10 @@ def _finish_topic(
     flip = flip_of(task, store, guard, name, record)
     match read_scalable(store, name).state:
         case RecordState.GOOD:
-            try:
-                flip.run()
-            except StoreNotFound:
+            if task.find_topic(name) is None:
                 yield f"{name} was left amid its flip, and its regular topic is gone now"
             else:
+                flip.run()
                 yield f"{name} was left amid its flip by an earlier run, and is complete now"
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"

@@ -177,13 +177,13 @@ class ClusterTask(Generic[InputT_co]):
             return None
         return reader.partitioned(name) if partitions else reader.plain(name)
 
-    def read_topic(self, name: TopicName) -> TopicInventory:
-        """A regular topic as it is.
+    def read_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory:
+        """A regular topic as it is; see `find_topic`.
 
         Raises:
             StoreNotFound: it is gone.
         """
-        if (topic := self.find_topic(name)) is None:
+        if (topic := self.find_topic(name, described=described)) is None:
             raise StoreNotFound(f"{name} is gone: somebody has deleted it", server=self.input.admin_urls[0])
         return topic
 

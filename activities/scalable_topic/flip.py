@@ -13,30 +13,41 @@ from dataclasses import dataclass
 
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.children import TopicGuard, make_children, parts_of, take_back_children
+from activities.scalable_topic.children import TopicGuard, make_children, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.parents import release_parents
-from activities.scalable_topic.schemas import keep_schema, put_back_schemas, schemas_of
+from activities.scalable_topic.readiness import check_one
+from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts, unrecordable
+from activities.scalable_topic.schemas import keep_parents, keep_schema, put_back_schemas, schemas_of
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
-from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
-from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, clear_empty, cursors_on, keep_subscription, read_scalable
+from clients.pulsar.scalable_records import (
+    RecordState,
+    clear_empty,
+    cursors_on,
+    keep_subscription,
+    read_scalable,
+    recorded_subscriptions,
+)
 from models.lifecycle.failures import some
+from models.lifecycle.input import SourceCleanup
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import KeptSchema, Stage, TopicClaim
+from models.scalable_topic.input import TopicOptions
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import migration_faults
 
-_TERMINATED = "Terminated"
 _TRIES = 3
 
 
@@ -44,23 +55,41 @@ def flip(task: TopicTask) -> FlipAnswer:
     """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
 
     Raises:
-        StoreConflict: policies are not held any more, or the record is empty or broken.
+        StoreConflict: policies are not held any more, the record is empty or broken, or what PRECHECK asked for does
+            not hold any more.
     """
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        record = guard.take()
-        flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
+        record, regular = guard.take(), read_scalable(store, task.name).layout is None
+        # A topic that is regular after it was done is another one of the same name.
+        anew = regular and record.stage in (Stage.CLAIMED, Stage.FLIPPED)
+        stage = Stage.CLAIMED if anew else record.stage
+        flip = flip_of(task, store, guard, task.name, record, stage=stage, keep=keeps_parents(task.input))
         require_held(task.namespace_guard(store, task.name.namespace_path))
-        topic = task.read_topic(task.name)
-        waits = not task.input.force and read_scalable(store, task.name).layout is None
-        if waits and (waiting := waits_for(topic)) and flip.withdrawn():
+        topic = task.read_topic(task.name, described=anew)
+        if regular and not task.input.force and (waiting := waits_for(topic)) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
+        if anew:
+            _require_ready(task, store, topic)
         try:
             return FlipAnswer(flipped=flip.run(topic, force=task.input.force))
         except AdminConflict as error:
             if read_scalable(store, task.name).state is not RecordState.ABSENT:
                 raise
             return FlipAnswer(refused=str(error))
+
+
+def _require_ready(task: TopicTask, store: CasStore, topic: TopicInventory) -> None:
+    """What PRECHECK asked for may have changed while clients were waited for."""
+    findings = Findings()
+    check_one(store, findings, topic, task.input.auto_scale)
+    if findings.blockers:
+        raise StoreConflict("; ".join(map(str, findings.blockers)))
+
+
+def keeps_parents(input: TopicOptions) -> bool:
+    """Whether brokers shall never drop regular parents, since nothing wants to delete the regular topic."""
+    return input.cleanup is SourceCleanup.LEAVE
 
 
 def flip_of(
@@ -71,8 +100,9 @@ def flip_of(
     record: TopicClaim,
     *,
     stage: Stage = Stage.FLIPPING,
+    keep: bool = True,
 ) -> Flip:
-    """The flip of a topic, on behalf of an attempt that has taken its record; see `Flip.stage`."""
+    """The flip of a topic, on behalf of an attempt that has taken its record; see `Flip`."""
     return Flip(
         task.admin,
         store,
@@ -81,7 +111,8 @@ def flip_of(
         task.change_or_never,
         each=task.each,
         stage=stage,
-        schemas=record.schemas,
+        noted=record,
+        keep=keep,
         settle=task.await_late_requests,
     )
 
@@ -98,7 +129,8 @@ class Flip:
         change: makes what must not arrive late.
         each: does the same for many items; a topic may have hundreds of partitions.
         stage: how far an earlier attempt came.
-        schemas: that it has noted.
+        noted: what it has noted; None where there was none.
+        keep: have brokers never drop regular parents.
         settle: waits until nothing arrives any more that one may have sent.
     """
 
@@ -109,7 +141,8 @@ class Flip:
     change: ChangeOrNever
     each: Each = in_turn
     stage: Stage = Stage.CLAIMED
-    schemas: tuple[KeptSchema, ...] = ()
+    noted: TopicClaim | None = None
+    keep: bool = True
     settle: Callable[[], object] = lambda: None
 
     def run(self, topic: TopicInventory | None = None, *, force: bool = False) -> FlippedTopic:
@@ -130,29 +163,33 @@ class Flip:
             self.settle()
             topic = None
         topic = topic or self.read()
-        kept = schemas_of(self.admin, topic.name) if self.stage is Stage.CLAIMED else self.schemas
+        begun_before = None if self.stage is Stage.CLAIMED else self.noted
+        kept = begun_before.schemas if begun_before else schemas_of(self.admin, topic.name)
+        self._leave_old_plan(topic, kept)
         layout, of_brokers = self._made_scalable(topic, kept, force=force)
         # Before a broker leads the topic, which the first record of a subscription has one do.
+        if self.keep:
+            keep_parents(self.store, topic.name, self.guard.require)
         led = keep_schema(self.admin, self.store, topic.name, self.guard.require)
-        known = durable_of(topic)
+        known = self._to_record(topic)
         self._register(topic.name, known)
         ended = sum(self.each(regular_parts(topic), self._terminated))
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them.
         topic = self.read()
-        late = [one for one in durable_of(topic) if one.name not in {before.name for before in known}]
+        late = [one for one in self._to_record(topic) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
         registered = [one.name for one in (*known, *late)]
         self.each(layout.active, lambda segment: self._require_cursors(topic.name, segment, registered))
         release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, each=self.each)
-        lost = put_back_schemas(self.admin, topic.name, kept)
-        self.guard.note(stage=Stage.FLIPPED)
+        lost = put_back_schemas(self.admin, topic.name, kept, self.guard.require)
+        self.guard.note(stage=Stage.FLIPPED, registered=tuple(registered))
         return FlippedTopic(
             segments=len(layout.active),
             registered=len(known) + len(late),
             terminated=ended,
             migrate_seconds=round(of_brokers, 3),
             seconds=round(time.monotonic() - begun, 3),
-            faults=tuple(migration_faults(layout, [str(part) for part in regular_parts(topic)])),
+            faults=(*migration_faults(layout, [str(part) for part in regular_parts(topic)]), *unrecordable(topic)),
             schema_faults=tuple(filter(None, (led, lost))),
         )
 
@@ -164,20 +201,27 @@ class Flip:
         self.settle()
         if read_scalable(self.store, topic.name).layout is not None:
             return False
-        self._withdraw(topic, self.schemas)
+        self._withdraw(topic.name, self._begun_with(topic), self.noted.schemas if self.noted else ())
         return True
 
     def take_back(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> str:
         """Delete what was made for a topic that stays regular; in words what is not as it was, empty for nothing."""
         take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
-        return put_back_schemas(self.admin, name, kept)
+        return put_back_schemas(self.admin, name, kept, self.guard.require)
+
+    def _leave_old_plan(self, topic: TopicInventory, kept: Sequence[KeptSchema]) -> None:
+        """Where somebody has added partitions since an earlier attempt, what that has made is nobody's."""
+        before = self._begun_with(topic)
+        if before != topic.partitions and read_scalable(self.store, topic.name).layout is None:
+            self.settle()
+            self.take_back(topic.name, before, kept)
 
     def _made_scalable(
         self, topic: TopicInventory, kept: tuple[KeptSchema, ...], *, force: bool
     ) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
-        subscriptions = [one.name for one in durable_of(topic)]
+        subscriptions = [one.name for one in self._to_record(topic)]
         refusal: AdminError | None = None
         unclear, seconds = self.stage is not Stage.CLAIMED, 0.0
         for _ in range(_TRIES):
@@ -206,7 +250,7 @@ class Flip:
         if record.state is not RecordState.BROKEN and refusal is not None:
             if isinstance(refusal, AdminConflict):
                 # A broker has refused it, and no request is on its way.
-                self._withdraw(topic, kept)
+                self._withdraw(name, partitions, kept)
             raise refusal
         raise StoreConflict(
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
@@ -220,8 +264,21 @@ class Flip:
             change=lambda admin: admin.scalable_topics.migrate(name, force=force),
         )
 
-    def _withdraw(self, topic: TopicInventory, kept: Sequence[KeptSchema]) -> None:
-        lost = self.take_back(topic.name, topic.partitions, kept)
+    def _begun_with(self, topic: TopicInventory) -> int:
+        """Partitions that the topic had when an earlier attempt began with it, or has."""
+        begun = self.noted is not None and self.stage is not Stage.CLAIMED
+        return self.noted.partitions if self.noted is not None and begun else topic.partitions
+
+    def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
+        """Subscriptions that last, without those that an earlier attempt recorded and whose owner has deleted them."""
+        found = [one for one in durable_of(topic) if "/" not in one.name]
+        if self.noted is None or not self.noted.registered:
+            return found
+        gone = {*self.noted.registered} - recorded_subscriptions(self.store, topic.name).keys()
+        return [one for one in found if one.name not in gone]
+
+    def _withdraw(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> None:
+        lost = self.take_back(name, partitions, kept)
         self.guard.note(stage=Stage.CLAIMED)
         if lost:
             raise StoreConflict(lost)
@@ -260,21 +317,3 @@ class Flip:
                     f"{some(sorted(left))} have no cursor on segment {segment.descriptor} of {name} after a broker "
                     "said that they have"
                 )
-
-
-def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
-    """Subscriptions that last."""
-    return [one for one in topic.subscriptions.values() if one.durable]
-
-
-def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
-    """Whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
-    try:
-        return admin.topics.internal_stats(part).state == _TERMINATED
-    except AdminNotFound:
-        return True
-
-
-def regular_parts(topic: TopicInventory) -> list[TopicName]:
-    """The partitions of a topic in their order, or itself."""
-    return parts_of(topic.name, topic.partitions)

@@ -9,8 +9,9 @@ from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
 from activities.scalable_topic.cluster_checks import check_cluster
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.flip import durable_of
-from activities.scalable_topic.precheck import check_one, stored_bytes
+from activities.scalable_topic.precheck import stored_bytes
+from activities.scalable_topic.readiness import check_one
+from activities.scalable_topic.regular import durable_of
 from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName

@@ -20,7 +20,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 
-# Types whose V5 consumers read the regular topic itself. That of a subscription without a consumer is not known.
+# Types whose V5 consumers read the regular topic itself. Others may be ordered.
 _QUEUES = {"Shared", "Key_Shared"}
 
 

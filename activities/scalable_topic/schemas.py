@@ -26,15 +26,20 @@ def schemas_of(admin: PulsarAdmin, topic: TopicName) -> tuple[KeptSchema, ...]:
     return tuple(KeptSchema.model_validate(one.model_dump()) for one in admin.schemas.versions(topic))
 
 
-def put_back_schemas(admin: PulsarAdmin, topic: TopicName, kept: Iterable[KeptSchema]) -> str:
+def put_back_schemas(
+    admin: PulsarAdmin, topic: TopicName, kept: Iterable[KeptSchema], fence: Callable[[], object]
+) -> str:
     """Add the versions that are gone, with their numbers; in words what stands in the way, empty for nothing.
 
     Args:
         admin: of the cluster.
         topic: the regular one, or the scalable one that it has become.
-        kept: what it had.
+        kept: what it had; their numbers begin with 0.
+        fence: raises where somebody else is in charge; asked before the change.
     """
     wanted = [Schema.model_validate(one.model_dump()) for one in kept]
+    if wanted:
+        fence()
     if wanted and (other := complete_versions(admin, topic, wanted)):
         return (
             f"brokers have deleted the schema of {topic}, and version {other.version} is another now than it was: "
@@ -43,20 +48,18 @@ def put_back_schemas(admin: PulsarAdmin, topic: TopicName, kept: Iterable[KeptSc
     return ""
 
 
-def keep_schema(admin: PulsarAdmin, store: CasStore, topic: TopicName, fence: Callable[[], object]) -> str:
-    """Have brokers never drop the regular parents of a topic that has a schema; harmless when done twice.
+def keep_parents(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> str:
+    """Have brokers never drop the regular parents of a topic; harmless when done twice.
 
-    With a parent they delete a segment of its name. A broker that leads the topic goes on with the layout that it has
-    read, so none may.
+    A broker that leads the topic goes on with the layout that it has read, so none may.
 
     Args:
-        admin: of the cluster.
         store: the brokers' metadata store.
         topic: the scalable one.
         fence: raises where somebody else is in charge; asked before the change.
 
     Returns:
-        Why that cannot be done, in words; empty where it is, or need not be.
+        The broker that leads it, where that stands in the way; empty where it is done.
 
     Raises:
         StoreConflict: the topic is not scalable any more.
@@ -71,12 +74,26 @@ def keep_schema(admin: PulsarAdmin, store: CasStore, topic: TopicName, fence: Ca
         if wanted == record.layout:
             return ""
         if leader := controller_of(store, topic):
-            return (
-                f"{leader} leads {topic}, and would drop its parents with the schema, so stream consumers cannot "
-                "begin: restart that broker while none of them is connected, and run the audit with fix"
-            )
+            return leader
         fence()
         set_while_none_leads(store, topic, wanted, record.version)
         return ""
 
-    return retry(keep, topic.scalable_path) if admin.schemas.latest(topic) is not None else ""
+    return retry(keep, topic.scalable_path)
+
+
+def keep_schema(admin: PulsarAdmin, store: CasStore, topic: TopicName, fence: Callable[[], object]) -> str:
+    """The same where the topic has a schema: brokers delete a segment of a parent's name with it.
+
+    Returns:
+        Why that cannot be done, in words; empty where it is, or need not be.
+
+    Raises:
+        StoreConflict, StoreContention: see `keep_parents`.
+    """
+    if admin.schemas.latest(topic) is None or not (leader := keep_parents(store, topic, fence)):
+        return ""
+    return (
+        f"{leader} leads {topic}, and would drop its parents with the schema, so stream consumers cannot begin: "
+        "restart that broker while none of them is connected, and run the audit with fix"
+    )

@@ -12,10 +12,15 @@ from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import encoded
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
+from models.segment_layout import SegmentLayout
 
+# Of a subscription that has had no consumer since its topic was loaded.
+_UNKNOWN = "None"
 _ORDERED = ("Exclusive", "Failover")
 # Records of the metadata store have to stay well below a megabyte.
 _SCHEMA_BYTES = 500_000
+# Brokers write the layout into one record, and what is too large for ZooKeeper again and again (5.0.0-M1, read).
+_LAYOUT_BYTES = 900_000
 _COMPACTION_POLICY = "compactionThreshold"
 
 
@@ -62,6 +67,13 @@ def check_schema(findings: Findings, topic: TopicInventory, *, scales: bool | No
         findings.block(
             "SCHEMA_TOO_LARGE",
             f"the versions of the schema of {topic.name} have {size:,} characters, too many to be kept in a record",
+            "leave it out",
+        )
+    if topic.schemas and topic.schemas[0].version:
+        findings.block(
+            "SCHEMA_NUMBERS",
+            f"the versions of the schema of {topic.name} begin with {topic.schemas[0].version}: they could not be put "
+            "back with their numbers, if brokers deleted them",
             "leave it out",
         )
     if not topic.schemas or scales is False:
@@ -130,12 +142,19 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
             "leave it out",
         )
     there = {part.name for part in topic.parts}
-    partitions = map(topic.name.of_partition, range(topic.partitions))
+    partitions = list(map(topic.name.of_partition, range(topic.partitions)))
     if missing := [name for name in partitions if name not in there]:
         findings.block(
             "PARTITION_MISSING",
             f"{some(missing)} of {topic.name} was never created, and cannot be a sealed segment",
             f"create it: pulsar-admin topics create-missed-partitions {topic.name}",
+        )
+    size = len(SegmentLayout.migrated(list(map(str, partitions)), 0).encode()) if partitions else 0
+    if size > _LAYOUT_BYTES:
+        findings.block(
+            "TOO_MANY_PARTITIONS",
+            f"the layout of {topic.name} would have {size:,} bytes, too many for a record of the metadata store",
+            "leave it out, or copy its messages to a topic with fewer partitions",
         )
     clusters = sorted({name for part in topic.parts if part.stats for name in part.stats.replication})
     if clusters:
@@ -180,8 +199,12 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     if waiting := undrained_streams(topic):
         told = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
         findings.warn(f"the migration of {topic.name} waits until ordered subscriptions have no backlog: {told}")
-    if unused := [one.name for one in durable if one.type == "None"]:
-        findings.warn(f"{some(unused)} of {topic.name} never had a consumer, and will be read by queue consumers")
+    if unused := [one.name for one in durable if one.type == _UNKNOWN]:
+        findings.warn(
+            f"brokers do not know how {some(unused)} of {topic.name} are consumed: they have had no consumer since the "
+            "topic was loaded, and will be read by queue consumers. If one is ordered, let its consumer come for a "
+            "moment before the topic becomes scalable"
+        )
 
 
 def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:

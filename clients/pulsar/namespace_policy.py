@@ -24,10 +24,19 @@ def read_policy(store: CasReader, namespace: str, at: Sequence[str]) -> Any:
     Raises:
         StoreNotFound: there is no such namespace.
     """
+    return value_at(read_policies(store, namespace), at)
+
+
+def read_policies(store: CasReader, namespace: str) -> Record:
+    """All policies of a namespace, as JSON.
+
+    Raises:
+        StoreNotFound: there is no such namespace.
+    """
     record = read_record(store, path := _path(namespace))
     if record is None:
         raise StoreNotFound(f"{store.url} has no namespace {namespace}", server=str(store.url), path=path.encode())
-    return value_at(record, at)
+    return record
 
 
 def change_policies(

@@ -65,11 +65,13 @@ class TopicClaim(Claim):
         stage: how far the topic is.
         partitions: of the regular topic; 0 for none.
         schemas: all versions of its schema, which brokers delete with any segment of it.
+        registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
     """
 
     stage: Stage = Stage.CLAIMED
     partitions: int = 0
     schemas: tuple[KeptSchema, ...] = ()
+    registered: tuple[str, ...] = ()
 
     @property
     def begun(self) -> bool:

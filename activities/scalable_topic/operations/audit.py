@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from activities.scalable_topic.flip import is_terminated
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.old_parents import show, unshown
 from activities.scalable_topic.operations.subscriptions import Known, Secured, known_subscriptions, lacking, secure
 from activities.scalable_topic.parents import regular_parents
+from activities.scalable_topic.regular import is_terminated
 from activities.scalable_topic.schemas import keep_schema
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from activities.scalable_topic.flip import is_terminated
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.parents import done_with, regular_parents, release_parents
+from activities.scalable_topic.regular import is_terminated
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import cursors_on, recorded_subscriptions
 from models.lifecycle.failures import some

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.flip import is_terminated, regular_parts
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.subscriptions import Secured, secure
 from activities.scalable_topic.parents import release_parents
+from activities.scalable_topic.regular import is_terminated, regular_parts
 from clients.cas.store import retry
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName

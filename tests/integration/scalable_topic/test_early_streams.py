@@ -18,8 +18,7 @@ from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Su
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import quiet_client
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 
 # A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
@@ -73,8 +72,7 @@ def _early_consumer(
     """A scalable topic, one of whose subscriptions had a consumer before it was registered."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     fill(stack, admin, name, 0)
-    with closing(quiet_client(stack.broker_url)) as client:
-        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     stream = ConsumerPlan(topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
     admin.scalable_topics.migrate(name)
     assert clients.attach([stream]) == {topic: "TopicDoesNotExistException"}

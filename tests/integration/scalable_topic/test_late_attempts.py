@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import closing
 
 import pytest
 
@@ -16,11 +15,10 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState
 from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import MESSAGES, STREAM, consume, fill, pulsar
+from tests.support.scalable_topic.topics import STREAM, drain, fill, pulsar
 
 Look = Callable[[TopicName], Standing]
 
@@ -36,8 +34,7 @@ def _topic(stack: Stack, admin: PulsarAdmin, namespace: str) -> TopicName:
     create_namespace(admin, namespace, **OWN_POLICIES)
     name = TopicName.parse(f"persistent://{namespace}/topic")
     fill(stack, admin, name, 0)
-    with closing(quiet_client(stack.broker_url)) as client:
-        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     return name
 
 

@@ -26,7 +26,7 @@ from models.store_url import parse_store_url
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.stacks import MakeStack
 
 IDLE_SECONDS = 3
@@ -77,8 +77,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
     def make(topic: str) -> TopicName:
         name = TopicName.parse(f"persistent://{NAMESPACE}/{topic}")
         fill(stack, admin, name, len(PARTS))
-        with closing(quiet_client(stack.broker_url)) as client:
-            consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
+        drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
         return name
 
     return make
@@ -156,10 +155,10 @@ def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
 ) -> None:
     """The regular topic stays, as the end of the migration has said."""
     name = make_topic("cleaned")
-    steps = TopicSteps(stack, name)
+    steps = TopicSteps(stack, name, cleanup="remove")
     for step in (one_topic.guard, flip.flip):
         steps.run(step)
-    _consume_all(stack, name)
+    steps.run(lambda task: drain(stack, task.admin, name, QUEUE, pulsar.ConsumerType.Shared))
     _prune(store, name)
     steps.run(one_topic.complete)
     late = FrozenStep(steps, cleanup.clean_up, 1, monkeypatch)
@@ -187,11 +186,6 @@ def _is_whole(store: CasStore, name: TopicName) -> None:
     assert layout
     assert layout_faults(layout) == []
     assert migration_faults(layout, [str(name.of_partition(number)) for number in PARTS]) == []
-
-
-def _consume_all(stack: Stack, name: TopicName) -> None:
-    with closing(quiet_client(stack.broker_url)) as client:
-        consume(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared), MESSAGES)
 
 
 def _prune(store: CasStore, name: TopicName) -> None:

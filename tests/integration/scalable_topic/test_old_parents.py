@@ -17,9 +17,8 @@ from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Su
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import quiet_client
 from tests.support.scalable_topic.flips import flip_of
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 
 # They look every 60 s.
@@ -64,13 +63,10 @@ def test_a_stream_that_has_something_left_keeps_its_parents(
     fill(stack, admin, name, _PARTITIONS)
     flip = flip_of(admin, store, name, _PARTITIONS)
     flip.run()
-    with closing(quiet_client(stack.broker_url)) as client:
-        consume(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared), MESSAGES)
-        wait_for("the backlog to be gone", lambda: not flip.read().subscriptions[QUEUE].backlog, 10)
-        flip.run()
-        assert clients.attach([_stream(name)]) == {name.topic: "TopicDoesNotExistException"}
-        consume(client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover), MESSAGES)
-    wait_for("the backlog to be gone", lambda: not flip.read().subscriptions[STREAM].backlog, 10)
+    drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)
+    flip.run()
+    assert clients.attach([_stream(name)]) == {name.topic: "TopicDoesNotExistException"}
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     flip.run()
     assert clients.attach([_stream(name)]) == {}
 
@@ -80,13 +76,12 @@ def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
     name = TopicName.parse(topic)
     fill(stack, admin, name, _PARTITIONS)
     admin.scalable_topics.migrate(name)
-    with closing(quiet_client(stack.broker_url)) as client:
-        for subscription, kind, type_ in (
-            (QUEUE, SubscriptionKind.QUEUE, pulsar.ConsumerType.Shared),
-            (STREAM, SubscriptionKind.STREAM, pulsar.ConsumerType.Failover),
-        ):
-            admin.scalable_topics.register(name, subscription, kind)
-            consume(client.subscribe(str(name), subscription, type_), MESSAGES)
+    for subscription, kind, type_ in (
+        (QUEUE, SubscriptionKind.QUEUE, pulsar.ConsumerType.Shared),
+        (STREAM, SubscriptionKind.STREAM, pulsar.ConsumerType.Failover),
+    ):
+        admin.scalable_topics.register(name, subscription, kind)
+        drain(stack, admin, name, subscription, type_)
     return name
 
 

@@ -74,7 +74,7 @@ def test_a_topic_with_a_schema_is_not_split(stack: Stack, admin: PulsarAdmin, st
     for operation in (Operation.SPLIT, Operation.MERGE):
         refused = carried_out(stack, operation, str(name))
         assert (refused.changed, refused.failed) == (0, 1)
-        assert 'if it may go, give "schema_may_go": true' in refused.outcomes[0]
+        assert 'if it may go, give "schema_may_go": true' in refused.failures[0].reason
     assert admin.scalable_topics.layout(name) == before
     assert carried_out(stack, Operation.SPLIT, str(name), segment=0, schema_may_go=True).changed == 1
     _nothing_is_left(store)

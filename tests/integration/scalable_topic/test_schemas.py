@@ -48,7 +48,7 @@ def test_a_topic_keeps_its_schema(
         steps.run(step)
     _led_too_early(admin, store, led)
     _drained(stack, admin, other)
-    plain = TopicSteps(stack, other)
+    plain = TopicSteps(stack, other, cleanup="remove")
     for step in (one_topic.guard, flip.flip, one_topic.complete):
         plain.run(step)
     tools = with_scalable_clients(toolchain)

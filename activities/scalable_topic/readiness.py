@@ -1,0 +1,47 @@
+"""Whether one topic can become scalable: asked in PRECHECK, and again right before anything is changed."""
+
+from __future__ import annotations
+
+from activities.lifecycle.held_policies import without_held
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.guards import AUTO_SCALE
+from activities.scalable_topic.topic_checks import check_schema, check_topic
+from clients.cas.store import CasReader
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_policy import read_policies, value_at
+from clients.pulsar.scalable_records import read_scalable
+from models.lifecycle.claim import namespace_record
+from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.claims import GuardedNamespace, TopicClaim, topic_record
+
+
+def check_one(store: CasReader, findings: Findings, topic: TopicInventory, scaling: AutoScale | None) -> None:
+    """Note why a topic cannot become scalable; one that an earlier run has begun with can go on.
+
+    Args:
+        store: the brokers' metadata store.
+        findings: where that goes.
+        topic: as it is, with its policies and schemas.
+        scaling: the policy that it shall get.
+    """
+    name = topic.name
+    check_topic(findings, topic, read_scalable(store, name), begun=_is_begun(store, name))
+    check_schema(findings, topic, scales=_scales(store, name.namespace_path, scaling))
+
+
+def _is_begun(store: CasReader, name: TopicName) -> bool:
+    node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
+    return node is not None and TopicClaim.model_validate_json(node.value).begun
+
+
+def _scales(store: CasReader, namespace: str, scaling: AutoScale | None) -> bool | None:
+    """Whether brokers shall split and merge segments of the topic; None where nobody has said so."""
+    if scaling is not None and scaling.enabled is not None:
+        return scaling.enabled
+    node = store.get(namespace_record(namespace))
+    held = None if node is None else GuardedNamespace.model_validate_json(node.value)
+    # While a migration holds it, what stands there is not what its owner wants.
+    own = without_held(read_policies(store, namespace), held, AUTO_SCALE)
+    policy = AUTO_SCALE.parsed(value_at(own, AUTO_SCALE.path))
+    return False if policy is not None and policy.enabled is False else None

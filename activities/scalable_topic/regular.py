@@ -1,0 +1,39 @@
+"""What steps ask of a regular topic, before and after it has become scalable."""
+
+from __future__ import annotations
+
+from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.scalable_topic.children import parts_of
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+
+_TERMINATED = "Terminated"
+
+
+def unrecordable(topic: TopicInventory) -> list[str]:
+    """Subscriptions that brokers cannot record, in words."""
+    return [
+        f"{one.name} of {topic.name} cannot be recorded, since its name has a slash: its consumers get nothing new; "
+        "move them to a subscription of another name, and delete it"
+        for one in durable_of(topic)
+        if "/" in one.name
+    ]
+
+
+def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
+    """Subscriptions that last."""
+    return [one for one in topic.subscriptions.values() if one.durable]
+
+
+def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
+    """Whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
+    try:
+        return admin.topics.internal_stats(part).state == _TERMINATED
+    except AdminNotFound:
+        return True
+
+
+def regular_parts(topic: TopicInventory) -> list[TopicName]:
+    """The partitions of a topic in their order, or itself."""
+    return parts_of(topic.name, topic.partitions)

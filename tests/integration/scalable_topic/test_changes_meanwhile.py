@@ -1,0 +1,155 @@
+"""What people and clients change between the steps of a migration: nothing of it leaves a topic scalable by halves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from activities.scalable_topic import drain as draining
+from activities.scalable_topic import flip, one_topic, precheck
+from activities.scalable_topic.context import TopicTask
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from deploy.devstack.stack import Stack
+from models.segment_repair import NEVER_DROPPED
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+
+MakeTopic = Callable[[], TopicName]
+
+_NAMESPACE = "meanwhile/space"
+_SLASH = "team/billing"
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def make_topic(stack: Stack, admin: PulsarAdmin) -> MakeTopic:
+    """Makes topics of two partitions whose messages were consumed."""
+    create_namespace(admin, _NAMESPACE)
+
+    def make() -> TopicName:
+        name = TopicName.parse(f"persistent://{_NAMESPACE}/topic-{next(_NUMBERS)}")
+        fill(stack, admin, name, 2)
+        for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
+            drain(stack, admin, name, subscription, kind)
+        return name
+
+    return make
+
+
+def test_what_precheck_asked_for_is_asked_again(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, make_topic: MakeTopic
+) -> None:
+    """A subscription that brokers cannot record, and a schema at risk, keep a topic regular that was ready before."""
+    name = make_topic()
+    steps = TopicSteps(stack, name)
+    assert not steps.run(precheck.precheck).blockers
+    steps.run(one_topic.guard)
+    admin.subscriptions.create(name, _SLASH)
+    admin.schemas.add(name, "STRING", "")
+    with pytest.raises(StoreConflict, match=rf"slash in their name: {_SLASH}.*has a schema"):
+        steps.run(flip.flip)
+    assert read_scalable(store, name).state is RecordState.ABSENT
+    steps.run(one_topic.undo)
+
+
+def test_policies_that_another_migration_holds_are_not_its_owners(
+    stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic
+) -> None:
+    """Beside another migration brokers seem to split and merge nothing; afterwards they do again."""
+    name, other = make_topic(), TopicSteps(stack, make_topic())
+    admin.schemas.add(name, "STRING", "")
+    steps = TopicSteps(stack, name)
+    other.run(one_topic.guard)
+    (blocker,) = steps.run(precheck.precheck).blockers
+    assert blocker.code == "SCHEMA_AT_RISK"
+    other.run(one_topic.undo)
+
+
+def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came behind the last look; the others have their records, and a fault names it."""
+    name = make_topic()
+    steps = TopicSteps(stack, name)
+    steps.run(one_topic.guard)
+    ready = flip.check_one
+
+    def ready_and_late(*arguments: object) -> None:
+        ready(*arguments)  # pyright: ignore[reportArgumentType]
+        admin.subscriptions.create(name, _SLASH)
+
+    monkeypatch.setattr(flip, "check_one", ready_and_late)
+    flipped = steps.run(flip.flip).flipped
+    assert flipped
+    (fault,) = flipped.faults
+    assert fault.startswith(f"{_SLASH} of {name} cannot be recorded")
+    assert recorded_subscriptions(store, name).keys() == {QUEUE, STREAM}
+    steps.run(one_topic.complete)
+
+
+def test_parents_stay_also_without_a_schema(stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic) -> None:
+    """V5 producers may bring one later, and nothing wants the regular topic to be deleted."""
+    name = make_topic()
+    steps = TopicSteps(stack, name)
+    for step in (one_topic.guard, flip.flip):
+        steps.run(step)
+    parents = [one for one in admin.scalable_topics.layout(name).segments.values() if one.legacy]
+    assert [one.sealed_at_ms for one in parents] == [NEVER_DROPPED] * 2
+    admin.schemas.add(name, "STRING", "")
+    assert steps.run(draining.verify).faults == ()
+    steps.run(one_topic.complete)
+
+
+def test_a_subscription_that_its_owner_deletes_stays_deleted(
+    stack: Stack, store: CasStore, make_topic: MakeTopic
+) -> None:
+    """VERIFY records what has come since the flip, and not what was recorded then and is gone."""
+    name = make_topic()
+    steps = TopicSteps(stack, name)
+    for step in (one_topic.guard, flip.flip):
+        steps.run(step)
+    path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
+    assert httpx.delete(path).is_success
+    assert steps.run(draining.verify).faults == ()
+    assert recorded_subscriptions(store, name).keys() == {STREAM}
+    steps.run(one_topic.complete)
+
+
+def test_segments_of_an_old_plan_are_taken_back(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Partitions are added between an attempt that died before the brokers' call and the end of its run."""
+    name = make_topic()
+    steps = TopicSteps(stack, name)
+    steps.run(one_topic.guard)
+
+    def nothing(_task: TopicTask) -> None:
+        return
+
+    # Nothing of it is on its way: it died before it asked.
+    monkeypatch.setattr(TopicTask, "await_late_requests", nothing)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flip.Flip, "_migrate", dies)
+        with pytest.raises(KeyboardInterrupt):
+            steps.run(flip.flip)
+    base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
+    assert len(store.children(base)) == 2
+    admin.topics.grow(name, 4)
+    flipped = steps.run(flip.flip).flipped
+    assert flipped
+    assert (flipped.segments, flipped.faults) == (4, ())
+    parents_and_children = [one.descriptor for one in admin.scalable_topics.layout(name).segments.values()]
+    assert set(store.children(base)) <= set(parents_and_children)
+    steps.run(one_topic.complete)
