@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/schemas-are-not-put-back",
         _FLIP,
-        "        return put_back_schemas(self.admin, name, kept)\n",
+        "        return put_back_schemas(self.admin, name, kept, self.guard.require)\n",
         '        return ""\n',
         (f"{_SCHEMAS}::test_a_topic_that_stays_regular_keeps_its_schema",),
     ),
