@@ -6,11 +6,9 @@ stays for good in 5.0.0-M1 (seen).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
-from activities.scalable_topic.cluster import give_back, recorded_topics
+from activities.scalable_topic.cluster import give_back, own_topics
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
@@ -22,7 +20,6 @@ from clients.pulsar.scalable_records import read_scalable
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import Stage
 from models.scalable_topic.results import CleanedUp
 from models.segment_layout import SegmentLayout
 
@@ -71,8 +68,10 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
     kept: list[FailedItem] = []
     deleted = 0
     with task.store() as store:
+        if not own_topics(task, store):
+            return CleanedUp()
         task.take_cluster(store)
-        names = list(_mine(task, store))
+        names = own_topics(task, store)
         for number, name in enumerate(names):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             guard = task.topic_guard(store, name)
@@ -84,13 +83,6 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
             guard.release()
     give_back(task)
     return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
-
-
-def _mine(task: ClusterTask[ClusterInput], store: CasStore) -> Iterable[TopicName]:
-    for name in recorded_topics(store):
-        record = task.topic_guard(store, name).read()
-        if record and record.stage is Stage.FLIPPED and record.workflow_id == task.attempt.workflow_id:
-            yield name
 
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:

@@ -15,6 +15,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
+from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released
 
 
@@ -50,13 +51,16 @@ def recover(task: ClusterTask[ClusterInput]) -> Released:
 
 
 def give_back(task: ClusterTask[ClusterInput]) -> Released:
-    """Put the policies back, and give up the claim; harmless where both was done."""
+    """Put policies back, forget topics that nobody cleans up, and give up the claim; harmless where that was done."""
     with task.store() as store:
         if not holds_cluster(task, store):
             return Released()
         keeper = task.keeper(store)
         keeper.renew()
         told = [*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=True)]
+        if not cleans_up(task.input):
+            # Before the claim goes: then others may hold it for as long as their clients take.
+            forget_topics(task, store)
         keeper.release()
         return Released(kept=tuple(told))
 
@@ -65,6 +69,21 @@ def holds_cluster(task: ClusterTask[ClusterInput], store: CasStore) -> bool:
     """Whether this run holds the cluster: it may never have taken it, or given it up already."""
     found = task.keeper(store).read()
     return found is not None and found.claim.is_of(task.attempt)
+
+
+def own_topics(task: ClusterTask[ClusterInput], store: CasStore) -> list[TopicName]:
+    """Topics that this migration has made scalable, and has not forgotten."""
+    records = ((name, task.topic_guard(store, name).read()) for name in recorded_topics(store))
+    mine = task.attempt.workflow_id
+    return [name for name, one in records if one and one.stage is Stage.FLIPPED and one.workflow_id == mine]
+
+
+def forget_topics(task: ClusterTask[ClusterInput], store: CasStore) -> None:
+    """Remove their records."""
+    for name in own_topics(task, store):
+        guard = task.topic_guard(store, name)
+        guard.take()
+        guard.release()
 
 
 def recorded_topics(store: CasReader) -> Iterator[TopicName]:

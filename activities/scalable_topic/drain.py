@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import flip_of, keeps_parents
+from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.regular import durable_of, regular_parts
 from activities.scalable_topic.topic_checks import undrained_streams
 from clients.pulsar.admin.errors import AdminNotFound
@@ -58,7 +58,7 @@ def verify(task: TopicTask) -> TopicCheck:
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
         if topic is not None:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
-            done = flip_of(task, store, guard, task.name, record, keep=keeps_parents(task.input)).run()
+            done = flip_of(task, store, guard, task.name, record).run()
             faults += done.schema_faults
         known = recorded_subscriptions(store, task.name)
         faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]

@@ -39,10 +39,9 @@ from clients.pulsar.scalable_records import (
     recorded_subscriptions,
 )
 from models.lifecycle.failures import some
-from models.lifecycle.input import SourceCleanup
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import KeptSchema, Stage, TopicClaim
-from models.scalable_topic.input import TopicOptions
+from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
@@ -64,7 +63,7 @@ def flip(task: TopicTask) -> FlipAnswer:
         # A topic that is regular after it was done is another one of the same name.
         anew = regular and record.stage in (Stage.CLAIMED, Stage.FLIPPED)
         stage = Stage.CLAIMED if anew else record.stage
-        flip = flip_of(task, store, guard, task.name, record, stage=stage, keep=keeps_parents(task.input))
+        flip = flip_of(task, store, guard, task.name, record, stage=stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
         topic = task.read_topic(task.name, described=anew)
         if regular and not task.input.force and (waiting := waits_for(topic)) and flip.withdrawn():
@@ -87,11 +86,6 @@ def _require_ready(task: TopicTask, store: CasStore, topic: TopicInventory) -> N
         raise StoreConflict("; ".join(map(str, findings.blockers)))
 
 
-def keeps_parents(input: TopicOptions) -> bool:
-    """Whether brokers shall never drop regular parents, since nothing wants to delete the regular topic."""
-    return input.cleanup is SourceCleanup.LEAVE
-
-
 def flip_of(
     task: ClusterTask[ClusterInput],
     store: CasStore,
@@ -100,7 +94,6 @@ def flip_of(
     record: TopicClaim,
     *,
     stage: Stage = Stage.FLIPPING,
-    keep: bool = True,
 ) -> Flip:
     """The flip of a topic, on behalf of an attempt that has taken its record; see `Flip`."""
     return Flip(
@@ -112,7 +105,7 @@ def flip_of(
         each=task.each,
         stage=stage,
         noted=record,
-        keep=keep,
+        keep=not cleans_up(task.input),
         settle=task.await_late_requests,
     )
 

@@ -7,7 +7,7 @@ from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
 from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, take
 from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import flip_of, keeps_parents
+from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
 from clients.cas.store import CasStore
 from clients.pulsar.scalable_records import RecordState, read_scalable
@@ -73,7 +73,7 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
         None where the topic is scalable; then it is complete.
     """
     await_late_requests(task, store, [task.name])
-    flip = flip_of(task, store, guard, task.name, record, keep=keeps_parents(task.input))
+    flip = flip_of(task, store, guard, task.name, record)
     match read_scalable(store, task.name).state:
         case RecordState.GOOD:
             flip.run()

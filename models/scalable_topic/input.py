@@ -64,6 +64,11 @@ class TopicOptions(ClusterInput):
         return self
 
 
+def cleans_up(input: ClusterInput) -> bool:
+    """Whether regular topics shall be deleted after all; otherwise they stay, and layouts go on naming them."""
+    return isinstance(input, TopicOptions) and input.cleanup is SourceCleanup.REMOVE
+
+
 class ScalableTopicInput(TopicOptions):
     """Input of `ScalableTopicMigration`.
 

@@ -43,7 +43,7 @@ def test_a_topic_keeps_its_schema(
     """
     ours, led, other = (TopicName.parse(f"persistent://public/default/{name}") for name in ("kept", "led", "bare"))
     before = {name: _with_schema(stack, admin, name) for name in (ours, led)}
-    steps = TopicSteps(stack, ours, cleanup="remove")
+    steps = TopicSteps(stack, ours, cleanup="remove", auto_scale={"enabled": False})
     for step in (one_topic.guard, flip.flip, draining.verify, one_topic.complete):
         steps.run(step)
     _led_too_early(admin, store, led)
@@ -67,7 +67,7 @@ def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: Pulsar
     """The segments that were made for it are deleted, and what brokers delete with them is there again."""
     name = TopicName.parse("persistent://public/default/stays")
     before = _with_schema(stack, admin, name)
-    steps = TopicSteps(stack, name)
+    steps = TopicSteps(stack, name, auto_scale={"enabled": False})
     steps.run(one_topic.guard)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
