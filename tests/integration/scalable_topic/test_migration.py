@@ -25,7 +25,7 @@ from models.scalable_topic.state import TopicCertificate, TopicFigures
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, drain, fill, pulsar
 from tests.support.waiting import wait_for
 
 OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
@@ -60,13 +60,6 @@ def _topic(stack: Stack, admin: PulsarAdmin, namespace: str, partitions: int = 2
     return name
 
 
-def _stream_is_drained(stack: Stack, name: TopicName) -> None:
-    with closing(quiet_client(stack.broker_url)) as client:
-        consumer = client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover)
-        consume(consumer, MESSAGES)
-        consumer.close()
-
-
 def _is_as_before(admin: PulsarAdmin, store: CasReader, name: TopicName) -> None:
     assert admin.namespaces.retention(name.namespace_path) == OWN
     assert read_policy(store, name.namespace_path, ("scalableTopicAutoScalePolicy",)) is None
@@ -97,9 +90,7 @@ def test_a_topic_becomes_scalable_without_a_loss(
     assert f"{QUEUE} ({MESSAGES} messages)" in waiting.why
     assert admin.namespaces.retention(name.namespace_path) == FOR_EVER
     assert read_policy(store, name.namespace_path, ("scalableTopicAutoScalePolicy",)) == {"enabled": False}
-    with closing(quiet_client(stack.broker_url)) as client:
-        consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
-        assert sorted(map(int, consume(consumer, MESSAGES))) == list(range(MESSAGES))
+    assert sorted(map(int, drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared))) == list(range(MESSAGES))
     report = run.result()
     assert report.outcome is Outcome.DONE
     assert [note for note in report.notes if "warning: " not in note and "proceed: " not in note] == []
@@ -134,7 +125,7 @@ def test_a_rollback_before_the_flip_leaves_everything(
 ) -> None:
     """It is free, and refused after it."""
     name = _topic(stack, admin, "back/space", 0)
-    _stream_is_drained(stack, name)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     run = start(_input(stack, admin, name))
     run.wait_until_it_waits_for(WaitKind.HOLD)
     run.steer(Verb.ROLLBACK)
@@ -158,7 +149,7 @@ def test_the_next_start_puts_back_what_a_terminated_run_has_changed(
     """Policies that a run held when it was terminated are as before once the next one of the cluster has begun."""
     name, other = (_topic(stack, admin, f"{which}/space", 0) for which in ("ended", "next"))
     for each in (name, other):
-        _stream_is_drained(stack, each)
+        drain(stack, admin, each, STREAM, pulsar.ConsumerType.Failover)
     run = start(_input(stack, admin, name, hold_before_cutover=False))
     run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
     run.terminate()
