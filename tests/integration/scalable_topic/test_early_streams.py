@@ -18,7 +18,7 @@ from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Su
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import Toolchain
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume_stream, fill
 from tests.support.waiting import wait_for
 
 # A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
@@ -72,7 +72,7 @@ def _early_consumer(
     """A scalable topic, one of whose subscriptions had a consumer before it was registered."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     fill(stack, admin, name, 0)
-    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    consume_stream(stack, name)
     stream = ConsumerPlan(topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
     admin.scalable_topics.migrate(name)
     assert clients.attach([stream]) == {topic: "TopicDoesNotExistException"}

@@ -26,7 +26,7 @@ from models.store_url import parse_store_url
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, consume_stream, drain, fill, pulsar
 from tests.support.stacks import MakeStack
 
 IDLE_SECONDS = 3
@@ -77,7 +77,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
     def make(topic: str) -> TopicName:
         name = TopicName.parse(f"persistent://{NAMESPACE}/{topic}")
         fill(stack, admin, name, len(PARTS))
-        drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+        consume_stream(stack, name)
         return name
 
     return make

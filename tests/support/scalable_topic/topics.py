@@ -50,6 +50,14 @@ def consume(consumer: Any, count: int) -> list[bytes]:
     return found
 
 
+def consume_stream(stack: Stack, name: TopicName) -> None:
+    """Consume all that the ordered subscription of a filled topic has, while the topic takes messages."""
+    with closing(quiet_client(stack.broker_url)) as client:
+        consumer = client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover)
+        consume(consumer, MESSAGES)
+        consumer.close()
+
+
 def drain(stack: Stack, admin: PulsarAdmin, name: TopicName, subscription: str, kind: Any) -> list[bytes]:
     """Consume what a subscription has left in a regular topic; what it was.
 

