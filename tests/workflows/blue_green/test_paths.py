@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from temporalio.exceptions import ApplicationError
 
 from models.blue_green.copies import Carried, CopyProof
