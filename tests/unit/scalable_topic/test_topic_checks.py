@@ -115,7 +115,9 @@ def test_what_the_migration_waits_for() -> None:
     assert found.blockers == []
     assert found.warnings == [
         f"the migration of {_TOPIC} waits until ordered subscriptions have no backlog: stream (3 messages)",
-        f"unused of {_TOPIC} never had a consumer, and will be read by queue consumers",
+        f"brokers do not know how unused of {_TOPIC} are consumed: they have had no consumer since the topic was loaded, "
+        "and will be read by queue consumers. If one is ordered, let its consumer come for a moment before the topic "
+        "becomes scalable",
         f"the migration of {_TOPIC} waits for 1 connections of clients that cannot follow: {client_there}",
     ]
 
