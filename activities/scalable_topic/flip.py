@@ -29,7 +29,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import (
     RecordState,
     clear_empty,
@@ -156,8 +156,7 @@ class Flip:
             self.settle()
             topic = None
         topic = topic or self.read()
-        begun_before = None if self.stage is Stage.CLAIMED else self.noted
-        kept = begun_before.schemas if begun_before else schemas_of(self.admin, topic.name)
+        kept = self._begun.schemas if self._begun else schemas_of(self.admin, topic.name)
         self._leave_old_plan(topic, kept)
         layout, of_brokers = self._made_scalable(topic, kept, force=force)
         # Before a broker leads the topic, which the first record of a subscription has one do.
@@ -194,7 +193,8 @@ class Flip:
         self.settle()
         if read_scalable(self.store, topic.name).layout is not None:
             return False
-        self._withdraw(topic.name, self._begun_with(topic), self.noted.schemas if self.noted else ())
+        begun = self._begun
+        self._withdraw(topic.name, begun.partitions if begun else topic.partitions, begun.schemas if begun else ())
         return True
 
     def take_back(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> str:
@@ -204,7 +204,7 @@ class Flip:
 
     def _leave_old_plan(self, topic: TopicInventory, kept: Sequence[KeptSchema]) -> None:
         """Where somebody has added partitions since an earlier attempt, what that has made is nobody's."""
-        before = self._begun_with(topic)
+        before = self._begun.partitions if self._begun else topic.partitions
         if before != topic.partitions and read_scalable(self.store, topic.name).layout is None:
             self.settle()
             self.take_back(topic.name, before, kept)
@@ -257,10 +257,10 @@ class Flip:
             change=lambda admin: admin.scalable_topics.migrate(name, force=force),
         )
 
-    def _begun_with(self, topic: TopicInventory) -> int:
-        """Partitions that the topic had when an earlier attempt began with it, or has."""
-        begun = self.noted is not None and self.stage is not Stage.CLAIMED
-        return self.noted.partitions if self.noted is not None and begun else topic.partitions
+    @property
+    def _begun(self) -> TopicClaim | None:
+        """What an earlier attempt has noted that began with the topic; None where none did."""
+        return None if self.stage is Stage.CLAIMED else self.noted
 
     def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
         """Subscriptions that last, without those that an earlier attempt recorded and whose owner has deleted them."""
@@ -300,7 +300,7 @@ class Flip:
         """See that subscriptions have their places on a new segment, and make those that are missing."""
 
         def missing() -> set[str]:
-            return {*subscriptions} - {*cursors_on(self.store, name, segment)}
+            return {*subscriptions} - {*cursors_on(self.store, SegmentName(name, segment.descriptor))}
 
         if missing():
             self.guard.require()

@@ -19,8 +19,7 @@ from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, re
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.topics import COMPACTION
-from clients.pulsar.names import SegmentName, TopicName
-from models.segment import SegmentInfo
+from clients.pulsar.names import StoredTopic, TopicName
 from models.segment_layout import SegmentLayout
 
 _DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
@@ -129,10 +128,8 @@ def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, Subs
     return {name: _kind(store, f"{base}/{name}") for name in store.children(base)}
 
 
-def cursors_on(store: CasReader, topic: TopicName, segment: SegmentInfo) -> list[str]:
-    """Durable subscriptions that have a cursor on a segment, as its managed ledger names them."""
-    legacy = segment.legacy_topic_name
-    stored = TopicName.parse(legacy) if legacy else SegmentName(topic, segment.descriptor)
+def cursors_on(store: CasReader, stored: StoredTopic) -> list[str]:
+    """Durable subscriptions that have a cursor on what holds messages, as its managed ledger names them."""
     names = map(unquote_plus, store.children(stored.managed_ledger_path))
     return [one for one in names if one not in (COMPACTION, _DEDUPLICATION) and not one.startswith(_REPLICATOR)]
 

@@ -56,7 +56,7 @@ def fix(hand: Hand) -> TopicOutcome:
         others.append(f"{left}; {refused}" if refused else str(left))
     elif hidden:
         changed.append(str(hidden))
-        healed += len(hidden.missing) + len(hidden.lacking)
+        healed += hidden.segments
     told = "; ".join([*(f"cured: {one}" for one in changed), *others])
     verdict = Verdict.FOUND if others else Verdict.CHANGED
     return hand.outcome(verdict, told, registered=done.registered, healed=healed)

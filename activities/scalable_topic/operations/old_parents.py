@@ -23,14 +23,14 @@ class Unshown(NamedTuple):
 
     Attributes:
         topic: the regular one.
-        missing: parents of whose names there is no segment.
-        lacking: those of whose names there is one, without a subscription that has nothing left.
+        segments: of its parents' names that are missing, or lack a subscription that has nothing left.
+        missing: whether one is.
         subscriptions: that have nothing left, and are not shown everywhere.
     """
 
     topic: TopicName
-    missing: list[SegmentInfo]
-    lacking: list[SegmentInfo]
+    segments: int
+    missing: bool
     subscriptions: list[str]
 
     def __str__(self) -> str:
@@ -60,9 +60,8 @@ def unshown(look: Look, layout: SegmentLayout, names: Iterable[str]) -> Unshown 
     lacks = [(one, lack) for one in parents if (lack := _lacks(look, one, done)) is not None]
     if not lacks:
         return None
-    missing = [one for one, _ in lacks if not _stands(look, one)]
-    lacking = [one for one, _ in lacks if one not in missing]
-    return Unshown(topic.name, missing, lacking, sorted({name for _, lack in lacks for name in lack}))
+    missing = not all(_stands(look, one) for one, _ in lacks)
+    return Unshown(topic.name, len(lacks), missing, sorted({name for _, lack in lacks for name in lack}))
 
 
 def show(hand: Hand) -> Unshown | None:
@@ -85,8 +84,7 @@ def _lacks(look: Look, parent: SegmentInfo, names: set[str]) -> set[str] | None:
     """Subscriptions that the segment of a parent's name does not have; None where it stands, and has all."""
     if not _stands(look, parent):
         return names
-    own = parent.model_copy(update={"legacy_topic_name": None})
-    return names - {*cursors_on(look.store, look.name, own)} or None
+    return names - {*cursors_on(look.store, SegmentName(look.name, parent.descriptor))} or None
 
 
 def _stands(look: Look, parent: SegmentInfo) -> bool:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from activities.scalable_topic.operations.context import Hand, Look
+from activities.scalable_topic.operations.context import Hand, Look, local
 from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.names import SegmentName
+from clients.pulsar.names import SegmentName, stored_topic
 from clients.pulsar.scalable_records import cursors_on, keep_subscription, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
@@ -54,7 +54,10 @@ def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
     record would have brokers keep messages for them for good.
     """
     recorded = recorded_subscriptions(look.store, look.name)
-    cursors = [(one.legacy, cursors_on(look.store, look.name, one)) for one in layout.segments.values()]
+    cursors = [
+        (one.legacy, cursors_on(look.store, stored_topic(one.topic(local(look.name)))))
+        for one in layout.segments.values()
+    ]
     native, legacy = ({name for old, names in cursors if old is which for name in names} for which in (False, True))
     kinds: dict[str, SubscriptionKind] = {name: kind for name, kind in recorded.items() if kind}
     unsure = legacy - kinds.keys()

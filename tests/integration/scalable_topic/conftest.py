@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,11 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_cas
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import Language
+from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
 from models.store_url import parse_store_url
 from tests.support.stacks import SharedStack
 
@@ -33,3 +39,11 @@ def store(stack: Stack) -> Generator[CasStore]:
     """Its metadata store."""
     with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
         yield store
+
+
+@pytest.fixture
+def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
+    """V5 clients."""
+    tools = with_scalable_clients(toolchain)
+    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
+        yield clients

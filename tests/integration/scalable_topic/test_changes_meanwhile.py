@@ -20,7 +20,7 @@ from deploy.devstack.stack import Stack
 from models.segment_repair import NEVER_DROPPED
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain_all, fill, regular_parents_of
 
 MakeTopic = Callable[[], TopicName]
 
@@ -37,8 +37,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> MakeTopic:
     def make() -> TopicName:
         name = TopicName.parse(f"persistent://{_NAMESPACE}/topic-{next(_NUMBERS)}")
         fill(stack, admin, name, 2)
-        for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
-            drain(stack, admin, name, subscription, kind)
+        drain_all(stack, admin, name)
         return name
 
     return make
@@ -101,8 +100,7 @@ def test_parents_stay_also_without_a_schema(stack: Stack, admin: PulsarAdmin, ma
     steps = TopicSteps(stack, name)
     for step in (one_topic.guard, flip.flip):
         steps.run(step)
-    parents = [one for one in admin.scalable_topics.layout(name).segments.values() if one.legacy]
-    assert [one.sealed_at_ms for one in parents] == [NEVER_DROPPED] * 2
+    assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == [NEVER_DROPPED] * 2
     admin.schemas.add(name, "STRING", "")
     assert steps.run(draining.verify).faults == ()
     steps.run(one_topic.complete)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from clients.cas.store import CasStore
@@ -15,23 +11,13 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume_stream, fill
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 
 # A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
 _FORGOTTEN = 180.0
 _KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
-
-
-@pytest.fixture
-def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
-    """V5 clients."""
-    tools = with_scalable_clients(toolchain)
-    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
-        yield clients
 
 
 def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
@@ -72,7 +58,7 @@ def _early_consumer(
     """A scalable topic, one of whose subscriptions had a consumer before it was registered."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     fill(stack, admin, name, 0)
-    consume_stream(stack, name)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     stream = ConsumerPlan(topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
     admin.scalable_topics.migrate(name)
     assert clients.attach([stream]) == {topic: "TopicDoesNotExistException"}

@@ -19,7 +19,7 @@ from models.scalable_topic.results import CleanedUp
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import consume_stream, fill
+from tests.support.scalable_topic.topics import STREAM, drain, fill, pulsar
 
 Look = Callable[[TopicName], Standing]
 
@@ -35,7 +35,7 @@ def _topic(stack: Stack, admin: PulsarAdmin, namespace: str) -> TopicName:
     create_namespace(admin, namespace, **OWN_POLICIES)
     name = TopicName.parse(f"persistent://{namespace}/topic")
     fill(stack, admin, name, 0)
-    consume_stream(stack, name)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     return name
 
 

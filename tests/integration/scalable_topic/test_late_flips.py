@@ -10,12 +10,10 @@ from contextlib import closing
 import pytest
 
 from activities.scalable_topic import cleanup, context, flip, one_topic
-from activities.scalable_topic.context import TopicTask
 from clients.cas.store import CasStore
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from clients.stores import Access, open_cas
@@ -25,8 +23,8 @@ from models.segment_layout_check import layout_faults, migration_faults
 from models.store_url import parse_store_url
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
-from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import QUEUE, consume_stream, drain, fill, pulsar
+from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, refused
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.stacks import MakeStack
 
 IDLE_SECONDS = 3
@@ -77,7 +75,7 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> Callable[[str], TopicName]:
     def make(topic: str) -> TopicName:
         name = TopicName.parse(f"persistent://{NAMESPACE}/{topic}")
         fill(stack, admin, name, len(PARTS))
-        consume_stream(stack, name)
+        drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
         return name
 
     return make
@@ -130,7 +128,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
         steps.run(one_topic.guard)
         with monkeypatch.context() as mine, closing(quiet_client(stack.broker_url)) as client:
             consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
-            late = FrozenStep(steps, _refused, at, mine)
+            late = FrozenStep(steps, refused, at, mine)
             frozen = late.freezes()
             consumer.close()
             if not frozen:
@@ -170,15 +168,6 @@ def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     assert isinstance(late.go_on(), StoreError)
     assert changes(kept, look(name)) == []
     assert len(kept.topics[str(name)].regular) == len(PARTS)
-
-
-def _refused(task: TopicTask) -> None:
-    """FLIP of an attempt that saw no client, and whose broker sees one."""
-    with task.store() as store:
-        guard = task.topic_guard(store, task.name)
-        record = guard.take()
-        with pytest.raises(AdminConflict):
-            flip.flip_of(task, store, guard, task.name, record, stage=record.stage).run()
 
 
 def _is_whole(store: CasStore, name: TopicName) -> None:

@@ -25,7 +25,7 @@ from models.scalable_topic.state import TopicCertificate, TopicFigures
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, consume_stream, drain, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, drain, fill, pulsar
 from tests.support.waiting import wait_for
 
 OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
@@ -125,7 +125,7 @@ def test_a_rollback_before_the_flip_leaves_everything(
 ) -> None:
     """It is free, and refused after it."""
     name = _topic(stack, admin, "back/space", 0)
-    consume_stream(stack, name)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     run = start(_input(stack, admin, name))
     run.wait_until_it_waits_for(WaitKind.HOLD)
     run.steer(Verb.ROLLBACK)
@@ -149,7 +149,7 @@ def test_the_next_start_puts_back_what_a_terminated_run_has_changed(
     """Policies that a run held when it was terminated are as before once the next one of the cluster has begun."""
     name, other = (_topic(stack, admin, f"{which}/space", 0) for which in ("ended", "next"))
     for each in (name, other):
-        consume_stream(stack, each)
+        drain(stack, admin, each, STREAM, pulsar.ConsumerType.Failover)
     run = start(_input(stack, admin, name, hold_before_cutover=False))
     run.wait_until_it_waits_for(WaitKind.CLIENTS, phase=Phase.DRAIN)
     run.terminate()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from clients.cas.store import CasStore
@@ -13,25 +9,15 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.moving.plan import Language, ProducerPlan
 from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
 from tests.support.scalable_topic.flips import flip_of
-from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar, regular_parents_of, stream_plan
 from tests.support.waiting import wait_for
 
 # They look every 60 s.
 _COLLECTED = 150.0
 _PARTITIONS = 2
-
-
-@pytest.fixture
-def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
-    """V5 clients."""
-    tools = with_scalable_clients(toolchain)
-    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
-        yield clients
 
 
 @pytest.mark.exhaustive
@@ -42,15 +28,15 @@ def test_regular_parents_go_once_a_segment_of_their_name_is_consumed(
     left, helped = (
         _drained(stack, admin, f"persistent://public/default/parents-{which}") for which in ("left", "done")
     )
-    assert clients.attach([_stream(left)]) == {left.topic: "TopicDoesNotExistException"}
-    for parent in (one for one in admin.scalable_topics.layout(helped).segments.values() if one.legacy_topic_name):
+    assert clients.attach([stream_plan(left)]) == {left.topic: "TopicDoesNotExistException"}
+    for parent in regular_parents_of(admin, helped):
         admin.scalable_topics.create_segment(helped, parent.descriptor, [QUEUE, STREAM])
-    clients.subscribe([_stream(helped)])
+    clients.subscribe([stream_plan(helped)])
     clients.open_producers([ProducerPlan("producer", str(helped), Language.JAVA_V5)])
     clients.start()
-    wait_for("parents to be dropped", lambda: _parents(admin, helped) == 0, _COLLECTED)
+    wait_for("parents to be dropped", lambda: not regular_parents_of(admin, helped), _COLLECTED)
     # The broker has looked at this one before: it was scalable first.
-    assert _parents(admin, left) == _PARTITIONS
+    assert len(regular_parents_of(admin, left)) == _PARTITIONS
     clients.stop_sending(10)
     wait_for("all messages", lambda: _received(clients) == _sent(clients), 30)
 
@@ -65,10 +51,10 @@ def test_a_stream_that_has_something_left_keeps_its_parents(
     flip.run()
     drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)
     flip.run()
-    assert clients.attach([_stream(name)]) == {name.topic: "TopicDoesNotExistException"}
+    assert clients.attach([stream_plan(name)]) == {name.topic: "TopicDoesNotExistException"}
     drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     flip.run()
-    assert clients.attach([_stream(name)]) == {}
+    assert clients.attach([stream_plan(name)]) == {}
 
 
 def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
@@ -83,15 +69,6 @@ def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
         admin.scalable_topics.register(name, subscription, kind)
         drain(stack, admin, name, subscription, type_)
     return name
-
-
-def _stream(name: TopicName) -> ConsumerPlan:
-    topic = f"topic://{name.local_path}"
-    return ConsumerPlan(name.topic, topic, Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
-
-
-def _parents(admin: PulsarAdmin, name: TopicName) -> int:
-    return sum(one.legacy_topic_name is not None for one in admin.scalable_topics.layout(name).segments.values())
 
 
 def _sent(clients: ClientProgram) -> list[tuple[str, int]]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import closing
-from pathlib import Path
-
-import pytest
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
@@ -14,10 +10,7 @@ from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import controller_of
 from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
-from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import OperationOutcome
@@ -25,18 +18,20 @@ from models.segment import SegmentInfo
 from models.segment_repair import NEVER_DROPPED
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.scalable_topic.operations import Operations, carried_out
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import (
+    MESSAGES,
+    QUEUE,
+    STREAM,
+    drain,
+    drain_all,
+    fill,
+    pulsar,
+    regular_parents_of,
+    stream_plan,
+)
 
 SPACE = "public/default"
 _PARTITIONS = 2
-
-
-@pytest.fixture
-def clients(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> Generator[ClientProgram]:
-    """V5 clients."""
-    tools = with_scalable_clients(toolchain)
-    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
-        yield clients
 
 
 def test_an_audit_shows_what_was_consumed_after_the_migration(
@@ -46,12 +41,12 @@ def test_an_audit_shows_what_was_consumed_after_the_migration(
     name = TopicName.parse(f"persistent://{SPACE}/consumed-late")
     fill(stack, admin, name, _PARTITIONS)
     flip_of(admin, store, name, _PARTITIONS).run()
-    parents = _parents(admin, name)
+    parents = regular_parents_of(admin, name)
     assert _audited(stack, name, fix=True).unchanged == 1
     assert _cursors(store, name, parents) == [None] * _PARTITIONS
 
     assert len(drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)) == MESSAGES
-    assert clients.attach([_stream(name)]) == {name.topic: "TopicDoesNotExistException"}
+    assert clients.attach([stream_plan(name)]) == {name.topic: "TopicDoesNotExistException"}
     told = f"stream consumers cannot begin: {STREAM} have nothing left in {name}, and no segment shows that to brokers"
     assert _audited(stack, name).outcomes == (f"{SPACE}/{name.topic}: {told}",)
     plan = Operations(stack, Operation.AUDIT, str(name), fix=True, dry_run=True).check().plan
@@ -63,7 +58,7 @@ def test_an_audit_shows_what_was_consumed_after_the_migration(
     assert done.outcomes == (f"{SPACE}/{name.topic}: cured: {told}",)
     assert _cursors(store, name, parents) == [{STREAM}] * _PARTITIONS
     assert _audited(stack, name).unchanged == 1
-    assert clients.attach([_stream(name)]) == {}
+    assert clients.attach([stream_plan(name)]) == {}
 
     assert len(drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)) == MESSAGES
     (told,) = _audited(stack, name).outcomes
@@ -83,36 +78,26 @@ def test_an_audit_lets_no_broker_drop_a_schema(stack: Stack, admin: PulsarAdmin,
     admin.scalable_topics.register(led, QUEUE, SubscriptionKind.QUEUE)
     for name in (kept, led):
         assert _audited(stack, name, fix=True).changed == 1
-        for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
-            drain(stack, admin, name, subscription, kind)
+        drain_all(stack, admin, name)
         assert "stream consumers cannot begin" in _audited(stack, name).outcomes[0]
 
     assert _audited(stack, kept, fix=True).changed == 1
     assert _audited(stack, kept).unchanged == 1
-    parents = _parents(admin, kept)
+    parents = regular_parents_of(admin, kept)
     assert _cursors(store, kept, parents) == [{QUEUE, STREAM}] * _PARTITIONS
     assert {one.sealed_at_ms for one in parents} == {NEVER_DROPPED}
 
     done = _audited(stack, led, fix=True)
     assert (done.found, done.changed) == (1, 0)
     assert f"{controller_of(store, led)} leads {led}, and would drop its parents with the schema" in done.outcomes[0]
-    assert _cursors(store, led, _parents(admin, led)) == [None] * _PARTITIONS
+    assert _cursors(store, led, regular_parents_of(admin, led)) == [None] * _PARTITIONS
 
 
 def _audited(stack: Stack, name: TopicName, *, fix: bool = False) -> OperationOutcome:
     return carried_out(stack, Operation.AUDIT, str(name), fix=fix)
 
 
-def _parents(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
-    return [one for one in admin.scalable_topics.layout(name).segments.values() if one.legacy]
-
-
 def _cursors(store: CasStore, name: TopicName, parents: list[SegmentInfo]) -> list[set[str] | None]:
     """Subscriptions of the segments of the parents' names; None where there is no such segment."""
     paths = [SegmentName(name, one.descriptor).managed_ledger_path for one in parents]
     return [{*store.children(path)} if store.get(path) else None for path in paths]
-
-
-def _stream(name: TopicName) -> ConsumerPlan:
-    topic = f"topic://{name.local_path}"
-    return ConsumerPlan(name.topic, topic, Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)

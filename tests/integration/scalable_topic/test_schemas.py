@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from contextlib import closing
-from pathlib import Path
-
-import pytest
 
 from activities.scalable_topic import cleanup, flip, one_topic
 from activities.scalable_topic import drain as draining
-from activities.scalable_topic.context import TopicTask
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable
 from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
-from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
 from tests.support.scalable_topic.flips import flip_of
-from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.steps import TopicSteps, refused
+from tests.support.scalable_topic.topics import (
+    QUEUE,
+    STREAM,
+    drain_all,
+    fill,
+    pulsar,
+    regular_parents_of,
+    stream_plan,
+)
 from tests.support.waiting import wait_for
 
 # Brokers look for parents to drop every 60 s.
@@ -34,9 +34,7 @@ _FIELDS = ['{"name":"number","type":["null","int"]}', '{"name":"price","type":["
 _VERSIONS = [f'{{"type":"record","name":"Order","fields":[{",".join(_FIELDS[:count])}]}}' for count in (1, 2)]
 
 
-def test_a_topic_keeps_its_schema(
-    stack: Stack, admin: PulsarAdmin, store: CasStore, toolchain: Toolchain, tmp_path: Path
-) -> None:
+def test_a_topic_keeps_its_schema(stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram) -> None:
     """Its parents are never dropped, streams begin, and the cleanup leaves it.
 
     A topic without a schema shows that brokers have looked; one that a broker led too early gets nothing to be dropped.
@@ -51,12 +49,10 @@ def test_a_topic_keeps_its_schema(
     plain = TopicSteps(stack, other, cleanup="remove")
     for step in (one_topic.guard, flip.flip, one_topic.complete):
         plain.run(step)
-    tools = with_scalable_clients(toolchain)
-    with closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients:
-        assert clients.attach([_stream(name) for name in (ours, led)]) == {led.topic: "TopicDoesNotExistException"}
-    wait_for("parents to be dropped", lambda: _parents(admin, other) == 0, _COLLECTED)
+    assert clients.attach([stream_plan(name) for name in (ours, led)]) == {led.topic: "TopicDoesNotExistException"}
+    wait_for("parents to be dropped", lambda: not regular_parents_of(admin, other), _COLLECTED)
     for name in (ours, led):
-        assert _parents(admin, name) == 2
+        assert len(regular_parents_of(admin, name)) == 2
         assert admin.schemas.versions(name) == before[name]
     (kept,) = steps.run(cleanup.clean_up).kept
     assert "the schema" in kept.reason
@@ -71,22 +67,13 @@ def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: Pulsar
     steps.run(one_topic.guard)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
-        steps.run(_refused)
+        steps.run(refused)
         consumer.close()
     assert read_scalable(store, name).state is RecordState.ABSENT
     after = admin.schemas.versions(name)
     assert [(one.version, one.type, one.data) for one in after] == [(one.version, one.type, one.data) for one in before]
     assert [one.timestamp for one in after] != [one.timestamp for one in before]
     steps.run(one_topic.undo)
-
-
-def _refused(task: TopicTask) -> None:
-    """FLIP of an attempt that saw no client, and whose broker sees one."""
-    with task.store() as store:
-        guard = task.topic_guard(store, task.name)
-        record = guard.take()
-        with pytest.raises(AdminConflict):
-            flip.flip_of(task, store, guard, task.name, record, stage=record.stage).run()
 
 
 def _with_schema(stack: Stack, admin: PulsarAdmin, name: TopicName) -> list[Schema]:
@@ -101,8 +88,7 @@ def _with_schema(stack: Stack, admin: PulsarAdmin, name: TopicName) -> list[Sche
 
 def _drained(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
     fill(stack, admin, name, 2)
-    for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
-        drain(stack, admin, name, subscription, kind)
+    drain_all(stack, admin, name)
 
 
 def _led_too_early(admin: PulsarAdmin, store: CasStore, name: TopicName) -> None:
@@ -114,11 +100,3 @@ def _led_too_early(admin: PulsarAdmin, store: CasStore, name: TopicName) -> None
     flip = flip_of(admin, store, name, 2)
     (fault,) = flip.run().schema_faults
     assert fault.startswith(f"{leader} leads {name}, and would drop its parents with the schema")
-
-
-def _stream(name: TopicName) -> ConsumerPlan:
-    return ConsumerPlan(name.topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
-
-
-def _parents(admin: PulsarAdmin, name: TopicName) -> int:
-    return sum(one.legacy for one in admin.scalable_topics.layout(name).segments.values())

@@ -16,7 +16,9 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.runtime import Runtime
 from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.owners import Owners
+from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from deploy.devstack.stack import Stack
 from models.lifecycle.claim import Attempt, Claim
@@ -144,3 +146,12 @@ class FrozenStep:
         if mine:
             self._frozen.set()
             self._thawed.wait(_LIMIT)
+
+
+def refused(task: TopicTask) -> None:
+    """FLIP of an attempt that saw no client, and whose broker sees one."""
+    with task.store() as store:
+        guard = task.topic_guard(store, task.name)
+        record = guard.take()
+        with pytest.raises(AdminConflict):
+            flip_of(task, store, guard, task.name, record, stage=record.stage).run()

@@ -6,10 +6,13 @@ import importlib
 from contextlib import closing
 from typing import Any
 
+from activities.scalable_topic.parents import regular_parents
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
+from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
+from models.segment import SegmentInfo
 from tests.support.waiting import wait_for
 
 # The library has no types.
@@ -22,7 +25,9 @@ QUEUE, STREAM = "queue", "stream"
 """Its subscriptions, whose kinds these are."""
 
 _SETTLE_LIMIT = 60.0
-_SILENCE_MS = 1_000
+# Brokers let a failover consumer wait for a second before its first message.
+_SILENCE_MS = 5_000
+_ACKNOWLEDGED = 2.0
 
 
 def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> None:
@@ -50,14 +55,6 @@ def consume(consumer: Any, count: int) -> list[bytes]:
     return found
 
 
-def consume_stream(stack: Stack, name: TopicName) -> None:
-    """Consume all that the ordered subscription of a filled topic has, while the topic takes messages."""
-    with closing(quiet_client(stack.broker_url)) as client:
-        consumer = client.subscribe(str(name), STREAM, pulsar.ConsumerType.Failover)
-        consume(consumer, MESSAGES)
-        consumer.close()
-
-
 def drain(stack: Stack, admin: PulsarAdmin, name: TopicName, subscription: str, kind: Any) -> list[bytes]:
     """Consume what a subscription has left in a regular topic; what it was.
 
@@ -73,21 +70,33 @@ def drain(stack: Stack, admin: PulsarAdmin, name: TopicName, subscription: str, 
     def drained() -> bool:
         consumer = client.subscribe(str(name), subscription, kind)
         try:
-            while message := _next(consumer):
+            for _ in range(left()):
+                message = consumer.receive(_SILENCE_MS)
                 found[str(message.message_id())] = message.data()
                 consumer.acknowledge(message)
-            return not left()
+            wait_for("acknowledgements", lambda: not left(), _ACKNOWLEDGED)
+        except (pulsar.Timeout, AssertionError):
+            return False
         finally:
             consumer.close()
+        return True
 
     with closing(quiet_client(stack.broker_url)) as client:
         wait_for(f"{subscription} to have nothing left", drained, _SETTLE_LIMIT)
     return list(found.values())
 
 
-def _next(consumer: Any) -> Any:
-    """The next message; None where none comes."""
-    try:
-        return consumer.receive(_SILENCE_MS)
-    except pulsar.Timeout:
-        return None
+def drain_all(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
+    """Consume what both subscriptions of a filled topic have left."""
+    for subscription, kind in ((QUEUE, pulsar.ConsumerType.Shared), (STREAM, pulsar.ConsumerType.Failover)):
+        drain(stack, admin, name, subscription, kind)
+
+
+def stream_plan(name: TopicName) -> ConsumerPlan:
+    """A V5 stream consumer of the ordered subscription, named after the topic."""
+    return ConsumerPlan(name.topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
+
+
+def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
+    """Segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
+    return regular_parents(admin.scalable_topics.layout(name))
