@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
+import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
@@ -29,3 +32,13 @@ async def stage(toolchain: Toolchain) -> AsyncIterator[Harness]:
     """Starts migrations on the time-skipping server."""
     async with harness(toolchain.test_server) as ready:
         yield ready
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="session")
+async def _time_passes(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """No test leaves the server's clock locked: those after it would wait for each timer as long as it takes."""
+    yield
+    stage = request.getfixturevalue("stage") if "stage" in request.fixturenames else None
+    if isinstance(stage, Harness) and stage.env.supports_time_skipping:
+        async with asyncio.timeout(20):
+            await stage.env.sleep(timedelta(minutes=1))
