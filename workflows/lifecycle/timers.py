@@ -141,14 +141,22 @@ class Timers:
             raise Interrupted(f"{passed}: the deadline passed", by_operator=False)
         return task.result()
 
-    async def unless_told(self, work: Awaitable[object]) -> bool:
+    async def unless_told(self, work: Awaitable[object], *, or_cancelled: bool = False) -> bool:
         """Run work until it ends or `proceed` ends it; returns whether it came to its own end.
 
         Call it in a phase whose policy has a gate that says what `proceed` does there.
+
+        Args:
+            work: what may be left out.
+            or_cancelled: a cancellation of the workflow that what is around it waits for ends the work as well.
         """
         task = asyncio.ensure_future(work)
+
+        def told() -> bool:
+            return self._verbs.proceed_wanted or (or_cancelled and self._state.cancelled)
+
         try:
-            await workflow.wait_condition(lambda: task.done() or self._verbs.proceed_wanted)
+            await workflow.wait_condition(lambda: task.done() or told())
         except asyncio.CancelledError:
             await _end(task)
             # How the activity inside took its cancellation, which is what callers look for.

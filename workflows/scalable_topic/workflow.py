@@ -153,11 +153,13 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _drain(self) -> None:
         begun = self.state.history[-1].started
-        if not await self.timers.unless_told(self._watch_drain(begun + self.input.drain_timeout)):
+        # Whoever cancels must not wait for consumers, least of all with a whole namespace.
+        if not await self.timers.unless_told(self._watch_drain(begun + self.input.drain_timeout), or_cancelled=True):
             await self._watch_drain(workflow.now())
             # That look by itself took no time.
             self.state.figures.drain_seconds = (workflow.now() - begun).total_seconds()
-            self.note("the wait for old messages was ended by `proceed`")
+            by = "`proceed`" if self.verbs.proceed_wanted else "the cancellation"
+            self.note(f"the wait for old messages was ended by {by}")
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")

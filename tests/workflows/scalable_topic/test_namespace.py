@@ -23,6 +23,7 @@ from models.scalable_topic.results import (
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.scalable_topic.activities import (
+    ANSWERS,
     CHILD,
     FLIPPED,
     FOUND,
@@ -226,7 +227,7 @@ async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
 async def test_a_rollback_beside_the_limit_waits_for_topics_that_are_scalable(stage: Harness) -> None:
     """A topic that is behind its flip when the limit passes comes to its end before policies are put back."""
     hang = Hang()
-    script = NamespaceScript(topics={TOPICS[0]: {"drain": hang}})
+    script = NamespaceScript(topics={TOPICS[0]: {"verify": hang}})
     run = await stage.start(script, hold_limit="PT3S")
     await hang.entered()
     await run.until(lambda status: any("as long as hold_limit says" in note for note in status.notes))
@@ -253,13 +254,18 @@ async def test_rollback_before_the_first_topic(stage: Harness, step: str) -> Non
 
 
 async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
-    """A rollback takes the topics that wait back, lets those that are scalable come to their end, and says how many."""
-    waiting, behind = Hang(), Hang()
-    topics = {STUCK: {"await_clients": waiting}, TOPICS[2]: {"drain": behind}}
+    """A rollback takes the topics that wait back, lets those that are scalable come to their end, and says how many.
+
+    Nobody waits for consumers of those any more.
+    """
+    waiting, draining, behind = Hang(), Hang(), Hang()
+    drain = [draining, ANSWERS["drain"]]
+    topics = {STUCK: {"await_clients": waiting}, TOPICS[2]: {"verify": behind}, TOPICS[3]: {"drain": drain}}
     run, script = await _start(stage, topics=topics)
     await waiting.entered()
     await behind.entered()
-    await run.until(lambda status: status.progress is not None and status.progress.done == 3)
+    await draining.entered()
+    await run.until(lambda status: status.progress is not None and status.progress.done == 2)
     assert (await run.status()).undo is Undo.FREE
     await run.signal(Verb.ROLLBACK)
     status = await run.until(_waits(WaitKind.ITEMS))
@@ -269,6 +275,7 @@ async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
     report = await run.report()
     assert script.steps_of(STUCK) == [*CHILD[:3], "undo"]
     assert script.steps_of(TOPICS[2]) == CHILD
+    assert script.steps_of(TOPICS[3]) == [*CHILD[:5], *CHILD[5:6], *CHILD[5:]]
     assert script.own_steps == [*HELD, "release_all"]
     assert report.outcome is Outcome.ROLLED_BACK
     assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (4, 1)

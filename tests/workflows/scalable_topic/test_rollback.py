@@ -10,7 +10,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, Undo, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.phases import Phase
-from models.scalable_topic.results import ClientsGone, Undone
+from models.scalable_topic.results import ClientsGone, DrainedTopic, Undone
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.scalable_topic.activities import (
@@ -226,7 +226,22 @@ async def test_cancelled_in_the_flip(stage: Harness, scalable: bool) -> None:
         assert run.script.steps == [*BEFORE_FLIP, "flip", "undo"]
 
 
-@pytest.mark.parametrize("step", BEHIND[1:])
+async def test_cancelled_in_the_drain(stage: Harness) -> None:
+    """Old messages are waited for no longer: what is left is counted, policies are put back, and all that is told."""
+    hang = Hang()
+    left = DrainedTopic(seconds=1.0, left={"billing": 7})
+    run = await stage.start(Script(drain=[hang, left]), drain_timeout="P7D", **REMOVE)
+    await hang.entered()
+    await run.handle.cancel()
+    report = await run.report()
+    assert run.script.cancelled == ["drain"]
+    assert run.script.steps == [*SCALABLE[:5], "drain", *SCALABLE[5:], "forget"]
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.certificate["undrained"] == {"billing": 7}
+    assert any("the wait for old messages was ended by the cancellation" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("step", BEHIND[2:])
 async def test_cancelled_behind_the_flip(stage: Harness, step: str) -> None:
     """What is behind the flip comes to its end: policies are put back; no window is kept, and nothing is deleted."""
     hang = Hang()
