@@ -346,9 +346,18 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
     """A ledger that only a dead bookie has is named, others are copied; without any bookie the copy itself fails."""
-    ids = environment.create(Ledger(entries=5), count=6)
-    on_first = {one for one in ids if metadata(clusters[0], one).segments[0].ensemble == ("bookie-1",)}
-    assert 0 < len(on_first) < 6
+    ids: list[int] = []
+    on_first: set[int] = set()
+
+    def both_have_some() -> bool:
+        # The client takes one of both at random, and a bookie that has just started only once it knows it.
+        (one,) = environment.create(Ledger(entries=5), count=1)
+        ids.append(one)
+        if metadata(clusters[0], one).segments[0].ensemble == ("bookie-1",):
+            on_first.add(one)
+        return 0 < len(on_first) < len(ids)
+
+    wait_for("ledgers on each of both bookies", both_have_some, 60)
     environment.stack["bookie-1"].kill()
     try:
         found = verdicts(copy_batch(*clusters, ids))

@@ -24,12 +24,13 @@ from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome, WaitKind
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
+from models.segment_repair import NEVER_DROPPED
 from models.store_url import parse_store_url
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Environment
-from tests.support.scalable_topic.topics import QUEUE, fill
+from tests.support.scalable_topic.topics import QUEUE, fill, regular_parents_of
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -38,7 +39,7 @@ FOR_EVER = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 
 
 def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> None:
-    """The topic is complete, and what a lost run has changed is put back by the next start."""
+    """The topic is complete, with its schema, and what a lost run has changed is put back by the next start."""
     stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
     lost, name = (TopicName.parse(f"persistent://on/oxia/{which}") for which in ("lost", "kept"))
     with (
@@ -54,13 +55,18 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
         run.terminate()
         assert admin.namespaces.retention("on/oxia") == FOR_EVER
         assert recorded_namespaces(store) == ["on/oxia"]
-        run = environment.operator.start(_input(stack, admin, name, client_timeout="PT0S"))
+        admin.schemas.add(name, "JSON", '{"type":"record","name":"Order","fields":[]}')
+        schema = admin.schemas.versions(name)
+        kept = {"auto_scale": {"enabled": False}}
+        run = environment.operator.start(_input(stack, admin, name, client_timeout="PT0S", **kept))
         assert "ordered subscriptions with a backlog" in run.failure().message
         wait_for("the policies of before", lambda: admin.namespaces.retention("on/oxia") == OWN, 30)
         for one in (QUEUE, "stream"):
             admin.subscriptions.skip_all(name, one)
-        report = environment.operator.run(_input(stack, admin, name))
+        report = environment.operator.run(_input(stack, admin, name, **kept))
         assert report.outcome is Outcome.DONE, report.notes
+        assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == 2 * [NEVER_DROPPED]
+        assert admin.schemas.versions(name) == schema
         for each in (lost, name):
             assert read_scalable(store, each).state is RecordState.GOOD
             assert set(recorded_subscriptions(store, each)) == {QUEUE, "stream"}
