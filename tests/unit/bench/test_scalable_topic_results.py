@@ -15,7 +15,7 @@ def _run(side: Side, lost: float, *flips: tuple[float, float]) -> Run:
 
 
 def _results() -> Results:
-    ours = _run(Side.OURS, 0, (0.3, 0.9), (0.4, 1.2), (2.0, 2.2))
+    ours = _run(Side.OURS, 0, (0.3, 0.8), (0.4, 1.2), (2.0, 2.6))
     peer = _run(Side.PEER, 1234, (0.5, 0.5), (0.7, 0.7), (0.6, 0.6))
     return Results({}, 3, [ours, peer])
 
@@ -35,6 +35,7 @@ def test_the_summary_names_what_it_has_to() -> None:
 def test_the_overhead_is_the_median_of_what_each_topic_takes_beside_the_call() -> None:
     """A single slow call of a broker is not ours."""
     assert _results().overhead_seconds == pytest.approx(0.6)
+    assert _results().overhead_alone_seconds == pytest.approx(0.5)
 
 
 def test_the_table_has_both_sides() -> None:
@@ -42,4 +43,6 @@ def test_the_table_has_both_sides() -> None:
     table = _results().table().splitlines()
     assert table[0] == "| 3 topics | ours | peer |"
     assert "| lost | 0 | 1,234 |" in table
-    assert table[-1] == "Beyond the brokers' own call, ours takes 0.60 s for a topic (median)."
+    assert table[-1] == (
+        "Beyond the brokers' own call, ours takes 0.60 s for a topic (median), and 0.50 s for one by itself."
+    )
