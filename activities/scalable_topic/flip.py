@@ -29,7 +29,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
-from clients.pulsar.names import SegmentName, TopicName
+from clients.pulsar.names import SegmentName, TopicName, recordable
 from clients.pulsar.scalable_records import (
     RecordState,
     clear_empty,
@@ -264,7 +264,7 @@ class Flip:
 
     def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
         """Subscriptions that last, without those that an earlier attempt recorded and whose owner has deleted them."""
-        found = [one for one in durable_of(topic) if "/" not in one.name]
+        found = [one for one in durable_of(topic) if recordable(one.name)]
         if self.noted is None or not self.noted.registered:
             return found
         gone = {*self.noted.registered} - recorded_subscriptions(self.store, topic.name).keys()

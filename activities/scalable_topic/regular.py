@@ -6,7 +6,7 @@ from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInv
 from activities.scalable_topic.children import parts_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import TopicName, recordable
 
 _TERMINATED = "Terminated"
 
@@ -14,10 +14,10 @@ _TERMINATED = "Terminated"
 def unrecordable(topic: TopicInventory) -> list[str]:
     """Subscriptions that brokers cannot record, in words."""
     return [
-        f"{one.name} of {topic.name} cannot be recorded, since its name has a slash: its consumers get nothing new; "
+        f"brokers cannot record {one.name!r} of {topic.name} under its name: its consumers get nothing new; "
         "move them to a subscription of another name, and delete it"
         for one in durable_of(topic)
-        if "/" in one.name
+        if not recordable(one.name)
     ]
 
 

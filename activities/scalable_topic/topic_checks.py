@@ -9,7 +9,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.names import encoded
+from clients.pulsar.names import encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
 from models.segment_layout import SegmentLayout
@@ -177,10 +177,10 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
 
 def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
     durable = [one for one in topic.subscriptions.values() if one.durable]
-    if slashed := [one.name for one in durable if "/" in one.name]:
+    if odd := [repr(one.name) for one in durable if not recordable(one.name)]:
         findings.block(
             "SUBSCRIPTION_NAME",
-            f"brokers cannot record subscriptions with a slash in their name: {some(slashed)} of {topic.name}",
+            f"brokers cannot record subscriptions of these names: {some(odd)} of {topic.name}",
             "move their consumers to a subscription of another name, and delete them; or leave the topic out",
         )
     if replicated := [one.name for one in durable if one.replicated]:

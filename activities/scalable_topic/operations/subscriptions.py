@@ -14,7 +14,7 @@ from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.names import SegmentName, stored_topic
+from clients.pulsar.names import SegmentName, recordable, stored_topic
 from clients.pulsar.scalable_records import cursors_on, keep_subscription, recorded_subscriptions
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
@@ -99,10 +99,10 @@ def _register(hand: Hand, known: Iterable[Known]) -> int:
         StoreConflict: one has no record after a broker said that it has.
     """
     all_ = list(known)
-    if slashed := [one.name for one in all_ if "/" in one.name]:
+    if odd := [repr(one.name) for one in all_ if not recordable(one.name)]:
         raise StoreUnsupported(
-            f"brokers cannot record subscriptions with a slash in their name: {', '.join(slashed)}; move their "
-            "consumers to a subscription of another name, and delete them"
+            f"brokers cannot record subscriptions of these names: {', '.join(odd)}; move their consumers to a "
+            "subscription of another name, and delete them"
         )
     for one in all_:
         hand.guard.require()

@@ -53,7 +53,7 @@ def test_what_precheck_asked_for_is_asked_again(
     steps.run(one_topic.guard)
     admin.subscriptions.create(name, _SLASH)
     admin.schemas.add(name, "STRING", "")
-    with pytest.raises(StoreConflict, match=rf"slash in their name: {_SLASH}.*has a schema"):
+    with pytest.raises(StoreConflict, match=rf"of these names: '{_SLASH}'.*has a schema"):
         steps.run(flip.flip)
     assert read_scalable(store, name).state is RecordState.ABSENT
     steps.run(one_topic.undo)
@@ -89,7 +89,7 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     flipped = steps.run(flip.flip).flipped
     assert flipped
     (fault,) = flipped.faults
-    assert fault.startswith(f"{_SLASH} of {name} cannot be recorded")
+    assert fault.startswith(f"brokers cannot record {_SLASH!r} of {name}")
     assert recorded_subscriptions(store, name).keys() == {QUEUE, STREAM}
     steps.run(one_topic.complete)
 

@@ -130,7 +130,11 @@ def liar(stack: Stack) -> Generator[LyingBroker]:
 
 @pytest.mark.parametrize(
     "act",
-    [failed_but_done, pytest.param(hung_up, marks=pytest.mark.exhaustive), failed],
+    [
+        failed_but_done,
+        pytest.param(hung_up, marks=pytest.mark.exhaustive),
+        pytest.param(failed, marks=pytest.mark.exhaustive),
+    ],
     ids=["failed-but-done", "hung-up", "failed"],
 )
 def test_an_unclear_answer_is_decided_by_the_metadata(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 
 import pytest
 
@@ -11,10 +12,11 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import SegmentName, TopicName, recordable
 from clients.pulsar.scalable_records import (
     RecordState,
     controller_of,
+    cursors_on,
     read_scalable,
     recorded_subscriptions,
     subscription_path,
@@ -69,6 +71,21 @@ def test_subscription_with_a_slash_has_no_endpoint(admin: PulsarAdmin, store: Ca
     with pytest.raises(AdminNotFound):
         admin.scalable_topics.register(topic, "a/b", SubscriptionKind.QUEUE)
     assert recorded_subscriptions(store, topic) == {"a": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "becomes"),
+    [("a;b", ["a"]), ("a%2Fb", ["a/b"]), ("per%63ent", ["percent"]), ("{app}", []), ("a%b", ["a%b"])],
+)
+def test_names_that_brokers_change(admin: PulsarAdmin, store: CasStore, name: str, becomes: list[str]) -> None:
+    """A subscription may get cursors of another name, or none, where its name is not taken as it is."""
+    topic = TopicName("public", "default", f"names-{name.encode().hex()}")
+    admin.scalable_topics.create(topic, 1)
+    with suppress(AdminServerError):
+        admin.scalable_topics.register(topic, name, SubscriptionKind.QUEUE)
+    (segment,) = admin.scalable_topics.layout(topic).active
+    assert cursors_on(store, SegmentName(topic, segment.descriptor)) == becomes
+    assert recordable(name) == (becomes == [name])
 
 
 def test_name_that_needs_encoding_stands_for_another_topic(admin: PulsarAdmin, store: CasStore) -> None:

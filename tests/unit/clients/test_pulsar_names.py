@@ -15,6 +15,7 @@ from clients.pulsar.names import (
     cursor_name,
     encoded,
     encoded_twice,
+    recordable,
     stored_topic,
 )
 
@@ -83,3 +84,19 @@ def test_other_nodes_name_no_cursor() -> None:
     """Nodes of topics, and of anything that is not persistent, are none of a cursor."""
     for path in ("acme/eu/persistent/topic", "acme/eu/segment/topic/cursor", "acme/eu/persistent/topic/cursor/more"):
         assert cursor_name(f"/managed-ledgers/{path}") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "a;b", "a{b", "}", "${app}", "a\tb", "\x7f", "a%20b", "per%cent", "50%25", ".", ".."]
+)
+def test_subscriptions_that_brokers_cannot_record(name: str) -> None:
+    """Their names are cut, decoded once more, or failed over on their way to new segments."""
+    assert not recordable(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a b", "a+b", "a%b", "100%", "%", "app:eu", "a..b", "a\\b", "日", "a~b*[c]|d^e`"]
+)
+def test_subscriptions_that_brokers_record(name: str) -> None:
+    """Most odd names are taken as they are."""
+    assert recordable(name)
