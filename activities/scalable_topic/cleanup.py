@@ -89,8 +89,10 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     """Delete one regular topic; why it stays, where it does."""
     if (topic := task.find_topic(name)) is None:
         return ""
-    has_schema = task.admin.schemas.latest(name) is not None
-    if why := why_kept(topic, read_scalable(store, name).layout, has_schema=has_schema):
+    layout = read_scalable(store, name).layout
+    # Brokers fail over all that concerns a topic whose record is empty.
+    has_schema = layout is not None and task.admin.schemas.latest(name) is not None
+    if why := why_kept(topic, layout, has_schema=has_schema):
         return why
     # A topic of the same name that somebody has created since takes messages.
     if open_ := [part for part in regular_parts(topic) if not is_terminated(task.admin, part)]:

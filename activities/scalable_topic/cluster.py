@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
@@ -11,12 +11,17 @@ from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
+from clients.pulsar.admin.errors import AdminError, AdminUnreachable
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released
+
+_TRIES = 3
+_PAUSE = 2.0
+"""Seconds between them."""
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
@@ -29,8 +34,7 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     """
     with task.store() as store:
         task.take_cluster(store)
-        # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
-        told = [*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=False)]
+        told = [*_finish(task, store), *finish_operations(task, store, own=False)]
         for namespace in namespaces:
             guard = task.namespace_guard(store, namespace)
             guard.take()
@@ -57,7 +61,7 @@ def give_back(task: ClusterTask[ClusterInput]) -> Released:
             return Released()
         keeper = task.keeper(store)
         keeper.renew()
-        told = [*_finish_topics(task, store), *_put_back(task, store), *finish_operations(task, store, own=True)]
+        told = [*_finish(task, store), *finish_operations(task, store, own=True)]
         if not cleans_up(task.input):
             # Before the claim goes: then others may hold it for as long as their clients take.
             forget_topics(task, store)
@@ -92,8 +96,16 @@ def recorded_topics(store: CasReader) -> Iterator[TopicName]:
         yield TopicName.parse(unquote(name))
 
 
-def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
-    """Bring topics to their end that a run left amid their flip; says in words what was done."""
+def _finish(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
+    """Bring topics to their end that a run left amid their flip, and put policies back; says in words what was done."""
+    half: set[str] = set()
+    # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
+    yield from _finish_topics(task, store, half)
+    yield from _put_back(task, store, half)
+
+
+def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[str]) -> Iterator[str]:
+    """The former; adds to `half` the namespaces of topics that could not be completed."""
     left: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)
@@ -106,7 +118,29 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator
             guard.release()
     await_late_requests(task, store, left)
     for name, record in left.items():
-        yield from _finish_topic(task, store, name, record)
+        try:
+            yield from _patiently(task, lambda name=name, record=record: [*_finish_topic(task, store, name, record)])
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            # One topic must not keep all others of the cluster from theirs. The next start tries it again.
+            half.add(name.namespace_path)
+            yield (
+                f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
+                "its namespace stay held until a start completes it"
+            )
+
+
+def _patiently(task: ClusterTask[ClusterInput], work: Callable[[], list[str]]) -> list[str]:
+    """Try again what brokers refuse: they may for as long as a topic goes from one to another."""
+    for _ in range(_TRIES - 1):
+        try:
+            return work()
+        except AdminUnreachable:
+            raise
+        except AdminError:
+            task.context.pause(_PAUSE)
+    return work()
 
 
 def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:
@@ -123,7 +157,11 @@ def _finish_topic(
     match read_scalable(store, name).state:
         case RecordState.GOOD:
             if task.find_topic(name) is None:
-                yield f"{name} was left amid its flip, and its regular topic is gone now"
+                guard.release()
+                yield (
+                    f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix, which "
+                    "records subscriptions that have places on its segments"
+                )
             else:
                 flip.run()
                 yield f"{name} was left amid its flip by an earlier run, and is complete now"
@@ -135,8 +173,10 @@ def _finish_topic(
             guard.release()
 
 
-def _put_back(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
+def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[str]) -> Iterator[str]:
     for namespace in recorded_namespaces(store):
+        if namespace in half:
+            continue
         guard = task.namespace_guard(store, namespace)
         record = guard.read()
         if record is not None and is_ours(record):

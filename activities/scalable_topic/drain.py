@@ -28,20 +28,34 @@ _CONSUME_REGULAR = (
 )
 
 
+_LOAD = "see why they cannot; `proceed` ends the wait"
+
+
 def drain(task: TopicTask, until: datetime) -> DrainedTopic:
-    """Watch until no durable subscription has old messages left, or the time is up."""
+    """Watch until no durable subscription has old messages left, or the time is up.
+
+    What no broker can load counts as not consumed.
+    """
     begun = time.monotonic()
-    while left := old_messages(topic := task.find_topic(task.name)):
+    left: dict[str, int] = {}
+    while (topic := task.find_topic(task.name)) and ((left := old_messages(topic)) or topic.unloadable):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:
             break
-        told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
-        ordered = topic is not None and undrained_streams(topic)
-        action = _CONSUME_REGULAR if ordered else _CONSUME
-        task.context.waiting_for(WaitKind.CLIENTS, f"old messages to be consumed: {told}", action=action, until=until)
+        if left:
+            told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
+            why, action = (
+                f"old messages to be consumed: {told}",
+                _CONSUME_REGULAR if undrained_streams(topic) else _CONSUME,
+            )
+        else:
+            why, action = f"brokers to load {_unloadable(topic)}", _LOAD
+        task.context.waiting_for(WaitKind.CLIENTS, why, action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
     task.context.counts_nothing()
+    # What is gone has nothing left for anybody, which VERIFY tells.
+    left = left if topic else {}
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 
 
@@ -60,25 +74,35 @@ def verify(task: TopicTask) -> TopicCheck:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
             done = flip_of(task, store, guard, task.name, record).run()
             faults += done.schema_faults
+            if topic.unloadable:
+                faults.append(f"no broker can load {_unloadable(topic)}: nobody knows what is consumed of it")
         known = recorded_subscriptions(store, task.name)
         faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]
     there = {one.legacy_topic_name for one in layout.segments.values()}
+    if topic is None and (named := list(filter(None, there))):
+        faults.append(
+            f"the regular topic is gone, with what was not consumed; the layout still names {some(sorted(named))}"
+        )
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
-    if pruned and (left := old_messages(topic)):
+    if topic is not None and pruned and (left := old_messages(topic)):
         faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
     return TopicCheck(faults=tuple(faults), segments=len(layout.active), subscriptions=len(known), pruned=len(pruned))
 
 
-def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
-    parts = [part.stats for part in topic.parts if part.stats] if topic else []
+def _unloadable(topic: TopicInventory) -> str:
+    return some([f"{part.name} ({part.trouble})" for part in topic.unloadable])
+
+
+def _show(task: TopicTask, topic: TopicInventory, messages: int) -> None:
+    parts = [part.stats for part in topic.parts if part.stats]
     drained = sum(1 for stats in parts if not any(one.msg_backlog for one in stats.subscriptions.values()))
     detail = f"{messages:,} messages left"
     task.context.progress(ProgressTask.DRAIN, ProgressUnit.SEGMENTS, drained, len(parts), detail=detail)
 
 
-def old_messages(topic: TopicInventory | None) -> dict[str, int]:
+def old_messages(topic: TopicInventory) -> dict[str, int]:
     """Messages that durable subscriptions have left in a regular topic, by their names."""
-    return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
+    return {one.name: one.backlog for one in durable_of(topic) if one.backlog}
 
 
 def _without_cursors(task: TopicTask, layout: SegmentLayout, subscriptions: Iterable[str]) -> list[str]:

@@ -36,6 +36,8 @@ ErrorT = TypeVar("ErrorT", bound="AdminError")
 _REASON_LIMIT = 300
 # What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
 _UNKNOWN_PATH = "Not Found"
+# Answered with 412 while a bundle goes from one broker to another (5.0.0-M1, seen).
+_NO_OWNER = "find owner"
 _PAGE = re.compile(r"<title>Error \d+ (.*?)</title>")
 _UNFORESEEN = re.compile(r"^Message: (.*)$", re.MULTILINE)
 # With these nothing has reached the server: even a change can be asked of another one.
@@ -132,6 +134,8 @@ def refusal(answer: httpx.Response) -> AdminError:
     reason = reason_of(answer)
     if kind is AdminNotFound and reason == _UNKNOWN_PATH:
         kind = AdminUnsupported
+    if kind is AdminPreconditionFailed and _NO_OWNER in reason:
+        kind = AdminServerError
     return kind(reason, **where(answer.request), status=answer.status_code)
 
 
