@@ -25,7 +25,7 @@ SIDE_BY_SIDE = 2
 _TESTS = Path(__file__).parent
 _PREPARATION = ("servers", "checks", "unit")
 _SPLIT = ("integration", "workflows", "faults")
-"""Tiers whose areas are jobs of their own, because no two share a server."""
+"""Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first."""
 
 
 class Job(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
@@ -118,29 +118,30 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
             guard.release()
     await_late_requests(task, store, left)
     for name, record in left.items():
+        yield from _try_to_finish(task, store, name, record, half)
+
+
+def _try_to_finish(
+    task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim, half: set[str]
+) -> list[str]:
+    for left in reversed(range(_TRIES)):
         try:
-            yield from _patiently(task, lambda name=name, record=record: [*_finish_topic(task, store, name, record)])
+            return [*_finish_topic(task, store, name, record)]
         except AdminUnreachable:
             raise
         except AdminError as error:
+            if left:
+                # Brokers may refuse for as long as a topic goes from one to another.
+                task.context.pause(_PAUSE)
+                continue
             # One topic must not keep all others of the cluster from theirs. The next start tries it again.
             half.add(name.namespace_path)
-            yield (
+            told = (
                 f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
                 "its namespace stay held until a start completes it"
             )
-
-
-def _patiently(task: ClusterTask[ClusterInput], work: Callable[[], list[str]]) -> list[str]:
-    """Try again what brokers refuse: they may for as long as a topic goes from one to another."""
-    for _ in range(_TRIES - 1):
-        try:
-            return work()
-        except AdminUnreachable:
-            raise
-        except AdminError:
-            task.context.pause(_PAUSE)
-    return work()
+            return [told]
+    raise AssertionError("the last try returns")
 
 
 def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:

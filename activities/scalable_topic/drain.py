@@ -26,8 +26,6 @@ _CONSUME_REGULAR = (
     "let regular clients consume them, since stream consumers cannot read what the regular topic has left; `proceed` "
     "ends the wait"
 )
-
-
 _LOAD = "see why they cannot; `proceed` ends the wait"
 
 
@@ -37,25 +35,15 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     What no broker can load counts as not consumed.
     """
     begun = time.monotonic()
-    left: dict[str, int] = {}
-    while (topic := task.find_topic(task.name)) and ((left := old_messages(topic)) or topic.unloadable):
+    while (left := old_messages(topic := task.find_topic(task.name))) or _unloadable(topic):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:
             break
-        if left:
-            told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
-            why, action = (
-                f"old messages to be consumed: {told}",
-                _CONSUME_REGULAR if undrained_streams(topic) else _CONSUME,
-            )
-        else:
-            why, action = f"brokers to load {_unloadable(topic)}", _LOAD
+        why, action = _awaited(topic, left)
         task.context.waiting_for(WaitKind.CLIENTS, why, action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
     task.context.counts_nothing()
-    # What is gone has nothing left for anybody, which VERIFY tells.
-    left = left if topic else {}
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 
 
@@ -74,35 +62,44 @@ def verify(task: TopicTask) -> TopicCheck:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
             done = flip_of(task, store, guard, task.name, record).run()
             faults += done.schema_faults
-            if topic.unloadable:
-                faults.append(f"no broker can load {_unloadable(topic)}: nobody knows what is consumed of it")
+            if trouble := _unloadable(topic):
+                faults.append(f"no broker can load {trouble}: nobody knows what is consumed of it")
         known = recorded_subscriptions(store, task.name)
         faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]
     there = {one.legacy_topic_name for one in layout.segments.values()}
-    if topic is None and (named := list(filter(None, there))):
-        faults.append(
-            f"the regular topic is gone, with what was not consumed; the layout still names {some(sorted(named))}"
-        )
+    if topic is None and (named := sorted(filter(None, there))):
+        faults.append(f"the regular topic is gone, with what was not consumed; the layout still names {some(named)}")
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
-    if topic is not None and pruned and (left := old_messages(topic)):
+    if pruned and (left := old_messages(topic)):
         faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
     return TopicCheck(faults=tuple(faults), segments=len(layout.active), subscriptions=len(known), pruned=len(pruned))
 
 
-def _unloadable(topic: TopicInventory) -> str:
-    return some([f"{part.name} ({part.trouble})" for part in topic.unloadable])
+def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, str]:
+    """What is waited for, and what ends that."""
+    if not left:
+        return f"brokers to load {_unloadable(topic)}", _LOAD
+    told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
+    ordered = topic is not None and undrained_streams(topic)
+    return f"old messages to be consumed: {told}", _CONSUME_REGULAR if ordered else _CONSUME
 
 
-def _show(task: TopicTask, topic: TopicInventory, messages: int) -> None:
-    parts = [part.stats for part in topic.parts if part.stats]
+def _unloadable(topic: TopicInventory | None) -> str:
+    """What no broker can load, with the reasons; empty for nothing."""
+    parts = topic.unloadable if topic else ()
+    return some([f"{part.name} ({part.trouble})" for part in parts]) if parts else ""
+
+
+def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
+    parts = [part.stats for part in topic.parts if part.stats] if topic else []
     drained = sum(1 for stats in parts if not any(one.msg_backlog for one in stats.subscriptions.values()))
     detail = f"{messages:,} messages left"
     task.context.progress(ProgressTask.DRAIN, ProgressUnit.SEGMENTS, drained, len(parts), detail=detail)
 
 
-def old_messages(topic: TopicInventory) -> dict[str, int]:
+def old_messages(topic: TopicInventory | None) -> dict[str, int]:
     """Messages that durable subscriptions have left in a regular topic, by their names."""
-    return {one.name: one.backlog for one in durable_of(topic) if one.backlog}
+    return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
 
 
 def _without_cursors(task: TopicTask, layout: SegmentLayout, subscriptions: Iterable[str]) -> list[str]:

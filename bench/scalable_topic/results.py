@@ -31,6 +31,11 @@ class TopicFlip:
     work_seconds: float
     flip_seconds: float
 
+    @property
+    def overhead_seconds(self) -> float:
+        """What the phase took beyond the brokers' own call."""
+        return self.flip_seconds - self.call_seconds
+
 
 @dataclass(frozen=True)
 class Run:
@@ -98,13 +103,13 @@ class Results:
     def overhead_seconds(self) -> float | None:
         """What our step takes for a topic beyond the brokers' own call in it, as a median."""
         run = self._run(Side.OURS)
-        return run and statistics.median(one.flip_seconds - one.call_seconds for one in run.flips)
+        return run and statistics.median(one.overhead_seconds for one in run.flips)
 
     @property
     def overhead_alone_seconds(self) -> float | None:
         """The same of the canary, beside which no other topic becomes scalable."""
         run = self._run(Side.OURS)
-        return run and run.flips[0].flip_seconds - run.flips[0].call_seconds
+        return run and run.flips[0].overhead_seconds
 
     def summary(self) -> dict[str, Any]:
         """The content of `bench/out/scalable_topic.json`."""

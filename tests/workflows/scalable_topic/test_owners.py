@@ -16,7 +16,7 @@ from models.lifecycle.status import WaitKind
 from models.store_url import parse_store_url
 from tests.support.clients.proxy import Proxy
 from tests.workflows.lifecycle.doubles import Hang
-from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.scalable_topic.activities import Script
 
 _STORE = parse_store_url("zk:zk:2181/pulsar")
@@ -28,17 +28,12 @@ async def _is_open(client: Client, workflow_id: str, run_id: str) -> bool:
     return await asyncio.to_thread(known.is_open, Claim(workflow_id=workflow_id, run_id=run_id), _STORE)
 
 
-async def _begun(stage: Harness) -> tuple[Run, Hang, str]:
-    """A migration that runs, with its run's id."""
-    hang = Hang()
-    run = await stage.start(Script(precheck=hang))
-    await hang.entered()
-    return run, hang, run.handle.first_execution_run_id or ""
-
-
 async def test_a_migration_that_runs(stage: Harness) -> None:
     """The run that has taken a claim is open until it has ended; another run of the same migration is another."""
-    run, hang, run_id = await _begun(stage)
+    hang = Hang()
+    run = await stage.start(Script(precheck=hang))
+    run_id = run.handle.first_execution_run_id or ""
+    await hang.entered()
     assert await _is_open(stage.client, run.handle.id, run_id)
     assert not await _is_open(stage.client, run.handle.id, "7a5d3b5e-6a0e-4f0c-8f39-7f7e6c7d2a11")
     hang.release()
