@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import threading
 import uuid
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
+from spark.environment import PYTHON, executor_python
 from spark.gateway import start_gateway
 from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
 from spark.run import Run
@@ -53,7 +53,6 @@ class SparkEngine:
         self._lanes = Lanes(self._limits)
         self._jobs = ThreadPoolExecutor(LOCAL_SLOTS, thread_name_prefix="spark")
         self._runs: list[Run] = []
-        self._former: dict[str, str | None] = {}
         self._reviving = threading.Lock()
 
     def start(self) -> None:
@@ -135,13 +134,6 @@ class SparkEngine:
         if self._context is not None:
             self._context.stop()
             self._context = None
-        # Programs that this process starts later are not Spark's.
-        for name, value in self._former.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        self._former.clear()
 
     def new_tag(self, name: str) -> str:
         """A tag that no other run has."""
@@ -185,20 +177,20 @@ class SparkEngine:
     def _start(self) -> SparkContext:
         from pyspark import SparkConf, SparkContext
 
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        variables = {PYTHON: executor_python()}
         master, local = self._master, self._is_local
         if local:
             root = str(Path(__file__).resolve().parent.parent)
-            self._set_variable("SPARK_LOCAL_IP", "127.0.0.1")
+            variables["SPARK_LOCAL_IP"] = "127.0.0.1"
             # Python workers of local mode import the code by this; other masters get it shipped.
-            self._former.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH"))
-            self._set_variable("PYTHONPATH", os.pathsep.join(filter(None, (root, self._former["PYTHONPATH"]))))
+            variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
             # Whoever waits in a throttle needs no core: how many tasks run at once is for the lanes to say.
             master = f"local[{LOCAL_SLOTS},{self._tries}]"
         conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
         # PySpark keeps it for the life of the process, also for sessions that come later.
-        gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf)
+        gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables)
         self._context = context = SparkContext(conf=conf, gateway=gateway)
+        context.pythonExec = variables[PYTHON]
         context.setLogLevel("ERROR")
         if not local:
             self._ship_code(context)
@@ -215,10 +207,6 @@ class SparkEngine:
             jobs=self._jobs,
         )
         return context
-
-    def _set_variable(self, name: str, value: str) -> None:
-        self._former.setdefault(name, os.environ.get(name))
-        os.environ[name] = value
 
     @property
     def _is_local(self) -> bool:

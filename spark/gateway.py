@@ -16,8 +16,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from spark.environment import shown
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
@@ -32,10 +34,14 @@ _HEAD = struct.calcsize(">ii")
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
-def start_gateway(conf: SparkConf) -> JavaGateway:
+def start_gateway(conf: SparkConf, variables: Mapping[str, str]) -> JavaGateway:
     """Start the JVM by `spark-submit`, and connect to it; its process is the gateway's `proc`.
 
     It ends when this process does.
+
+    Args:
+        conf: of Spark.
+        variables: of the JVM, beside this process's own.
 
     Raises:
         PySparkRuntimeError: it ended, or did not tell where it listens in `START_SECONDS`.
@@ -45,15 +51,13 @@ def start_gateway(conf: SparkConf) -> JavaGateway:
     launch = cast("Callable[[], Any]", java_gateway.launch_gateway)  # pyright: ignore[reportUnknownMemberType]
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-") as folder:
         told = Path(folder) / "gateway"
-        variables = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        own = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        environment = {**os.environ, **variables, **own}
         # The JVM ends when its standard input does.
-        process = subprocess.Popen([*_IGNORE_SIGINT, *_command(conf)], stdin=subprocess.PIPE, env=variables)
+        process = subprocess.Popen([*_IGNORE_SIGINT, *_command(conf)], stdin=subprocess.PIPE, env=environment)
         port, secret = _where(process, told)
-    os.environ[_PORT], os.environ[_SECRET] = str(port), secret
-    try:
+    with shown(java_gateway, {_PORT: str(port), _SECRET: secret}):
         gateway = launch()
-    finally:
-        del os.environ[_PORT], os.environ[_SECRET]
     gateway.proc = process
     return gateway
 

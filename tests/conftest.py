@@ -7,6 +7,11 @@ import sys
 
 import pytest
 
+from spark.environment import settle
+
+# Tests run Temporal's core in the process that starts Spark.
+settle()
+
 # What a round of faults asserts stands in modules without tests of their own: a failure has to show its values.
 pytest.register_assert_rewrite("tests.support", "tests.faults")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import secrets
@@ -20,6 +21,7 @@ from temporalio.worker import Worker
 
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.settings import Settings
+from spark.environment import settle
 from worker import catalog as migrations
 from worker.connection import connect, worker_runtime
 from worker.exit_codes import CommandFailed, ExitCode, leave, report
@@ -57,6 +59,9 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
     Raises:
         CommandFailed: the log format is unknown; all later failures end the process with their exit code.
     """
+    # Before there is another thread; and a crash in native code says where, which nothing else would tell.
+    settle()
+    faulthandler.enable()
     configure_logs()
     asyncio.run(_serve_and_leave(settings, ready_file))
     leave(ExitCode.UNEXPECTED)

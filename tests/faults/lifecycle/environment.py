@@ -64,10 +64,12 @@ class FaultEnvironment:
         """How a migration ends, while Temporal may go away and come back.
 
         Raises:
-            AssertionError: it did not end in time, or it ended without a report and without a typed failure.
+            AssertionError: it did not end in time, or it ended without a report and without a typed failure, or the
+                worker has ended.
         """
 
         def seen() -> End | None:
+            assert self.worker.pid
             try:
                 return run.result(10)
             except WorkflowFailureError as error:

@@ -134,8 +134,10 @@ class WorkerProcess:
         self._end_session(patience=0)
 
     def story(self, headline: str) -> str:
-        """A headline with the end of the log."""
-        return "\n".join([headline, *supervise.tail(self.log, _STORY_LINES)])
+        """A headline with the end of the log, and how it has ended, if it has."""
+        ended = self._child.poll() if self._child else None
+        told = [] if ended is None else [f"the worker has ended by itself or was killed: exit code {ended}"]
+        return "\n".join([headline, *supervise.tail(self.log, _STORY_LINES), *told])
 
     def _end_session(self, patience: float) -> list[int]:
         """What is left of the sessions after some patience; it is killed."""
