@@ -16,7 +16,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.scalable_topic.access import ClusterInput
@@ -87,10 +87,13 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:
     """Delete one regular topic; why it stays, where it does."""
+    record = read_scalable(store, name)
+    if record.state in (RecordState.EMPTY, RecordState.BROKEN):
+        # Brokers fail over all that concerns such a topic.
+        return f"its record in the metadata store is {record.state}, and no broker can read it"
     if (topic := task.find_topic(name)) is None:
         return ""
-    layout = read_scalable(store, name).layout
-    # Brokers fail over all that concerns a topic whose record is empty.
+    layout = record.layout
     has_schema = layout is not None and task.admin.schemas.latest(name) is not None
     if why := why_kept(topic, layout, has_schema=has_schema):
         return why

@@ -11,17 +11,18 @@ from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
-from clients.pulsar.admin.errors import AdminError, AdminUnreachable
+from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
+from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released
 
-_TRIES = 3
-_PAUSE = 2.0
-"""Seconds between them."""
+_TRIES = 6
+PAUSE = 5.0
+"""Seconds between them: half a minute in all, in which brokers that restart are back."""
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
@@ -127,12 +128,13 @@ def _try_to_finish(
     for left in reversed(range(_TRIES)):
         try:
             return [*_finish_topic(task, store, name, record)]
-        except AdminUnreachable:
-            raise
         except AdminError as error:
+            # One that answers 5xx may do so for good: brokers cannot even name the partitions of some topics.
+            if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
+                raise
             if left:
-                # Brokers may refuse for as long as a topic goes from one to another.
-                task.context.pause(_PAUSE)
+                with task.context.waiting(WaitKind.STORE, f"brokers to complete {name}: {error}"):
+                    task.context.pause(PAUSE)
                 continue
             # One topic must not keep all others of the cluster from theirs. The next start tries it again.
             half.add(name.namespace_path)

@@ -138,6 +138,7 @@ def test_redirects_that_may_change_the_method_are_for_reading_only(code: int) ->
         (405, "", AdminUnsupported, None),
         (409, "", AdminConflict, StoreConflict),
         (412, "", AdminPreconditionFailed, StoreConflict),
+        (412, '{"reason": "Failed to find ownership for ServiceUnit:a/b/0x0_0x8"}', AdminServerError, StoreUnreachable),
         (400, "", AdminProtocolError, StoreProtocolError),
         (302, "", AdminProtocolError, StoreProtocolError),
         (503, "", AdminServerError, StoreUnreachable),

@@ -1,0 +1,170 @@
+"""What may happen to topics between their flip and the end of their migration, step by step on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from activities.scalable_topic import cleanup, cluster, drain, flip, one_topic
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState
+from deploy.devstack.stack import Stack
+from models.scalable_topic.claims import Stage
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.lying_broker import LyingBroker, failed
+from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, read_standing, topic_faults
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill, pulsar
+from tests.support.scalable_topic.topics import drain as consume_all
+
+_ENOUGH = 20
+"""More requests of one kind than a step sends."""
+
+
+class Topics:
+    """Topics that can become scalable, each in a namespace with policies of its own, and steps of their migrations."""
+
+    def __init__(self, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+        self.stack, self.admin, self.store = stack, admin, store
+
+    def make(self, namespace: str) -> TopicName:
+        """One whose ordered subscription has nothing left."""
+        create_namespace(self.admin, namespace, **OWN_POLICIES)
+        name = TopicName.parse(f"persistent://{namespace}/topic")
+        fill(self.stack, self.admin, name, 0)
+        consume_all(self.stack, self.admin, name, STREAM, pulsar.ConsumerType.Failover)
+        return name
+
+    def standing(self, name: TopicName) -> Standing:
+        """How everything stands."""
+        return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
+
+    def is_whole(self, name: TopicName) -> bool:
+        """Whether a topic is scalable with all that belongs to it."""
+        return topic_faults(self.admin, self.store, name, partitions=0, subscriptions=(QUEUE, STREAM)) == []
+
+    def steps(self, name: TopicName, **fields: object) -> TopicSteps:
+        """Of a run that takes over from the others, which have ended."""
+        return TopicSteps(self.stack, name, run_id=f"run of {name}", **fields)
+
+    def flipped(self, name: TopicName, **fields: object) -> TopicSteps:
+        """The same, once the topic is scalable."""
+        steps = self.steps(name, **fields)
+        steps.run(one_topic.guard)
+        assert steps.run(flip.flip).flipped
+        return steps
+
+    def leave_amid_its_flip(self, name: TopicName) -> None:
+        """Lose a run when brokers have made the topic scalable, and nothing else was done."""
+        lost = self.steps(name)
+        lost.run(one_topic.guard)
+        with lost.task() as task, task.store() as store:
+            guard = task.topic_guard(store, name)
+            guard.take()
+            guard.note(stage=Stage.FLIPPING)
+        self.admin.scalable_topics.migrate(name)
+
+
+@pytest.fixture
+def topics(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Topics:
+    """Makes topics."""
+    return Topics(stack, admin, store)
+
+
+@pytest.fixture
+def liar(stack: Stack) -> Generator[LyingBroker]:
+    """Stands between the steps and the broker."""
+    with LyingBroker(stack.admin_urls[0]) as liar:
+        yield liar
+
+
+def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBroker) -> None:
+    """DRAIN goes on while the topic's state cannot be had, and VERIFY says so."""
+    name = topics.make("after/unloadable")
+    steps = topics.flipped(name, admin_urls=[liar.url])
+    liar.once("GET", f"/{name.local_path}/stats", failed)
+    until = datetime.now(UTC) + timedelta(seconds=3)
+    assert steps.run(lambda task: drain.drain(task, until)).left == {QUEUE: MESSAGES}
+    assert liar.waits == 0
+    assert steps.run(drain.verify).faults == ()
+    for _ in range(_ENOUGH):
+        liar.once("GET", f"/{name.local_path}/stats", failed)
+    (fault,) = steps.run(drain.verify).faults
+    assert f"no broker can load {name}" in fault
+    assert "nobody knows what is consumed of it" in fault
+    steps.run(one_topic.complete)
+
+
+def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -> None:
+    """VERIFY tells of it, and nothing is left of the migration."""
+    name = topics.make("after/deleted")
+    before = topics.standing(name)
+    steps = topics.flipped(name)
+    topics.admin.topics.delete(name, force=True)
+    assert steps.run(lambda task: drain.drain(task, datetime.now(UTC))).left == {}
+    faults = steps.run(drain.verify).faults
+    assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
+    assert steps.run(one_topic.complete).kept == ()
+    after = topics.standing(name)
+    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert after.topics[str(name)].record is RecordState.GOOD
+
+
+def test_a_regular_topic_that_is_deleted_behind_a_lost_run(topics: Topics) -> None:
+    """Nothing can complete it, so the next migration says what to do, and forgets it."""
+    name, other = topics.make("after/lost"), topics.make("after/lost-other")
+    before = topics.standing(name)
+    topics.leave_amid_its_flip(name)
+    topics.admin.topics.delete(name, force=True)
+    (told,) = topics.steps(other).run(one_topic.recover).kept
+    assert f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix" in told
+    after = topics.standing(name)
+    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+
+
+def test_a_topic_that_cannot_be_completed_blocks_no_other(
+    topics: Topics, liar: LyingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others become scalable; its namespace stays held, and the next start completes it."""
+    monkeypatch.setattr(cluster, "PAUSE", 0.1)
+    name, other = topics.make("after/stuck"), topics.make("after/stuck-other")
+    before = topics.standing(name)
+    topics.leave_amid_its_flip(name)
+    held = topics.standing(name)
+    for _ in range(_ENOUGH):
+        liar.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
+    behind = topics.steps(other, admin_urls=[liar.url])
+    (told,) = behind.run(one_topic.guard).kept
+    assert f"{name} was left amid its flip by an earlier run, and cannot be completed: " in told
+    assert behind.run(flip.flip).flipped
+    behind.run(one_topic.complete)
+    assert topics.is_whole(other)
+    assert topics.standing(name).policies == held.policies != before.policies
+    last = topics.steps(topics.make("after/stuck-last"))
+    assert last.run(one_topic.guard).kept == (f"{name} was left amid its flip by an earlier run, and is complete now",)
+    assert topics.is_whole(name)
+    assert (topics.standing(name).policies, topics.standing(name).told) == (before.policies, before.told)
+    assert last.run(one_topic.undo).why == ""
+
+
+def test_a_record_that_somebody_has_emptied_keeps_the_regular_topic(topics: Topics) -> None:
+    """CLEANUP deletes nothing then, says why, and forgets the topic."""
+    name = topics.make("after/emptied")
+    steps = topics.flipped(name, cleanup="remove")
+    steps.run(one_topic.complete)
+    record = topics.store.get(name.scalable_path)
+    assert record
+    topics.store.set(name.scalable_path, b"", record.version)
+    found = steps.run(cleanup.clean_up)
+    assert (found.deleted, found.kept_count) == (0, 1)
+    assert found.kept[0].reason == "its record in the metadata store is empty, and no broker can read it"
+    emptied = topics.store.get(name.scalable_path)
+    assert emptied
+    topics.store.set(name.scalable_path, record.value, emptied.version)
+    after = topics.standing(name)
+    assert after.topics[str(name)].regular
+    assert after.notes == {}
