@@ -25,7 +25,7 @@ from models.metadata_store.phases import Phase
 from tests.support.stacks import MakeStack
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.doubles import Hang, Script
-from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed, status_of
 from tests.workflows.metadata_store import activities as metadata
 from worker.catalog import KINDS
 from worker.payloads import DATA_CONVERTER
@@ -185,7 +185,7 @@ async def _next_run(run: Run) -> Status:
             await run.handle.signal("report_progress", ProgressReport())
     # By its own id: the run before answers as long as the new one has not begun.
     newest = run.client.get_workflow_handle(run.handle.id, run_id=run_id)
-    return Status.model_validate(await newest.query("status"))
+    return await status_of(newest)
 
 
 async def _run_id(run: Run) -> str | None:
