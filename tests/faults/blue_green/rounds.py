@@ -139,11 +139,10 @@ def matrix(seed: int) -> list[BlueGreenRound]:
 
 
 def sample(seed: int) -> list[BlueGreenRound]:
-    """Three rounds: a worker whose flip is done and not reported, and two late workers."""
+    """Two rounds: a worker whose flip is done and not reported, and a late worker."""
     return [
         BlueGreenRound(Victim.WORKER, "bg_flip", Edge.AFTER, seed),
         BlueGreenRound(Victim.ZOMBIE, "bg_flip", Edge.BEFORE, seed),
-        BlueGreenRound(Victim.ZOMBIE, "bg_seed", DURING, seed),
     ]
 
 

@@ -180,11 +180,10 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Three rounds: a worker with a bookie, and two late workers."""
+    """Two rounds: a worker with a bookie, and a late worker."""
     return [
         SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
         SwitchRound(Victim.ZOMBIE, "copy_tail", DURING, seed),
-        SwitchRound(Victim.ZOMBIE, "set_target", Edge.BEFORE, seed),
     ]
 
 

@@ -135,11 +135,10 @@ def matrix(seed: int) -> list[MetadataRound]:
 
 
 def sample(seed: int) -> list[MetadataRound]:
-    """Three rounds: a worker with the target, and two late workers."""
+    """Two rounds: a worker with the target, and a late worker."""
     return [
         MetadataRound(Victim.OXIA_AND_WORKER, "copy_changes", Edge.AFTER, seed),
         MetadataRound(Victim.ZOMBIE, "pre_copy", DURING, seed),
-        MetadataRound(Victim.ZOMBIE, "clear_target", DURING, seed),
     ]
 
 

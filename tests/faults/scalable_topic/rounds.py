@@ -175,11 +175,10 @@ def matrix(seed: int) -> list[ScalableTopicRound]:
 
 
 def sample(seed: int) -> list[ScalableTopicRound]:
-    """Three rounds on one cluster: a worker whose flip is done and not reported, and two late workers."""
+    """Two rounds on one cluster: a worker whose flip is done and not reported, and a late worker."""
     return [
         _first(Victim.WORKER, "flip", Edge.AFTER, seed, lambda one: one.partitions > 0 and one.ordered),
         _first(Victim.ZOMBIE, "flip", DURING, seed, lambda one: not one.loses_run),
-        _first(Victim.ZOMBIE, "guard", Edge.BEFORE, seed, lambda one: one.rolls_back and one.late_in_next_run),
     ]
 
 

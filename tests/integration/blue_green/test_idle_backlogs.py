@@ -20,7 +20,7 @@ from tests.support.blue_green.steps import Steps
 from tests.support.lifecycle.environment import Environment
 
 
-@pytest.mark.parametrize("green", [pytest.param("clusters", marks=pytest.mark.exhaustive), "clusters_to_oxia"])
+@pytest.mark.parametrize("green", ["clusters", pytest.param("clusters_to_oxia", marks=pytest.mark.exhaustive)])
 def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, environment: Environment) -> None:
     """Each subscription goes on with all that it had left, holes included, and with what was sent behind it."""
     clusters: Clusters = request.getfixturevalue(green)

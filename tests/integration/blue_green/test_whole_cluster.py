@@ -34,9 +34,9 @@ def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clus
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
 def test_there_and_back_and_there_again(
-    own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path, times: int
+    own_clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     """Nothing is lost, doubled or out of order on any way; flags, and topics that brokers keep, where clients left.
 
@@ -47,7 +47,7 @@ def test_there_and_back_and_there_again(
     for name, topics in plans.items():
         clusters.two.prepare(name, topics, on_green=False)
     sides = [(clusters.blue, clusters.blue_admin, BLUE), (clusters.green, clusters.green_admin, GREEN)]
-    ways = [clusters.input(**_FIELDS), clusters.way_back(**_FIELDS), clusters.input(**_FIELDS)][-times:]
+    ways = [clusters.input(**_FIELDS), clusters.way_back(**_FIELDS), clusters.input(**_FIELDS)]
     lost = clusters.input(**{**_FIELDS, "grace_window": "PT1H"})
     everything = [plan for topics in plans.values() for plan in topics]
     with MovingTraffic(clusters.blue.broker_url, everything, tmp_path, toolchain) as traffic:

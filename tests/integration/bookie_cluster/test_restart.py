@@ -131,6 +131,7 @@ def test_switch_after_a_crash_of_all_brokers(cluster: Cluster, environment: Envi
         cluster.verify()
 
 
+@pytest.mark.exhaustive
 def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environment: Environment) -> None:
     """Messages, acknowledgements and schemas of the window are on the source after a rollback, without the target."""
     with BrokerOperator(cluster.stack, cluster.switch):
@@ -144,6 +145,7 @@ def test_rollback_brings_back_what_the_target_gained(cluster: Cluster, environme
         cluster.verify()
 
 
+@pytest.mark.exhaustive
 def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Environment) -> None:
     """After the rollback the target's ids lie behind the source's, and a second switch is refused until they are up."""
     failure = environment.operator.refusal(cluster.input(advance_ids=False))
@@ -153,6 +155,7 @@ def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Envi
     assert "HOB-0000000003" in failure.message
 
 
+@pytest.mark.exhaustive
 def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, environment: Environment) -> None:
     """A switch with producers running ends on the target; the cleanup deletes what it listed, and nothing is lost."""
     with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:

@@ -138,6 +138,7 @@ def prepared(cluster: Cluster, environment: Environment, **changes: object) -> G
         cluster.oxia.resume()
 
 
+@pytest.mark.exhaustive
 def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Environment) -> None:
     """A frozen broker ends the migration in FAILED by its name; the other one writes metadata, later both do."""
     cluster.remember()
@@ -158,6 +159,7 @@ def test_a_participant_that_is_never_ready(cluster: Cluster, environment: Enviro
     other.close()
 
 
+@pytest.mark.exhaustive
 def test_rollback_while_copying_beside_the_traffic(cluster: Cluster, environment: Environment) -> None:
     """A rollback in PRE_COPY ends the copy, which a throttle made slow, and the brokers never notice."""
     cluster.remember()
@@ -211,6 +213,7 @@ def test_rollback_while_verifying(cluster: Cluster, environment: Environment) ->
     cluster.must_be_as_before(FlagPhase.FAILED)
 
 
+@pytest.mark.exhaustive
 def test_the_deadline_is_kept_without_temporal(cluster: Cluster, environment: Environment) -> None:
     """The worker that blocked writes gives them back when Temporal is frozen; the migration fails when it is back."""
     temporal = environment.stack["temporal"]

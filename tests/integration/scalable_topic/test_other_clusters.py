@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
@@ -75,6 +76,7 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
         assert name not in recorded_topics(store)
 
 
+@pytest.mark.exhaustive
 def test_brokers_with_tls_and_tokens(
     make_stack: MakeStack, toolchain: Toolchain, environment: Environment, tmp_path: Path
 ) -> None:
