@@ -10,6 +10,7 @@ _DIED = f"{_TESTS}/test_flip.py::test_an_attempt_that_died_behind_the_call_is_co
 _LATE = f"{_TESTS}/test_late_flips.py"
 _SCHEMAS = f"{_TESTS}/test_schemas.py"
 _HAND = f"{_TESTS}/test_faults_by_hand.py"
+_AFTER = f"{_TESTS}/test_after_the_flip.py"
 _FLIP = "activities/scalable_topic/flip.py"
 
 MUTANTS = (
@@ -129,5 +130,26 @@ MUTANTS = (
         "        if not self._owners.is_open(claim, store.url):\n            if found is None:",
         "        if False:\n            if found is None:",
         (f"{_TESTS}/test_late_attempts.py::test_a_guard_of_a_run_that_has_ended_takes_nothing",),
+    ),
+    Mutant(
+        "scalable-topic/what-cannot-be-loaded-is-consumed",
+        "activities/scalable_topic/drain.py",
+        "task.find_topic(task.name))) or _unloadable(topic):\n",
+        "task.find_topic(task.name))):\n",
+        (f"{_AFTER}::test_what_no_broker_can_load_is_not_consumed",),
+    ),
+    Mutant(
+        "scalable-topic/a-topic-that-brokers-fail-for-blocks-all",
+        "activities/scalable_topic/cluster.py",
+        "            if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):\n",
+        "            if isinstance(error, AdminUnreachable):\n",
+        (f"{_AFTER}::test_a_topic_that_cannot_be_completed_blocks_no_other",),
+    ),
+    Mutant(
+        "scalable-topic/brokers-are-asked-for-what-they-cannot-read",
+        "activities/scalable_topic/cleanup.py",
+        "    if record.state in (RecordState.EMPTY, RecordState.BROKEN):\n",
+        "    if False:\n",
+        (f"{_AFTER}::test_a_record_that_somebody_has_emptied_keeps_the_regular_topic",),
     ),
 )

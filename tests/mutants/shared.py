@@ -258,4 +258,11 @@ MUTANTS = (
         "if (found := self.credentials.get(name) or self) is None:",
         ("tests/unit/lifecycle/test_settings.py",),
     ),
+    Mutant(
+        "shared/environment-moves-while-others-read-it",
+        "spark/environment.py",
+        "        os.environ.setdefault(name, value)\n",
+        "        pass\n",
+        (f"{_SPARK}::test_a_session_starts_without_a_fork_and_moves_no_environment",),
+    ),
 )
