@@ -8,6 +8,7 @@ _CAS = ("tests/unit/clients/test_cas.py",)
 _LEASH = "tests/unit/lifecycle/test_leashed_command.py"
 _AFTERWORK = ("tests/unit/lifecycle/test_afterwork.py",)
 _CLAIMS, _FENCE = "clients/cas/claims.py", "spark/fence.py"
+_SPARK = "tests/integration/lifecycle/test_spark_engine.py"
 _COMMAND, _LEASHING = "activities/lifecycle/leashed_command.py", "activities/lifecycle/command_leash.py"
 
 MUTANTS = (
