@@ -76,8 +76,7 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             guard = task.topic_guard(store, name)
             guard.take()
-            if delete:
-                why = _delete(task, store, name)
+            if delete and (why := _delete(task, store, name)) is not None:
                 deleted += not why
                 kept += [FailedItem(path=str(name), reason=why)] if why else []
             guard.release()
@@ -85,32 +84,39 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
     return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
 
 
-def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:
-    """Delete one regular topic; why it stays, where it does."""
+def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str | None:
+    """Delete one regular topic; why it stays, where it does; None where it was gone before."""
     record = read_scalable(store, name)
     if record.state in (RecordState.EMPTY, RecordState.BROKEN):
         # Brokers fail over all that concerns such a topic.
         return f"its record in the metadata store is {record.state}, and no broker can read it"
     if (topic := task.find_topic(name)) is None:
-        return ""
+        return None
     layout = record.layout
     has_schema = layout is not None and task.admin.schemas.latest(name) is not None
     if why := why_kept(topic, layout, has_schema=has_schema):
         return why
-    # A topic of the same name that somebody has created since takes messages.
-    if open_ := [part for part in regular_parts(topic) if not is_terminated(task.admin, part)]:
-        return f"{some(open_)} take messages: these are other topics"
     try:
         task.change_or_never(
-            look=lambda admin: [admin.topics.internal_stats(part) for part in regular_parts(topic)],
+            # On the connection of the change: somebody may have made another topic of this name since.
+            look=lambda admin: _require_ended(admin, topic),
             fence=task.topic_guard(store, name).require,
             change=lambda admin: _delete_all(admin, topic),
         )
-    except AdminConflict as error:
+    except (AdminConflict, _TakesMessages) as error:
         return str(error)
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
     return ""
+
+
+class _TakesMessages(Exception):
+    """Somebody has made another topic of the same name."""
+
+
+def _require_ended(admin: PulsarAdmin, topic: TopicInventory) -> None:
+    if open_ := [part for part in regular_parts(topic) if not is_terminated(admin, part)]:
+        raise _TakesMessages(f"{some(open_)} take messages: these are other topics")
 
 
 def _delete_all(admin: PulsarAdmin, topic: TopicInventory) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from urllib.parse import unquote
 
-from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.lifecycle.namespace_guard import RecordGuard, recorded_namespaces
+from activities.scalable_topic.auto_scale import set_auto_scale
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
@@ -110,16 +111,24 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
     left: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)
-        if (record := guard.read()) is None or record.stage is Stage.FLIPPED:
+        if (record := guard.read()) is None or not _is_left(task, store, record):
             continue
         task.take_over(record)
-        if (record := guard.take()).begun:
+        guard.take()
+        if record.begun:
             left[name] = record
         else:
             guard.release()
-    await_late_requests(task, store, left)
+    await_late_requests(task, store, [name for name, record in left.items() if record.stage is not Stage.FLIPPED])
     for name, record in left.items():
         yield from _try_to_finish(task, store, name, record, half)
+
+
+def _is_left(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
+    """Whether a topic has to be brought to its end; one that is scalable as a whole is its run's while that goes on."""
+    if record.stage is not Stage.FLIPPED:
+        return True
+    return not record.is_of(task.attempt) and not task.goes_on(record, store)
 
 
 def _try_to_finish(
@@ -155,9 +164,17 @@ def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topic
 def _finish_topic(
     task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim
 ) -> Iterator[str]:
+    """Bring a topic to its end; `record` is what the run has noted that left it."""
     guard = task.topic_guard(store, name)
+    state = read_scalable(store, name).state
+    if record.stage is Stage.FLIPPED:
+        if state is RecordState.GOOD:
+            _keep_segments(task, guard, name, record)
+        if record.workflow_id != task.attempt.workflow_id:
+            guard.release()
+        return
     flip = flip_of(task, store, guard, name, record)
-    match read_scalable(store, name).state:
+    match state:
         case RecordState.GOOD:
             if task.find_topic(name) is None:
                 guard.release()
@@ -167,6 +184,7 @@ def _finish_topic(
                 )
             else:
                 flip.run()
+                _keep_segments(task, guard, name, record)
                 yield f"{name} was left amid its flip by an earlier run, and is complete now"
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"
@@ -174,6 +192,14 @@ def _finish_topic(
             if lost := flip.take_back(name, record.partitions, record.schemas):
                 yield lost
             guard.release()
+
+
+def _keep_segments(
+    task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName, record: TopicClaim
+) -> None:
+    """Set the policy of a topic, before its namespace's counts again: a merge may cost its schema."""
+    if record.auto_scale is not None:
+        set_auto_scale(task.admin, task.change_or_never, name, record.auto_scale, guard.require)
 
 
 def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[str]) -> Iterator[str]:

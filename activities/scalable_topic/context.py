@@ -15,7 +15,7 @@ from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
-from clients.errors import StoreNotFound, Superseded
+from clients.errors import ClaimHeld, StoreNotFound, Superseded
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
@@ -109,6 +109,13 @@ class ClusterTask(Generic[InputT_co]):
             if found is None:
                 keeper.release()
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
+
+    def goes_on(self, claim: Claim, store: CasStore) -> bool:
+        """Whether the run that has written a record goes on; one that this Temporal does not know may."""
+        try:
+            return self._owners.is_open(claim, store.url)
+        except ClaimHeld:
+            return True
 
     def is_left(self, store: CasStore) -> bool:
         """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""

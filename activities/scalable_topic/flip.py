@@ -62,7 +62,10 @@ def flip(task: TopicTask) -> FlipAnswer:
         record, regular = guard.take(), read_scalable(store, task.name).layout is None
         # A topic that is regular after it was done is another one of the same name.
         anew = regular and record.stage in (Stage.CLAIMED, Stage.FLIPPED)
-        stage = Stage.CLAIMED if anew else record.stage
+        if anew:
+            # What was noted of that one is not this one's: its subscriptions would count as deleted by their owner.
+            record = guard.note(stage=Stage.CLAIMED, partitions=0, schemas=(), registered=())
+        stage = record.stage
         flip = flip_of(task, store, guard, task.name, record, stage=stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
         topic = task.read_topic(task.name, described=anew)
@@ -290,8 +293,12 @@ class Flip:
         """Whether a regular topic had to be ended."""
         if is_terminated(self.admin, part):
             return False
-        self.guard.require()
-        self.admin.topics.terminate(part)
+        # A late one would end another topic of the same name for good.
+        self.change(
+            look=lambda admin: admin.topics.internal_stats(part),
+            fence=self.guard.require,
+            change=lambda admin: admin.topics.terminate(part),
+        )
         if not is_terminated(self.admin, part):
             raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
         return True

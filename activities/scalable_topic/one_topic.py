@@ -33,7 +33,10 @@ def guard(task: TopicTask) -> Released:
     released = take(task, [namespace]) if task.input.parent is None else Released()
     with task.store() as store:
         require_held(task.namespace_guard(store, namespace))
-        task.topic_guard(store, task.name).take()
+        guard = task.topic_guard(store, task.name)
+        guard.take()
+        # Whoever completes the topic, if this run is lost, needs it before brokers may merge its segments.
+        guard.note(auto_scale=task.input.auto_scale)
     return released
 
 

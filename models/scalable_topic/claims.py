@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from models.lifecycle.claim import CLAIM, Changed, Claim
 from models.scalable_topic import input, namespace_input, operation_input
+from models.scalable_topic.auto_scale import AutoScale
 
 _OURS = tuple(f"{kind}/" for kind in (input.KIND, namespace_input.KIND, operation_input.KIND))
 
@@ -66,12 +67,14 @@ class TopicClaim(Claim):
         partitions: of the regular topic; 0 for none.
         schemas: all versions of its schema, which brokers delete with any segment of it.
         registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
+        auto_scale: the policy that it gets before the namespace's own counts again.
     """
 
     stage: Stage = Stage.CLAIMED
     partitions: int = 0
     schemas: tuple[KeptSchema, ...] = ()
     registered: tuple[str, ...] = ()
+    auto_scale: AutoScale | None = None
 
     @property
     def begun(self) -> bool:

@@ -21,6 +21,8 @@ from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill, pulsar
 from tests.support.scalable_topic.topics import drain as consume_all
 
+_TRIES = 3
+"""Requests for the state of a topic before it counts as one that no broker can load."""
 _ENOUGH = 20
 """More requests of one kind than a step sends."""
 
@@ -86,7 +88,8 @@ def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBrok
     """DRAIN goes on while the topic's state cannot be had, and VERIFY says so."""
     name = topics.make("after/unloadable")
     steps = topics.flipped(name, admin_urls=[liar.url])
-    liar.once("GET", f"/{name.local_path}/stats", failed)
+    for _ in range(_TRIES):
+        liar.once("GET", f"/{name.local_path}/stats", failed)
     until = datetime.now(UTC) + timedelta(seconds=3)
     assert steps.run(lambda task: drain.drain(task, until)).left == {QUEUE: MESSAGES}
     assert liar.waits == 0
@@ -149,6 +152,41 @@ def test_a_topic_that_cannot_be_completed_blocks_no_other(
     assert topics.is_whole(name)
     assert (topics.standing(name).policies, topics.standing(name).told) == (before.policies, before.told)
     assert last.run(one_topic.undo).why == ""
+
+
+def test_a_lost_run_keeps_the_segments_of_its_topics(topics: Topics) -> None:
+    """The policy that the topic was to get is set before the namespace's counts again, which lets brokers merge."""
+    name, other = topics.make("after/policy"), topics.make("after/policy-other")
+    before = topics.standing(name)
+    topics.flipped(name, auto_scale={"enabled": False})
+    assert topics.steps(other).run(one_topic.recover).kept == ()
+    policy = topics.admin.scalable_topics.auto_scale_policy(name)
+    assert policy is not None
+    assert policy.enabled is False
+    after = topics.standing(name)
+    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+
+
+def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> None:
+    """Somebody has deleted a scalable topic, and made a regular one of its name with the same subscriptions."""
+    name, other = topics.make("after/remade"), topics.make("after/remade-other")
+    former = topics.steps(other)
+    former.run(one_topic.guard)
+    with former.task() as task, task.store() as store:
+        guard = task.topic_guard(store, name)
+        guard.take()
+        guard.note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
+    steps = topics.steps(name)
+    steps.run(one_topic.recover)
+    assert topics.standing(name).notes == {}
+    steps.run(one_topic.guard)
+    with steps.task() as task, task.store() as store:
+        task.topic_guard(store, name).note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
+    flipped = steps.run(flip.flip).flipped
+    assert flipped
+    assert flipped.registered == len((QUEUE, STREAM))
+    assert topics.is_whole(name)
+    steps.run(one_topic.complete)
 
 
 def test_a_record_that_somebody_has_emptied_keeps_the_regular_topic(topics: Topics) -> None:
