@@ -88,6 +88,7 @@ async def test_a_rollback_survives(stage: Harness) -> None:
     assert await run.runs() > before
 
 
+@pytest.mark.exhaustive  # the time-skipping server forgets queries between two runs, on a busy machine
 async def test_a_rollback_survives_a_refused_flip(stage: Harness) -> None:
     """That a rollback is legal while clients are waited for is known to every run."""
     hang = Hang()
@@ -111,6 +112,7 @@ async def test_the_end_of_a_drain_survives(stage: Harness) -> None:
     assert len([note for note in report.notes if "was ended by `proceed`" in note]) == 1
 
 
+@pytest.mark.exhaustive  # the time-skipping server forgets queries between two runs, on a busy machine
 async def test_a_hold_survives(stage: Harness) -> None:
     """A migration that is held stays held, however many runs come before it."""
     run = await stage.start(Script(), history_limit=LIMIT, hold_before_cutover=True)
