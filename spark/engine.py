@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import uuid
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
-from spark.environment import PYTHON, executor_python
 from spark.gateway import start_gateway
 from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
 from spark.run import Run
@@ -177,7 +177,8 @@ class SparkEngine:
     def _start(self) -> SparkContext:
         from pyspark import SparkConf, SparkContext
 
-        variables = {PYTHON: executor_python()}
+        python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+        variables = {"PYSPARK_PYTHON": python}
         master, local = self._master, self._is_local
         if local:
             root = str(Path(__file__).resolve().parent.parent)
@@ -190,7 +191,7 @@ class SparkEngine:
         # PySpark keeps it for the life of the process, also for sessions that come later.
         gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables)
         self._context = context = SparkContext(conf=conf, gateway=gateway)
-        context.pythonExec = variables[PYTHON]
+        context.pythonExec = python
         context.setLogLevel("ERROR")
         if not local:
             self._ship_code(context)

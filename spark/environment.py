@@ -8,13 +8,9 @@ seen in a worker that connected while Spark started).
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
-
-PYTHON = "PYSPARK_PYTHON"
-"""Names the Python of executors."""
 
 # What PySpark itself writes as a session starts, with what it takes where they are missing. A variable that is there
 # already is replaced in its place.
@@ -25,11 +21,6 @@ def settle() -> None:
     """Add all variables that a session would add later; for the main thread, before there is another."""
     for name, value in _WRITTEN.items():
         os.environ.setdefault(name, value)
-
-
-def executor_python() -> str:
-    """The Python of executors: what the environment names, or this one."""
-    return os.environ.get(PYTHON, sys.executable)
 
 
 @contextmanager

@@ -58,6 +58,7 @@ class ClusterTask(Generic[InputT_co]):
         self.context = context
         self._owners = owners
         self._ended: set[str] = set()
+        self._going_on: dict[str, bool] = {}
         self._open = ExitStack()
         access = runtime.admin_of(input.credentials)
         self.admin = self._open.enter_context(PulsarAdmin.open(access, input.admin_urls, connections=LANES))
@@ -111,11 +112,16 @@ class ClusterTask(Generic[InputT_co]):
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
 
     def goes_on(self, claim: Claim, store: CasStore) -> bool:
-        """Whether the run that has written a record goes on; one that this Temporal does not know may."""
-        try:
-            return self._owners.is_open(claim, store.url)
-        except ClaimHeld:
-            return True
+        """Whether the run that has written a record goes on; one that this Temporal does not know may.
+
+        A run is asked for once: there may be hundreds of its records.
+        """
+        if claim.run_id not in self._going_on:
+            try:
+                self._going_on[claim.run_id] = self._owners.is_open(claim, store.url)
+            except ClaimHeld:
+                self._going_on[claim.run_id] = True
+        return self._going_on[claim.run_id]
 
     def is_left(self, store: CasStore) -> bool:
         """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""

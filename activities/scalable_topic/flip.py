@@ -60,13 +60,12 @@ def flip(task: TopicTask) -> FlipAnswer:
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
         record, regular = guard.take(), read_scalable(store, task.name).layout is None
-        # A topic that is regular after it was done is another one of the same name.
-        anew = regular and record.stage in (Stage.CLAIMED, Stage.FLIPPED)
-        if anew:
-            # What was noted of that one is not this one's: its subscriptions would count as deleted by their owner.
+        if regular and record.stage is Stage.FLIPPED:
+            # A topic that is regular after it was done is another one of the same name, and what was noted of that one
+            # is not this one's: its subscriptions would count as deleted by their owner.
             record = guard.note(stage=Stage.CLAIMED, partitions=0, schemas=(), registered=())
-        stage = record.stage
-        flip = flip_of(task, store, guard, task.name, record, stage=stage)
+        anew = regular and record.stage is Stage.CLAIMED
+        flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
         topic = task.read_topic(task.name, described=anew)
         if regular and not task.input.force and (waiting := waits_for(topic)) and flip.withdrawn():

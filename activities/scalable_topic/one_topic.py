@@ -34,9 +34,9 @@ def guard(task: TopicTask) -> Released:
     with task.store() as store:
         require_held(task.namespace_guard(store, namespace))
         guard = task.topic_guard(store, task.name)
-        guard.take()
-        # Whoever completes the topic, if this run is lost, needs it before brokers may merge its segments.
-        guard.note(auto_scale=task.input.auto_scale)
+        if guard.take().auto_scale != task.input.auto_scale:
+            # Whoever completes the topic, if this run is lost, needs it before brokers may merge its segments.
+            guard.note(auto_scale=task.input.auto_scale)
     return released
 
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,7 @@ class Ports:
         self.zookeeper, self.oxia, self.oxia_metrics = sorted(taken)
 
 
-class Servers:
+class Servers(ABC):
     """Servers in one folder, each with a log of its own; killed at the end of the `with`.
 
     Args:
@@ -53,9 +54,9 @@ class Servers:
         """Names of the servers to their process ids."""
         return {name: process.pid for name, process in self._servers.items()}
 
+    @abstractmethod
     def start(self) -> None:
         """Start them all, and return when they are ready."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         try:

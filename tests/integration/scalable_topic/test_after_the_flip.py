@@ -14,12 +14,10 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState
 from deploy.devstack.stack import Stack
 from models.scalable_topic.claims import Stage
-from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.lying_broker import LyingBroker, failed
-from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, read_standing, topic_faults
+from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
 from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill, pulsar
-from tests.support.scalable_topic.topics import drain as consume_all
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic
 
 _TRIES = 3
 """Requests for the state of a topic before it counts as one that no broker can load."""
@@ -35,11 +33,7 @@ class Topics:
 
     def make(self, namespace: str) -> TopicName:
         """One whose ordered subscription has nothing left."""
-        create_namespace(self.admin, namespace, **OWN_POLICIES)
-        name = TopicName.parse(f"persistent://{namespace}/topic")
-        fill(self.stack, self.admin, name, 0)
-        consume_all(self.stack, self.admin, name, STREAM, pulsar.ConsumerType.Failover)
-        return name
+        return make_topic(self.stack, self.admin, namespace)
 
     def standing(self, name: TopicName) -> Standing:
         """How everything stands."""

@@ -23,12 +23,11 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate
 from models.segment_layout import SegmentLayout
-from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up
-from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing, topic_faults
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.standing import Standing, changes, read_standing, topic_faults
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, make_topic, pulsar
 from tests.support.waiting import wait_for
 
 PARTS = 2
@@ -47,12 +46,7 @@ class Topics:
 
     def make(self, namespace: str, *, drained: bool = True) -> TopicName:
         """One with a backlog of its queue subscription, and of the ordered one unless that is drained."""
-        create_namespace(self.admin, namespace, **OWN_POLICIES)
-        name = TopicName.parse(f"persistent://{namespace}/topic")
-        fill(self.stack, self.admin, name, PARTS)
-        if drained:
-            drain(self.stack, self.admin, name, STREAM, pulsar.ConsumerType.Failover)
-        return name
+        return make_topic(self.stack, self.admin, namespace, PARTS, drained=drained)
 
     def input(self, name: TopicName, *, url: str = "", **more: object) -> ScalableTopicInput:
         """Of its migration, which waits for nobody."""

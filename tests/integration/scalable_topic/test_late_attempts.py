@@ -16,10 +16,9 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState
 from deploy.devstack.stack import Stack
 from models.scalable_topic.results import CleanedUp
-from tests.support.blue_green.namespaces import create_namespace
-from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
+from tests.support.scalable_topic.standing import Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
-from tests.support.scalable_topic.topics import STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import make_topic
 
 Look = Callable[[TopicName], Standing]
 
@@ -28,15 +27,6 @@ Look = Callable[[TopicName], Standing]
 def look(stack: Stack, admin: PulsarAdmin, store: CasStore) -> Look:
     """How everything stands."""
     return lambda name: read_standing(admin, store, stack.admin_urls, name.namespace_path, [name])
-
-
-def _topic(stack: Stack, admin: PulsarAdmin, namespace: str) -> TopicName:
-    """A topic that can become scalable, in a namespace that has policies of its own."""
-    create_namespace(admin, namespace, **OWN_POLICIES)
-    name = TopicName.parse(f"persistent://{namespace}/topic")
-    fill(stack, admin, name, 0)
-    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
-    return name
 
 
 def _frozen(steps: TopicSteps, step: Callable[[TopicTask], object], patch: pytest.MonkeyPatch) -> Iterator[FrozenStep]:
@@ -55,7 +45,7 @@ def test_a_late_guard_holds_nothing(
     stack: Stack, admin: PulsarAdmin, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was rolled back meanwhile stays so: policies, records and claim."""
-    name = _topic(stack, admin, "late/guard")
+    name = make_topic(stack, admin, "late/guard")
     steps, before = TopicSteps(stack, name), look(name)
     for late in _frozen(steps, one_topic.guard, monkeypatch):
         assert steps.run(one_topic.undo).why == ""
@@ -67,7 +57,7 @@ def test_a_late_guard_holds_nothing(
 
 def test_a_guard_of_a_run_that_has_ended_takes_nothing(stack: Stack, admin: PulsarAdmin, look: Look) -> None:
     """It may have frozen when it had seen its run go on, and before it took what nobody holds."""
-    name = _topic(stack, admin, "late/ended")
+    name = make_topic(stack, admin, "late/ended")
     steps, before = TopicSteps(stack, name), look(name)
     steps.running.clear()
     with pytest.raises(Superseded):
@@ -84,7 +74,7 @@ def test_late_flips_and_completions_change_nothing(
     stack: Stack, admin: PulsarAdmin, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another attempt has made the topic scalable, and a third one has ended the migration."""
-    name = _topic(stack, admin, "late/flip")
+    name = make_topic(stack, admin, "late/flip")
     steps, before = TopicSteps(stack, name), look(name)
     steps.run(one_topic.guard)
     first = FrozenStep(steps, flip.flip, 1, monkeypatch)

@@ -13,6 +13,8 @@ from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.segment import SegmentInfo
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.standing import OWN_POLICIES
 from tests.support.waiting import wait_for
 
 # The library has no types.
@@ -43,6 +45,18 @@ def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> 
         for number in range(MESSAGES):
             producer.send(b"%d" % number, partition_key=str(number))
         producer.close()
+
+
+def make_topic(
+    stack: Stack, admin: PulsarAdmin, namespace: str, partitions: int = 0, *, drained: bool = True
+) -> TopicName:
+    """A filled topic in a namespace that has policies of its own; it can become scalable once the stream is drained."""
+    create_namespace(admin, namespace, **OWN_POLICIES)
+    name = TopicName.parse(f"persistent://{namespace}/topic")
+    fill(stack, admin, name, partitions)
+    if drained:
+        drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    return name
 
 
 def consume(consumer: Any, count: int) -> list[bytes]:
