@@ -31,6 +31,7 @@ from tests.support.scalable_topic.copies import (
     send_to_segments,
     topic,
 )
+from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.waiting import wait_for
 
 
@@ -112,7 +113,7 @@ def test_a_topic_that_was_created_anew(stack: Stack, admin: PulsarAdmin, copier:
     """Its segments have the ids of before; what they hold is another topic's."""
     source, target = native(stack, admin, "anew", 4), topic("anew-copy")
     copier.copy(source, target)
-    admin.scalable_topics.delete(source, force=True)
+    delete_scalable(admin, source)
     wait_for("the topic to be gone", lambda: _create_again(admin, source), 60)
     send_to_segments(stack, admin, source, range(3))
     with pytest.raises(StoreConflict, match="was created anew since it was copied"):

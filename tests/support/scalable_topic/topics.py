@@ -8,6 +8,7 @@ from typing import Any
 
 from activities.scalable_topic.parents import regular_parents
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
 from deploy.devstack.stack import Stack
@@ -114,3 +115,23 @@ def stream_plan(name: TopicName) -> ConsumerPlan:
 def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
     """Segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
     return regular_parents(admin.scalable_topics.layout(name))
+
+
+def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:
+    """Delete a scalable topic, as often as it takes.
+
+    Brokers report the load of its segments beneath its node. A report that comes amid the deletion makes them refuse
+    the rest of it; one that comes behind it makes the node again, and empty (both seen).
+    """
+
+    def is_deleted() -> bool:
+        try:
+            admin.scalable_topics.delete(name, force=True)
+            admin.scalable_topics.layout(name)
+        except AdminNotFound:
+            return True
+        except AdminServerError as error:
+            return "NotEmptyException" not in str(error)
+        return False
+
+    wait_for(f"{name} to be deleted", is_deleted, _SETTLE_LIMIT)
