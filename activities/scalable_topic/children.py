@@ -20,6 +20,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from models.lifecycle.failures import some
 from models.scalable_topic.claims import Stage
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
@@ -103,6 +104,21 @@ def take_back_children(
     guard.note(stage=Stage.WITHDRAWING)
     each(planned(name, partitions).active, take_back)
     clear_empty(store, name, guard.require)
+
+
+def strays(layout: SegmentLayout, parts: Sequence[TopicName]) -> list[str]:
+    """Segments that were made for fewer partitions than brokers then found, in words; they are none of the topic's.
+
+    Args:
+        layout: as brokers wrote it.
+        parts: the partitions that there were before, or the topic itself.
+    """
+    names = [str(part) for part in parts]
+    if {one.legacy_topic_name for one in layout.segments.values() if one.legacy} <= {*names}:
+        return []
+    known = {one.descriptor for one in layout.segments.values()}
+    left = [one.descriptor for one in SegmentLayout.migrated(names, 0).active if one.descriptor not in known]
+    return [f"partitions were added amid the flip; the segments {some(left)} of before are left, and nobody uses them"]
 
 
 def planned(name: TopicName, partitions: int) -> SegmentLayout:

@@ -71,7 +71,10 @@ def verify(task: TopicTask) -> TopicCheck:
         faults.append(f"the regular topic is gone, with what was not consumed; the layout still names {some(named)}")
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
     if pruned and (left := old_messages(topic)):
-        faults.append(f"brokers have pruned {some(pruned)}, and {some(list(left))} have messages there")
+        faults.append(
+            f"the layout does not name {some(pruned)}: brokers have pruned them, or they came behind the flip; "
+            f"{some(list(left))} have messages there"
+        )
     return TopicCheck(faults=tuple(faults), segments=len(layout.active), subscriptions=len(known), pruned=len(pruned))
 
 

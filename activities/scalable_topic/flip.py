@@ -15,7 +15,7 @@ from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.children import TopicGuard, make_children, take_back_children
+from activities.scalable_topic.children import TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
@@ -167,9 +167,11 @@ class Flip:
         led = keep_schema(self.admin, self.store, topic.name, self.guard.require)
         known = self._to_record(topic)
         self._register(topic.name, known)
-        ended = sum(self.each(regular_parts(topic), self._terminated))
-        # Until the topic has ended, and is scalable for all brokers, clients may make more of them.
+        before = regular_parts(topic)
+        ended = sum(self.each(before, self._terminated))
+        # Until the topic has ended, and is scalable for all brokers, clients may make more of them, and partitions too.
         topic = self.read()
+        ended += sum(self.each([part for part in regular_parts(topic) if part not in before], self._terminated))
         late = [one for one in self._to_record(topic) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
         registered = [one.name for one in (*known, *late)]
@@ -183,7 +185,11 @@ class Flip:
             terminated=ended,
             migrate_seconds=round(of_brokers, 3),
             seconds=round(time.monotonic() - begun, 3),
-            faults=(*migration_faults(layout, [str(part) for part in regular_parts(topic)]), *unrecordable(topic)),
+            faults=(
+                *migration_faults(layout, [str(part) for part in regular_parts(topic)]),
+                *strays(layout, before),
+                *unrecordable(topic),
+            ),
             schema_faults=tuple(filter(None, (led, lost))),
         )
 

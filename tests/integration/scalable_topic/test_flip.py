@@ -114,3 +114,30 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
     assert begun == {"stage": Stage.FLIPPING, "partitions": 2, "schemas": ()}
     assert done["stage"] is Stage.FLIPPED
     assert done["registered"] in (("queue", "stream"), ("stream", "queue"))
+
+
+class _Growing(FreeTopic):
+    """Somebody adds a partition right before segments are made for those that there were."""
+
+    def __init__(self, admin: PulsarAdmin, name: TopicName) -> None:
+        super().__init__()
+        self._admin, self._name = admin, name
+
+    def note(self, **fields: object) -> None:
+        if not self.notes:
+            self._admin.topics.grow(self._name, 3)
+        super().note(**fields)
+
+
+def test_a_partition_that_is_added_amid_the_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It is ended like the others, no message is gone, and what was made for fewer is told."""
+    name = TopicName.parse("persistent://public/default/growing")
+    fill(stack, admin, name, 2)
+    flip = flip_of(admin, store, name, 2, _Growing(admin, name))
+    done = flip.run()
+    layout = read_scalable(store, name).layout
+    assert layout
+    assert len([one for one in layout.segments.values() if one.legacy]) == 3
+    assert admin.topics.internal_stats(name.of_partition(2)).state == "Terminated"
+    assert [fault for fault in done.faults if "0000-7fff-2, 8000-ffff-3" in fault]
+    assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
