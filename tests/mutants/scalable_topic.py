@@ -33,7 +33,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/regular-topics-that-take-messages",
         _FLIP,
-        "ended = sum(self.each(regular_parts(topic), self._terminated))",
+        "ended = sum(self.each(before, self._terminated))",
         "ended = 0",
         (f"{_HAND}::test_regular_topics_that_brokers_did_not_end_are_ended",),
     ),
