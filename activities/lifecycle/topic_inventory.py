@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -83,6 +83,7 @@ class TopicInventory:
         policies: that are set on the topic itself, by name; None where they cannot be read.
         schemas: all versions, oldest first.
         parts: the partitions that are there, or the topic itself.
+        known_types: of subscriptions, as they were seen before: brokers forget them when they load a topic anew.
     """
 
     name: TopicName
@@ -91,6 +92,7 @@ class TopicInventory:
     policies: Mapping[str, Any] | None = None
     schemas: tuple[Schema, ...] = ()
     parts: tuple[Part, ...] = ()
+    known_types: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def persistent(self) -> bool:
@@ -148,7 +150,7 @@ class TopicInventory:
         each = list(found.values())
         return SubscriptionInventory(
             name=name,
-            type=next((one.type for one in each if one.type not in (None, "None")), None) or "None",
+            type=next((one.type for one in each if one.type not in (None, "None")), self.known_types.get(name, "None")),
             durable=all(one.is_durable for one in each),
             replicated=any(one.is_replicated for one in each),
             properties={key: value for one in each for key, value in one.subscription_properties.items()},

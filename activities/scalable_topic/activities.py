@@ -47,20 +47,22 @@ class ScalableTopicActivities:
         return await self._run(execution, one_topic.recover)
 
     @activity.defn(name="scalable_topic_await_clients")
-    async def await_clients(self, execution: Execution[ScalableTopicInput], until: datetime) -> ClientsGone:
+    async def await_clients(
+        self, execution: Execution[ScalableTopicInput], until: datetime, ordered: dict[str, str] | None = None
+    ) -> ClientsGone:
         """CLIENTS: wait until nobody uses the topic who cannot follow; writes nothing."""
-        return await self._run(execution, lambda task: clients.await_clients(task, until))
+        return await self._run(execution, lambda task: clients.await_clients(task, until, ordered or {}))
 
     @activity.defn(name="scalable_topic_guard")
-    async def guard(self, execution: Execution[ScalableTopicInput]) -> Released:
+    async def guard(self, execution: Execution[ScalableTopicInput], ordered: dict[str, str] | None = None) -> Released:
         """GUARD: claim the cluster, complete what an earlier run left, hold policies, lock the topic."""
         await require_open(self._runtime.client)
-        return await self._run(execution, one_topic.guard)
+        return await self._run(execution, lambda task: one_topic.guard(task, ordered or {}))
 
     @activity.defn(name="scalable_topic_flip")
-    async def flip(self, execution: Execution[ScalableTopicInput]) -> FlipAnswer:
+    async def flip(self, execution: Execution[ScalableTopicInput], ordered: dict[str, str] | None = None) -> FlipAnswer:
         """FLIP: make the topic scalable, and complete what brokers leave out."""
-        return await self._run(execution, flip.flip)
+        return await self._run(execution, lambda task: flip.flip(task, ordered or {}))
 
     @activity.defn(name="scalable_topic_drain")
     async def drain(self, execution: Execution[ScalableTopicInput], until: datetime) -> DrainedTopic:

@@ -6,20 +6,22 @@ stays for good in 5.0.0-M1 (seen).
 
 from __future__ import annotations
 
+from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
-from activities.scalable_topic.cluster import give_back, own_topics
+from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.claims import TopicClaim
 from models.scalable_topic.results import CleanedUp
 from models.segment_layout import SegmentLayout
 
@@ -65,23 +67,34 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None, *, has_schema:
 
 
 def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
-    kept: list[FailedItem] = []
-    deleted = 0
     with task.store() as store:
         if not own_topics(task, store):
             return CleanedUp()
         task.take_cluster(store)
         names = own_topics(task, store)
-        for number, name in enumerate(names):
+        for number, name in enumerate(names if delete else ()):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             guard = task.topic_guard(store, name)
-            guard.take()
-            if delete and (why := _delete(task, store, name)) is not None:
-                deleted += not why
-                kept += [FailedItem(path=str(name), reason=why)] if why else []
+            if not guard.take().cleaned:
+                _clean(task, store, guard, name)
+        # Only now: what one attempt has done, the next one has to report.
+        records = {name: task.topic_guard(store, name) for name in names}
+        cleaned = {name: guard.take() for name, guard in records.items()}
+        for guard in records.values():
             guard.release()
     give_back(task)
+    kept = [FailedItem(path=str(name), reason=one.kept) for name, one in cleaned.items() if one.kept]
+    deleted = sum(1 for one in cleaned.values() if one.deleted)
     return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
+
+
+def _clean(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> None:
+    """Delete one regular topic, or note why it stays."""
+    try:
+        why = patiently(task, f"delete {name}", lambda: _delete(task, store, name))
+    except TopicRefused as error:
+        why = str(error)
+    guard.note(cleaned=True, deleted=why == "", kept=why or "")
 
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str | None:
@@ -98,25 +111,38 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
         return why
     try:
         task.change_or_never(
-            # On the connection of the change: somebody may have made another topic of this name since.
-            look=lambda admin: _require_ended(admin, topic),
+            # On the connection of the change: somebody may have made another topic of this name since, or come to it.
+            look=lambda admin: _require_done(admin, topic),
             fence=task.topic_guard(store, name).require,
             change=lambda admin: _delete_all(admin, topic),
         )
-    except (AdminConflict, _TakesMessages) as error:
-        return str(error)
+    except (AdminConflict, _InUse) as error:
+        gone = [part for part in regular_parts(topic) if not _is_there(task.admin, part)]
+        return f"{error}{f'; {some(gone)} were deleted before that' if gone else ''}"
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
     return ""
 
 
-class _TakesMessages(Exception):
-    """Somebody has made another topic of the same name."""
+class _InUse(Exception):
+    """Somebody has made another topic of the same name, or uses this one."""
 
 
-def _require_ended(admin: PulsarAdmin, topic: TopicInventory) -> None:
+def _require_done(admin: PulsarAdmin, topic: TopicInventory) -> None:
     if open_ := [part for part in regular_parts(topic) if not is_terminated(admin, part)]:
-        raise _TakesMessages(f"{some(open_)} take messages: these are other topics")
+        raise _InUse(f"{some(open_)} take messages: these are other topics")
+    for part in regular_parts(topic):
+        left = {name: one.msg_backlog for name, one in admin.topics.stats(part).subscriptions.items()}
+        if waiting := [f"{name} ({backlog})" for name, backlog in left.items() if backlog]:
+            raise _InUse(f"subscriptions have messages in {part}: {some(waiting)}")
+
+
+def _is_there(admin: PulsarAdmin, part: TopicName) -> bool:
+    try:
+        admin.topics.internal_stats(part)
+    except AdminNotFound:
+        return False
+    return True
 
 
 def _delete_all(admin: PulsarAdmin, topic: TopicInventory) -> None:

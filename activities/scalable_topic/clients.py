@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.regular import ordered_types, with_types
 from activities.scalable_topic.topic_checks import undrained_streams
 from models.lifecycle.failures import some
 from models.lifecycle.status import WaitKind
@@ -21,17 +23,27 @@ _CONSUME = "have ordered subscriptions consumed to the end by the clients that t
 _FORCE = 'or start again with "force": true'
 
 
-def await_clients(task: TopicTask, until: datetime) -> ClientsGone:
-    """Watch the topic until it can become scalable, or the time is up."""
+def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str]) -> ClientsGone:
+    """Watch the topic until it can become scalable, or the time is up.
+
+    Args:
+        task: an attempt of the migration.
+        until: when clients are waited for no longer.
+        known: types of ordered subscriptions, as they were seen so far.
+    """
     begun = time.monotonic()
-    while found := {} if task.input.force else _obstacles(task.read_topic(task.name)):
-        if datetime.now(UTC) >= until:
+    seen = dict(known)
+    while True:
+        topic = with_types(task.read_topic(task.name), seen)
+        seen |= ordered_types(topic)
+        found = {} if task.input.force else _obstacles(topic)
+        if not found or datetime.now(UTC) >= until:
             break
         action = f"{', then '.join(found)}; {_FORCE}"
         task.context.waiting_for(WaitKind.CLIENTS, "; ".join(found.values()), action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
-    return ClientsGone(waiting="; ".join(found.values()))
+    return ClientsGone(waiting="; ".join(found.values()), ordered=seen)
 
 
 def until_next_look(age: float) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import TypeVar
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import RecordGuard, recorded_namespaces
@@ -20,6 +21,8 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released
+
+ResultT = TypeVar("ResultT")
 
 _TRIES = 6
 PAUSE = 5.0
@@ -134,25 +137,46 @@ def _is_left(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClai
 def _try_to_finish(
     task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim, half: set[str]
 ) -> list[str]:
+    try:
+        return patiently(task, f"complete {name}", lambda: [*_finish_topic(task, store, name, record)])
+    except TopicRefused as error:
+        # The next start tries it again.
+        half.add(name.namespace_path)
+        told = (
+            f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
+            "its namespace stay held until a start completes it"
+        )
+        return [told]
+
+
+def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], ResultT]) -> ResultT:
+    """Do something about one of many topics, which must not keep all others from theirs.
+
+    Args:
+        task: an attempt of the migration.
+        what: brokers shall do, for the message.
+        work: does it; tried some times while brokers refuse.
+
+    Raises:
+        TopicRefused: they go on refusing.
+        AdminUnreachable: none of them can be reached, which concerns all topics.
+    """
     for left in reversed(range(_TRIES)):
         try:
-            return [*_finish_topic(task, store, name, record)]
+            return work()
         except AdminError as error:
             # One that answers 5xx may do so for good: brokers cannot even name the partitions of some topics.
             if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
                 raise
-            if left:
-                with task.context.waiting(WaitKind.STORE, f"brokers to complete {name}: {error}"):
-                    task.context.pause(PAUSE)
-                continue
-            # One topic must not keep all others of the cluster from theirs. The next start tries it again.
-            half.add(name.namespace_path)
-            told = (
-                f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
-                "its namespace stay held until a start completes it"
-            )
-            return [told]
-    raise AssertionError("the last try returns")
+            if not left:
+                raise TopicRefused(str(error)) from error
+            with task.context.waiting(WaitKind.STORE, f"brokers to {what}: {error}"):
+                task.context.pause(PAUSE)
+    raise AssertionError("the last try returns or raises")
+
+
+class TopicRefused(Exception):
+    """Brokers refuse something about one topic again and again."""
 
 
 def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:

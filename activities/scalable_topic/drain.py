@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.regular import durable_of, regular_parts
+from activities.scalable_topic.regular import durable_of, regular_parts, with_types
 from activities.scalable_topic.topic_checks import undrained_streams
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
@@ -35,7 +35,10 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     What no broker can load counts as not consumed.
     """
     begun = time.monotonic()
-    while (left := old_messages(topic := task.find_topic(task.name))) or _unloadable(topic):
+    with task.store() as store:
+        record = task.topic_guard(store, task.name).read()
+    types = record.types if record else {}
+    while (left := old_messages(topic := _find(task, types))) or _unloadable(topic):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:
             break
@@ -49,11 +52,11 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
 
 def verify(task: TopicTask) -> TopicCheck:
     """Complete what came after the flip, and compare the scalable topic with what the regular one had."""
-    topic = task.find_topic(task.name)
     faults: list[str] = []
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
+        topic = _find(task, record.types)
         layout = read_scalable(store, task.name).layout
         if layout is None:
             fault = f"the record of {task.name} is gone: somebody has deleted the scalable topic"
@@ -76,6 +79,12 @@ def verify(task: TopicTask) -> TopicCheck:
             f"{some(list(left))} have messages there"
         )
     return TopicCheck(faults=tuple(faults), segments=len(layout.active), subscriptions=len(known), pruned=len(pruned))
+
+
+def _find(task: TopicTask, types: Mapping[str, str]) -> TopicInventory | None:
+    """The regular topic, with types of subscriptions that brokers may have forgotten; None where it is gone."""
+    topic = task.find_topic(task.name)
+    return topic and with_types(topic, types)
 
 
 def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, str]:

@@ -8,8 +8,9 @@ step fails leaves regular topics that take messages which nobody reads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
@@ -21,24 +22,26 @@ from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.parents import release_parents
 from activities.scalable_topic.readiness import check_one
-from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts, unrecordable
+from activities.scalable_topic.recording import record_all, require_places, to_record
+from activities.scalable_topic.regular import (
+    is_terminated,
+    ordered_types,
+    regular_parts,
+    unrecordable,
+    with_types,
+)
 from activities.scalable_topic.schemas import keep_parents, keep_schema, put_back_schemas, schemas_of
-from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
-from clients.pulsar.names import SegmentName, TopicName, recordable
+from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import (
     RecordState,
     clear_empty,
-    cursors_on,
-    keep_subscription,
     read_scalable,
-    recorded_subscriptions,
 )
-from models.lifecycle.failures import some
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import KeptSchema, Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
@@ -50,8 +53,12 @@ from models.segment_layout_check import migration_faults
 _TRIES = 3
 
 
-def flip(task: TopicTask) -> FlipAnswer:
+def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> FlipAnswer:
     """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
+
+    Args:
+        task: an attempt of the migration.
+        ordered: types of ordered subscriptions, as they were seen so far.
 
     Raises:
         StoreConflict: policies are not held any more, the record is empty or broken, or what PRECHECK asked for does
@@ -63,11 +70,14 @@ def flip(task: TopicTask) -> FlipAnswer:
         if regular and record.stage is Stage.FLIPPED:
             # A topic that is regular after it was done is another one of the same name, and what was noted of that one
             # is not this one's: its subscriptions would count as deleted by their owner.
-            record = guard.note(stage=Stage.CLAIMED, partitions=0, schemas=(), registered=())
+            record = guard.note(**record.of_another)
         anew = regular and record.stage is Stage.CLAIMED
-        flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
         require_held(task.namespace_guard(store, task.name.namespace_path))
-        topic = task.read_topic(task.name, described=anew)
+        topic = with_types(task.read_topic(task.name, described=anew), {**record.types, **ordered})
+        if (types := {**topic.known_types, **ordered_types(topic)}) != record.types:
+            # Whoever goes on may find that brokers have forgotten them.
+            record = guard.note(types=types)
+        flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
         if regular and not task.input.force and (waiting := waits_for(topic)) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
         if anew:
@@ -83,7 +93,7 @@ def flip(task: TopicTask) -> FlipAnswer:
 def _require_ready(task: TopicTask, store: CasStore, topic: TopicInventory) -> None:
     """What PRECHECK asked for may have changed while clients were waited for."""
     findings = Findings()
-    check_one(store, findings, topic, task.input.auto_scale)
+    check_one(store, findings, topic, task.input.auto_scale, workflow_id=task.attempt.workflow_id)
     if findings.blockers:
         raise StoreConflict("; ".join(map(str, findings.blockers)))
 
@@ -101,7 +111,7 @@ def flip_of(
     return Flip(
         task.admin,
         store,
-        lambda: task.read_topic(name),
+        lambda: with_types(task.read_topic(name), record.types),
         guard,
         task.change_or_never,
         each=task.each,
@@ -175,7 +185,7 @@ class Flip:
         late = [one for one in self._to_record(topic) if one.name not in {before.name for before in known}]
         self._register(topic.name, late)
         registered = [one.name for one in (*known, *late)]
-        self.each(layout.active, lambda segment: self._require_cursors(topic.name, segment, registered))
+        self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))
         release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, each=self.each)
         lost = put_back_schemas(self.admin, topic.name, kept, self.guard.require)
         self.guard.note(stage=Stage.FLIPPED, registered=tuple(registered))
@@ -271,12 +281,7 @@ class Flip:
         return None if self.stage is Stage.CLAIMED else self.noted
 
     def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
-        """Subscriptions that last, without those that an earlier attempt recorded and whose owner has deleted them."""
-        found = [one for one in durable_of(topic) if recordable(one.name)]
-        if self.noted is None or not self.noted.registered:
-            return found
-        gone = {*self.noted.registered} - recorded_subscriptions(self.store, topic.name).keys()
-        return [one for one in found if one.name not in gone]
+        return to_record(self.store, topic, self.noted.registered if self.noted else ())
 
     def _withdraw(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> None:
         lost = self.take_back(name, partitions, kept)
@@ -285,14 +290,7 @@ class Flip:
             raise StoreConflict(lost)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
-        def register(one: SubscriptionInventory) -> None:
-            self.guard.require()
-            self.admin.scalable_topics.register(name, one.name, kind_of(one))
-            keep_subscription(self.store, name, one.name, kind_of(one), self.guard.require)
-
-        # The first makes a broker the topic's controller; others beside it would wait for the same, or be refused.
-        in_turn(subscriptions[:1], register)
-        self.each(subscriptions[1:], register)
+        record_all(self.admin, self.store, name, subscriptions, fence=self.guard.require, each=self.each)
 
     def _terminated(self, part: TopicName) -> bool:
         """Whether a regular topic had to be ended."""
@@ -308,17 +306,6 @@ class Flip:
             raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
         return True
 
-    def _require_cursors(self, name: TopicName, segment: SegmentInfo, subscriptions: Sequence[str]) -> None:
-        """See that subscriptions have their places on a new segment, and make those that are missing."""
-
-        def missing() -> set[str]:
-            return {*subscriptions} - {*cursors_on(self.store, SegmentName(name, segment.descriptor))}
-
-        if missing():
-            self.guard.require()
-            self.admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions)
-            if left := missing():
-                raise StoreConflict(
-                    f"{some(sorted(left))} have no cursor on segment {segment.descriptor} of {name} after a broker "
-                    "said that they have"
-                )
+    def _require_places(self, name: TopicName, segment: SegmentInfo, subscriptions: Sequence[str]) -> None:
+        fence = self.guard.require
+        require_places(self.admin, self.store, name, segment, subscriptions=subscriptions, fence=fence)

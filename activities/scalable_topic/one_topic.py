@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
@@ -20,10 +23,14 @@ def recover(task: TopicTask) -> Released:
     return cluster.recover(task) if task.input.parent is None else Released()
 
 
-def guard(task: TopicTask) -> Released:
+def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> Released:
     """GUARD: claim the cluster, hold the policies of the namespace, and lock the topic.
 
     Where a migration of many topics has done the former two, it only looks whether they stand.
+
+    Args:
+        task: an attempt of the migration.
+        ordered: types of ordered subscriptions, as they were seen so far.
 
     Raises:
         ClaimHeld: another kind of migration holds the cluster.
@@ -34,9 +41,12 @@ def guard(task: TopicTask) -> Released:
     with task.store() as store:
         require_held(task.namespace_guard(store, namespace))
         guard = task.topic_guard(store, task.name)
-        if guard.take().auto_scale != task.input.auto_scale:
-            # Whoever completes the topic, if this run is lost, needs it before brokers may merge its segments.
-            guard.note(auto_scale=task.input.auto_scale)
+        record = guard.take()
+        types = {**record.types, **ordered}
+        if (record.auto_scale, record.types) != (task.input.auto_scale, types):
+            # Whoever completes the topic, if this run is lost, needs them: before brokers may merge its segments, and
+            # when they have loaded the topic anew.
+            guard.note(auto_scale=task.input.auto_scale, types=types)
     return released
 
 

@@ -8,7 +8,7 @@ from activities.scalable_topic.children import planned
 from activities.scalable_topic.cluster_checks import check_cluster
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.readiness import check_one
-from activities.scalable_topic.regular import durable_of, regular_parts
+from activities.scalable_topic.regular import durable_of, ordered_types, regular_parts
 from clients.stores import open_cas_reader
 from models.scalable_topic.results import Precheck
 
@@ -36,7 +36,7 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
         findings.block("TOPIC_MISSING", f"there is no topic {task.name}", "correct its name")
         return []
     with open_cas_reader(task.input.store, task.stores) as store:
-        check_one(store, findings, topic, task.input.auto_scale)
+        check_one(store, findings, topic, task.input.auto_scale, workflow_id=task.attempt.workflow_id)
     return [topic]
 
 
@@ -51,6 +51,7 @@ def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
             "subscriptions": len(durable),
             "backlog": sum(one.backlog for one in durable),
             "stored_bytes": stored_bytes(topic),
+            "ordered": ordered_types(topic),
         }
     )
 

@@ -13,10 +13,12 @@ from clients.pulsar.namespace_policy import read_policies, value_at
 from clients.pulsar.scalable_records import read_scalable
 from models.lifecycle.claim import namespace_record
 from models.scalable_topic.auto_scale import AutoScale
-from models.scalable_topic.claims import GuardedNamespace, TopicClaim, topic_record
+from models.scalable_topic.claims import GuardedNamespace, Stage, TopicClaim, topic_record
 
 
-def check_one(store: CasReader, findings: Findings, topic: TopicInventory, scaling: AutoScale | None) -> None:
+def check_one(
+    store: CasReader, findings: Findings, topic: TopicInventory, scaling: AutoScale | None, *, workflow_id: str
+) -> None:
     """Note why a topic cannot become scalable; one that an earlier run has begun with can go on.
 
     Args:
@@ -24,15 +26,20 @@ def check_one(store: CasReader, findings: Findings, topic: TopicInventory, scali
         findings: where that goes.
         topic: as it is, with its policies and schemas.
         scaling: the policy that it shall get.
+        workflow_id: of the migration that asks.
     """
     name = topic.name
-    check_topic(findings, topic, read_scalable(store, name), begun=_is_begun(store, name))
+    check_topic(findings, topic, read_scalable(store, name), begun=_is_begun(store, name, workflow_id))
     check_schema(findings, topic, scales=_scales(store, name.namespace_path, scaling))
 
 
-def _is_begun(store: CasReader, name: TopicName) -> bool:
+def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
+    """Whether there is something to go on with: what another migration has made scalable is only scalable."""
     node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
-    return node is not None and TopicClaim.model_validate_json(node.value).begun
+    record = None if node is None else TopicClaim.model_validate_json(node.value)
+    if record is None or not record.begun:
+        return False
+    return record.stage is not Stage.FLIPPED or record.workflow_id == workflow_id
 
 
 def _scales(store: CasReader, namespace: str, scaling: AutoScale | None) -> bool | None:

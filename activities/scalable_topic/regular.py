@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.children import parts_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName, recordable
+
+ORDERED = ("Exclusive", "Failover")
+"""Types of subscriptions whose messages are consumed in their order."""
 
 _TERMINATED = "Terminated"
 
@@ -19,6 +25,16 @@ def unrecordable(topic: TopicInventory) -> list[str]:
         for one in durable_of(topic)
         if not recordable(one.name)
     ]
+
+
+def with_types(topic: TopicInventory, known: Mapping[str, str]) -> TopicInventory:
+    """A topic with the types of subscriptions that were seen before: brokers forget them when they load it anew."""
+    return replace(topic, known_types=known)
+
+
+def ordered_types(topic: TopicInventory) -> dict[str, str]:
+    """Types of ordered subscriptions, by name."""
+    return {one.name: one.type for one in durable_of(topic) if one.type in ORDERED}
 
 
 def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:

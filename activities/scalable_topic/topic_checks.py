@@ -8,6 +8,7 @@ from __future__ import annotations
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census
+from activities.scalable_topic.regular import ORDERED
 from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
@@ -16,7 +17,6 @@ from models.segment_layout import SegmentLayout
 
 # Of a subscription that has had no consumer since its topic was loaded.
 _UNKNOWN = "None"
-_ORDERED = ("Exclusive", "Failover")
 # Records of the metadata store have to stay well below a megabyte.
 _SCHEMA_BYTES = 500_000
 # Brokers write the layout into one record, and what is too large for ZooKeeper again and again (5.0.0-M1, read).
@@ -26,7 +26,7 @@ _COMPACTION_POLICY = "compactionThreshold"
 
 def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
     """What a subscription becomes: ordered ones are read by stream consumers, all others by queue consumers."""
-    return SubscriptionKind.STREAM if subscription.type in _ORDERED else SubscriptionKind.QUEUE
+    return SubscriptionKind.STREAM if subscription.type in ORDERED else SubscriptionKind.QUEUE
 
 
 def undrained_streams(topic: TopicInventory) -> dict[str, int]:

@@ -11,8 +11,12 @@ _SCALABLE = "/topics/"
 _SEGMENT = "segment://"
 _NAMESPACE = "public/default"
 _DOMAIN = re.compile(r"(persistent|non-persistent)://")
-_PARTITION = re.compile(r"-partition-(\d+)$")
-_CHANGED_BY_BROKERS = re.compile(r"[/;{}\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}|^\.{1,2}$")
+# As brokers read it: a number with a zero before it is a part of an ordinary name.
+_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
+# What brokers take for something else, and what ZooKeeper allows in no path: characters beyond U+FFFF among it.
+_NOT_RECORDABLE = re.compile(
+    r"[/;{}\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]|%[0-9A-Fa-f]{2}|^\.{1,2}$"
+)
 
 
 class TopicName(NamedTuple):
@@ -178,9 +182,10 @@ def recordable(subscription: str) -> bool:
     """Whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
 
     They take what is behind a slash, or a semicolon, for something else, fail over braces and what cannot be printed,
-    and decode once too often (5.0.0-M1, seen): then cursors of another name keep messages for nobody.
+    and decode once too often (5.0.0-M1, seen): then cursors of another name keep messages for nobody. They answer 500
+    for what ZooKeeper refuses, an emoji for example, for ever (seen).
     """
-    return not _CHANGED_BY_BROKERS.search(subscription)
+    return not _NOT_RECORDABLE.search(subscription)
 
 
 def encoded_namespace(name: str) -> str:

@@ -68,6 +68,9 @@ class TopicClaim(Claim):
         schemas: all versions of its schema, which brokers delete with any segment of it.
         registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
         auto_scale: the policy that it gets before the namespace's own counts again.
+        types: of ordered subscriptions, by name, which brokers forget when they load the topic anew.
+        cleaned: the cleanup is done with it; `deleted` says whether it has deleted the regular topic.
+        kept: why it has not; empty where the topic was gone before.
     """
 
     stage: Stage = Stage.CLAIMED
@@ -75,6 +78,17 @@ class TopicClaim(Claim):
     schemas: tuple[KeptSchema, ...] = ()
     registered: tuple[str, ...] = ()
     auto_scale: AutoScale | None = None
+    types: dict[str, str] = Field(default_factory=dict[str, str])
+    cleaned: bool = False
+    deleted: bool = False
+    kept: str = ""
+
+    @property
+    def of_another(self) -> dict[str, object]:
+        """What has to be noted of another topic of the same name: nothing yet, but for what its run has seen."""
+        of_run = {*Claim.model_fields, "auto_scale", "types"}
+        fields = type(self).model_fields.items()
+        return {name: field.get_default(call_default_factory=True) for name, field in fields if name not in of_run}
 
     @property
     def begun(self) -> bool:

@@ -17,7 +17,7 @@ from models.scalable_topic.auto_scale import AutoScale
 KIND = "scalable-topic"
 
 _TOPIC = re.compile(r"persistent://[^/]+/[^/]+/.+")
-_PARTITION = re.compile(r"-partition-\d+$")
+_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
 
 
 def whole_topic(name: str) -> str:

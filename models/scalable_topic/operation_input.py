@@ -18,7 +18,7 @@ KIND = "scalable-operation"
 
 _DOMAIN = re.compile(r"(persistent|topic)://")
 _NAME = re.compile(r"[^/:]+/[^/]+/.+")
-_PARTITION = re.compile(r"-partition-\d+$")
+_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
 
 
 class Operation(StrEnum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker, FailedItem
 
@@ -30,6 +32,7 @@ class Precheck(Result):
         children: descriptors of the segments that will take new messages, each a child of all parents.
         subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
         stored_bytes: what the regular topic has stored; so much at least is kept while policies are held.
+        ordered: types of ordered subscriptions, by name, as they were seen so far.
     """
 
     blockers: tuple[Blocker, ...] = ()
@@ -40,6 +43,7 @@ class Precheck(Result):
     subscriptions: int = 0
     backlog: int = 0
     stored_bytes: int = 0
+    ordered: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class Survey(Result):
@@ -92,9 +96,11 @@ class ClientsGone(Result):
 
     Attributes:
         waiting: for what it would still have to be waited; empty where the topic can become scalable.
+        ordered: types of ordered subscriptions, by name, as they were seen so far.
     """
 
     waiting: str = ""
+    ordered: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class FlippedTopic(Result):

@@ -106,7 +106,9 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     async def _wait_for_clients(self) -> None:
         until = self._clients_until
         call = Call(f"Wait until clients of {self.input.topic} can follow")
-        gone = await self.activities.run(Activities.await_clients, call, until)
+        gone = await self.activities.run(Activities.await_clients, call, until, self._facts.ordered)
+        # Brokers forget them when they load the topic anew.
+        self.state.facts.precheck = self._facts.model_copy(update={"ordered": {**self._facts.ordered, **gone.ordered}})
         if gone.waiting:
             raise _not_ready(
                 f"{self.input.topic} still has {gone.waiting}, after {self.input.client_timeout}. Nothing was changed. "
@@ -115,7 +117,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _guard(self) -> None:
         call = Call(f"Lock {self.input.topic}, and hold the policies of its namespace")
-        self._tell(await self.activities.run(Activities.guard, call))
+        self._tell(await self.activities.run(Activities.guard, call, self._facts.ordered))
 
     async def _flip(self) -> None:
         while (answer := await self._try_flip()).flipped is None:
@@ -149,7 +151,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         self.activities.begin()
 
     async def _try_flip(self) -> FlipAnswer:
-        return await self.activities.run(Activities.flip, Call(f"Make {self.input.topic} scalable"))
+        call = Call(f"Make {self.input.topic} scalable")
+        return await self.activities.run(Activities.flip, call, self._facts.ordered)
 
     async def _drain(self) -> None:
         begun = self.state.history[-1].started

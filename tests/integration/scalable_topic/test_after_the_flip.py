@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 
+import httpx
 import pytest
 
 from activities.scalable_topic import cleanup, cluster, drain, flip, one_topic
 from clients.cas.store import CasStore
+from clients.errors import StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState
+from clients.pulsar.scalable_records import RecordState, recorded_subscriptions
 from deploy.devstack.stack import Stack
 from models.scalable_topic.claims import Stage
-from tests.support.scalable_topic.lying_broker import LyingBroker, failed
+from tests.support.scalable_topic.lying_broker import LyingBroker, failed, hung_up
 from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
 from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain_all, fill, forget_parents, make_topic
 
 _TRIES = 3
 """Requests for the state of a topic before it counts as one that no broker can load."""
@@ -200,3 +202,85 @@ def test_a_record_that_somebody_has_emptied_keeps_the_regular_topic(topics: Topi
     after = topics.standing(name)
     assert after.topics[str(name)].regular
     assert after.notes == {}
+
+
+def test_a_subscription_that_is_deleted_and_used_again_has_its_record(topics: Topics) -> None:
+    """Its consumers have made places on the segments; without a record the next merge would cost it what it has."""
+    name = topics.make("after/again")
+    steps = topics.flipped(name)
+    path = f"/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
+    deleted = httpx.delete(f"{topics.stack.admin_urls[0]}{path}", follow_redirects=True, timeout=30)
+    assert deleted.is_success
+    steps.run(drain.verify)
+    assert recorded_subscriptions(topics.store, name).keys() == {STREAM}
+    layout = topics.admin.scalable_topics.layout(name)
+    for segment in layout.active:
+        topics.admin.scalable_topics.create_segment(name, segment.descriptor, [QUEUE])
+    assert steps.run(drain.verify).faults == ()
+    assert topics.is_whole(name)
+    steps.run(one_topic.complete)
+
+
+def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[TopicSteps, list[TopicName]]:
+    """One run that has made four topics scalable, as that of a namespace does; the second one's messages are needed."""
+    names = [topics.make(namespace)]
+    for other in ("b", "c", "d"):
+        names.append(names[0]._replace(topic=f"topic-{other}"))
+        fill(topics.stack, topics.admin, names[-1], 0)
+        drain_all(topics.stack, topics.admin, names[-1])
+    drain_all(topics.stack, topics.admin, names[0])
+    steps = topics.steps(names[0], cleanup="remove", admin_urls=[liar.url])
+    steps.run(one_topic.guard)
+    for name in names:
+        with steps.task() as task, task.store() as store:
+            guard = task.topic_guard(store, name)
+            record = guard.take()
+            flip.flip_of(task, store, guard, name, record, stage=record.stage).run()
+        if name is not names[1]:
+            forget_parents(topics.store, name)
+    steps.run(one_topic.complete)
+    return steps, names
+
+
+def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
+    topics: Topics, liar: LyingBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are deleted, and the report says what stays, and why."""
+    monkeypatch.setattr(cluster, "PAUSE", 0.1)
+    steps, names = _all_flipped(topics, liar, "after/sick")
+    for _ in range(_ENOUGH):
+        liar.once("GET", f"/{names[0].local_path}/partitions", failed)
+    found = steps.run(cleanup.clean_up)
+    assert (found.deleted, [one.path for one in found.kept]) == (2, [str(names[0]), str(names[1])])
+    assert "so says the test" in found.kept[0].reason
+    assert "its messages are not consumed" in found.kept[1].reason
+
+
+def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, liar: LyingBroker) -> None:
+    """An attempt that dies amid the cleanup leaves its outcome in the records of topics."""
+    steps, names = _all_flipped(topics, liar, "after/report")
+    liar.once("GET", f"/{names[2].local_path}/partitions", hung_up)
+    with pytest.raises(StoreUnreachable):
+        steps.run(cleanup.clean_up)
+    found = steps.run(cleanup.clean_up)
+    assert (found.deleted, [one.path for one in found.kept]) == (3, [str(names[1])])
+    assert topics.standing(names[0]).notes == {}
+
+
+def test_what_a_client_leaves_amid_a_cleanup_is_kept(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription with messages that came behind the first look, and a client behind the last one."""
+    name = topics.make("after/amid")
+    drain_all(topics.stack, topics.admin, name)
+    steps = topics.flipped(name, cleanup="remove")
+    forget_parents(topics.store, name)
+    steps.run(one_topic.complete)
+    kept = cleanup.why_kept
+
+    def kept_and_late(*arguments: object, **more: object) -> str:
+        topics.admin.subscriptions.create(name, "late")
+        return kept(*arguments, **more)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(cleanup, "why_kept", kept_and_late)
+    found = steps.run(cleanup.clean_up)
+    assert found.kept[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
+    assert topics.admin.topics.stats(name).subscriptions["late"].msg_backlog == MESSAGES

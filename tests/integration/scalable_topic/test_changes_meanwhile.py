@@ -81,8 +81,8 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     steps.run(one_topic.guard)
     ready = flip.check_one
 
-    def ready_and_late(*arguments: object) -> None:
-        ready(*arguments)  # pyright: ignore[reportArgumentType]
+    def ready_and_late(*arguments: object, **more: object) -> None:
+        ready(*arguments, **more)  # pyright: ignore[reportArgumentType]
         admin.subscriptions.create(name, _SLASH)
 
     monkeypatch.setattr(flip, "check_one", ready_and_late)

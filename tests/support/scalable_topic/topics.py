@@ -7,9 +7,11 @@ from contextlib import closing
 from typing import Any
 
 from activities.scalable_topic.parents import regular_parents
+from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import read_scalable
 from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
@@ -115,6 +117,16 @@ def stream_plan(name: TopicName) -> ConsumerPlan:
 def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
     """Segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
     return regular_parents(admin.scalable_topics.layout(name))
+
+
+def forget_parents(store: CasStore, name: TopicName) -> None:
+    """Have the layout name no regular topic any more, as brokers do when all of it is consumed."""
+    record = read_scalable(store, name)
+    assert record.layout
+    layout = record.layout
+    for segment in regular_parents(layout):
+        layout = layout.prune(segment.segment_id)
+    store.set(name.scalable_path, layout.encode(), record.version)
 
 
 def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:

@@ -1,0 +1,88 @@
+"""What brokers forget of subscriptions when they load a topic anew, step by step on a real broker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from activities.scalable_topic import clients, drain, flip, one_topic
+from activities.scalable_topic.precheck import precheck
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import SubscriptionKind
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from deploy.devstack.stack import Stack
+from models.scalable_topic.claims import TopicClaim, topic_record
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic, pulsar
+from tests.support.scalable_topic.topics import drain as consume_all
+
+_KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
+
+
+def _forget(admin: PulsarAdmin, name: TopicName) -> None:
+    """Have a broker load the topic anew, without its consumers."""
+    admin.topics.unload(name)
+    assert admin.topics.stats(name).subscriptions[STREAM].type in (None, "None")
+
+
+def test_an_ordered_subscription_is_waited_for_all_the_same(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """One that was seen to be ordered stays so in CLIENTS, in FLIP, in its record, and for whoever goes on."""
+    name = make_topic(stack, admin, "forgotten/backlog", drained=False)
+    steps = TopicSteps(stack, name)
+    seen = steps.run(precheck).ordered
+    assert seen == {STREAM: "Failover"}
+    _forget(admin, name)
+    waiting = steps.run(lambda task: clients.await_clients(task, datetime.now(UTC), seen))
+    assert f"ordered subscriptions with a backlog: {STREAM} ({MESSAGES} messages)" in waiting.waiting
+    assert waiting.ordered == seen
+    steps.run(lambda task: one_topic.guard(task, seen))
+    assert f"{STREAM} ({MESSAGES} messages)" in steps.run(flip.flip).refused
+    assert read_scalable(store, name).state is RecordState.ABSENT
+    consume_all(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    _forget(admin, name)
+    assert steps.run(flip.flip).flipped
+    assert recorded_subscriptions(store, name) == _KINDS
+    steps.run(drain.verify)
+    steps.run(one_topic.complete)
+
+
+def test_a_type_that_is_seen_while_clients_are_waited_for(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A consumer that came for a moment in CLIENTS says for the whole migration how its subscription is consumed."""
+    name = make_topic(stack, admin, "forgotten/seen")
+    steps = TopicSteps(stack, name)
+    seen = steps.run(lambda task: clients.await_clients(task, datetime.now(UTC), {})).ordered
+    assert seen == {STREAM: "Failover"}
+    _forget(admin, name)
+    assert steps.run(precheck).ordered == {}
+    steps.run(lambda task: one_topic.guard(task, seen))
+    assert steps.run(flip.flip).flipped
+    assert recorded_subscriptions(store, name) == _KINDS
+    steps.run(one_topic.complete)
+
+
+def test_a_name_that_the_metadata_store_refuses_is_a_blocker(stack: Stack, admin: PulsarAdmin) -> None:
+    """Brokers take such a subscription on a regular topic, and answer 500 for its record for ever."""
+    name = make_topic(stack, admin, "forgotten/emoji")
+    admin.subscriptions.create(name, "\N{GRINNING FACE}")
+    (blocker,) = TopicSteps(stack, name).run(precheck).blockers
+    assert blocker.code == "SUBSCRIPTION_NAME"
+
+
+def test_a_topic_in_the_window_of_another_migration_is_scalable(
+    stack: Stack, admin: PulsarAdmin, store: CasStore
+) -> None:
+    """PRECHECK says so, and nothing of going on with what another run holds."""
+    name = make_topic(stack, admin, "forgotten/window")
+    steps = TopicSteps(stack, name, cleanup="remove")
+    steps.run(one_topic.guard)
+    assert steps.run(flip.flip).flipped
+    steps.run(one_topic.complete)
+    assert steps.run(precheck).blockers == ()
+    path = topic_record(f"{name.namespace_path}/{name.topic}")
+    record = store.get(path)
+    assert record
+    of_many = TopicClaim.model_validate_json(record.value).changed(workflow_id="scalable-namespace/dev")
+    store.set(path, of_many, record.version)
+    (blocker,) = steps.run(precheck).blockers
+    assert blocker.code == "ALREADY_SCALABLE"
