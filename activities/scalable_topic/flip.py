@@ -188,7 +188,9 @@ class Flip:
         self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))
         release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, each=self.each)
         lost = put_back_schemas(self.admin, topic.name, kept, self.guard.require)
-        self.guard.note(stage=Stage.FLIPPED, registered=tuple(registered))
+        # With those of before: what has been deleted since stays deleted for the next attempt too.
+        ever = {*registered, *(self.noted.registered if self.noted else ())}
+        self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)))
         return FlippedTopic(
             segments=len(layout.active),
             registered=len(known) + len(late),
