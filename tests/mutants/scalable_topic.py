@@ -101,7 +101,6 @@ MUTANTS = (
         "    if has_schema:\n",
         "    if False:\n",
         (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
-        survives="the layout goes on naming the parents, which keeps them too",
     ),
     Mutant(
         "scalable-topic/streams-with-old-messages-are-shown-as-done",
