@@ -1,0 +1,35 @@
+"""Scalable topics of Apache Pulsar (PIP-460 and 468) for Python programs, whoever controls them.
+
+with ScalableClient("pulsar://localhost:6650") as client:
+    with client.create_producer("orders") as producer:
+        producer.send(b"one", partition_key="somebody")
+    with client.subscribe_stream("orders", "billing") as consumer:
+        message = consumer.receive()
+        consumer.acknowledge(message)
+"""
+
+from pulsar_scalable import errors
+from pulsar_scalable.checkpoint_consumer import Checkpoint, CheckpointConsumer
+from pulsar_scalable.client import ScalableClient
+from pulsar_scalable.errors import ScalableError
+from pulsar_scalable.messages import Message, MessageId
+from pulsar_scalable.producer import ScalableProducer
+from pulsar_scalable.queue_consumer import QueueConsumer
+from pulsar_scalable.stream_consumer import StreamConsumer
+from pulsar_scalable.wire.commands import InitialPosition
+from pulsar_scalable.wire.payload import Compression
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointConsumer",
+    "Compression",
+    "InitialPosition",
+    "Message",
+    "MessageId",
+    "QueueConsumer",
+    "ScalableClient",
+    "ScalableError",
+    "ScalableProducer",
+    "StreamConsumer",
+    "errors",
+]

@@ -1,0 +1,223 @@
+"""The same for asyncio: each call that waits does so in a thread, and gives the loop back meanwhile.
+
+async with AsyncScalableClient("pulsar://localhost:6650") as client:
+    async with await client.create_producer("orders") as producer:
+        await producer.send(b"one", partition_key="somebody")
+    async with await client.subscribe_stream("orders", "billing") as consumer:
+        async for message in consumer:
+            await consumer.acknowledge(message)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+from pulsar_scalable.checkpoint_consumer import Checkpoint, CheckpointConsumer, StartPosition
+from pulsar_scalable.client import ScalableClient
+from pulsar_scalable.errors import AlreadyClosed, QueueFull, ScalableError, TimedOut
+from pulsar_scalable.messages import Message, MessageId
+from pulsar_scalable.producer import ScalableProducer
+from pulsar_scalable.queue_consumer import QueueConsumer
+from pulsar_scalable.stream_consumer import StreamConsumer
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_InnerT = TypeVar("_InnerT", ScalableClient, ScalableProducer, QueueConsumer, StreamConsumer, CheckpointConsumer)
+_ReceiverT = TypeVar("_ReceiverT", QueueConsumer, StreamConsumer, CheckpointConsumer)
+_SubscribedT = TypeVar("_SubscribedT", QueueConsumer, StreamConsumer)
+
+# A call that is cancelled leaves its thread waiting for no longer than this.
+_SLICE_MS = 500
+_FULL_PAUSE = 0.01
+
+
+class _Async(Generic[_InnerT]):
+    """Something synchronous whose calls are made in threads of its own."""
+
+    def __init__(self, inner: _InnerT, threads: int = 2) -> None:
+        self._inner = inner
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pulsar-scalable aio")
+
+    async def _call(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: call(*args, **kwargs))
+
+    async def close(self) -> None:
+        """Close it. Harmless when done twice."""
+        await asyncio.to_thread(self._inner.close)
+        self._threads.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class AsyncScalableProducer(_Async[ScalableProducer]):
+    """`ScalableProducer` for asyncio."""
+
+    def __init__(self, inner: ScalableProducer) -> None:
+        super().__init__(inner)
+        # Fair: those who wait for room keep their order.
+        self._turn = asyncio.Lock()
+
+    async def send(
+        self,
+        content: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        event_timestamp: int | None = None,
+    ) -> MessageId:
+        """Send a message, and wait until it is stored; any number of calls may be under way, and keep their order.
+
+        It waits for room where too many messages wait to be stored. A call that is cancelled may have sent its message.
+        Args and errors are those of `ScalableProducer.send`.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[MessageId] = loop.create_future()
+
+        def settle(error: ScalableError | None, message_id: MessageId | None) -> None:
+            if future.done():
+                return
+            if message_id is not None:
+                future.set_result(message_id)
+            else:
+                future.set_exception(error or ScalableError("a message came to no end"))
+
+        def callback(error: ScalableError | None, message_id: MessageId | None) -> None:
+            loop.call_soon_threadsafe(settle, error, message_id)
+
+        async with self._turn:
+            while True:
+                try:
+                    self._inner.send_async(
+                        content,
+                        callback,
+                        properties=properties,
+                        partition_key=partition_key,
+                        ordering_key=ordering_key,
+                        sequence_id=sequence_id,
+                        event_timestamp=event_timestamp,
+                    )
+                except QueueFull:
+                    await asyncio.sleep(_FULL_PAUSE)
+                else:
+                    break
+        return await future
+
+    async def flush(self) -> None:
+        """Wait until what was sent so far is stored, or has failed."""
+        await self._call(self._inner.flush)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it; without an error, what was sent is stored first."""
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+
+class _AsyncReceiver(_Async[_ReceiverT]):
+    """What all consumers have."""
+
+    async def receive(self, timeout_millis: int | None = None) -> Message:
+        """The next message; errors are those of the synchronous one.
+
+        Args:
+            timeout_millis: to wait at most; None for ever.
+        """
+        left = timeout_millis
+        while True:
+            part = _SLICE_MS if left is None else min(left, _SLICE_MS)
+            try:
+                return await self._call(self._inner.receive, part)
+            except TimedOut:
+                if left is not None and (left := left - part) <= 0:
+                    raise
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """The next message, until the consumer is closed."""
+        try:
+            return await self.receive()
+        except AlreadyClosed:
+            raise StopAsyncIteration from None
+
+
+class _AsyncSubscribed(_AsyncReceiver[_SubscribedT]):
+    """What consumers with subscriptions have."""
+
+    async def acknowledge(self, message: Message | MessageId) -> None:
+        """Say that a message is processed."""
+        await self._call(self._inner.acknowledge, message)
+
+    async def negative_acknowledge(self, message: Message) -> None:
+        """Let a message be sent again after the redelivery delay."""
+        await self._call(self._inner.negative_acknowledge, message)
+
+
+class AsyncQueueConsumer(_AsyncSubscribed[QueueConsumer]):
+    """`QueueConsumer` for asyncio."""
+
+
+class AsyncStreamConsumer(_AsyncSubscribed[StreamConsumer]):
+    """`StreamConsumer` for asyncio."""
+
+    async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
+        """Say that all messages of a segment up to this one are processed."""
+        await self._call(self._inner.acknowledge_cumulative, message)
+
+
+class AsyncCheckpointConsumer(_AsyncReceiver[CheckpointConsumer]):
+    """`CheckpointConsumer` for asyncio."""
+
+    def checkpoint(self) -> Checkpoint:
+        """The positions behind all that `receive` returned."""
+        return self._inner.checkpoint()
+
+
+class AsyncScalableClient(_Async[ScalableClient]):
+    """`ScalableClient` for asyncio.
+
+    Args:
+        service_url: of brokers.
+        options: those of `ScalableClient`.
+    """
+
+    def __init__(self, service_url: str, **options: Any) -> None:
+        super().__init__(ScalableClient(service_url, **options))
+
+    async def create_producer(self, topic: str, **options: Any) -> AsyncScalableProducer:
+        """Make a producer; options are those of `ScalableClient.create_producer`, without `block_if_queue_full`."""
+        if options.pop("block_if_queue_full", True) is not True:
+            raise ScalableError("for asyncio, producers always wait for room")
+        return AsyncScalableProducer(await self._call(self._inner.create_producer, topic, **options))
+
+    async def subscribe(self, topic: str, subscription_name: str, **options: Any) -> AsyncQueueConsumer:
+        """Make a consumer without an order; options are those of `ScalableClient.subscribe`."""
+        return AsyncQueueConsumer(await self._call(self._inner.subscribe, topic, subscription_name, **options))
+
+    async def subscribe_stream(self, topic: str, subscription_name: str, **options: Any) -> AsyncStreamConsumer:
+        """Make a consumer in order per key; options are those of `ScalableClient.subscribe_stream`."""
+        return AsyncStreamConsumer(await self._call(self._inner.subscribe_stream, topic, subscription_name, **options))
+
+    async def create_checkpoint_consumer(
+        self, topic: str, start: StartPosition = "earliest"
+    ) -> AsyncCheckpointConsumer:
+        """Make a consumer whose positions the application keeps."""
+        return AsyncCheckpointConsumer(await self._call(self._inner.create_checkpoint_consumer, topic, start))

@@ -1,0 +1,255 @@
+"""What producers and consumers of scalable topics want of whoever controls a topic.
+
+`pulsar_scalable.native` talks to brokers of Pulsar 5 that control topics themselves; `pulsar_scalable.controlled` to
+brokers of any Pulsar from 4.0 on, whose topics a workflow controls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pulsar_scalable.errors import Refused, ScalableError, TimedOut
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.messages import RawMessage
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.native.registration import Assignment
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.wire.commands import ConsumerKind
+
+OnLayout = Callable[[Layout], None]
+OnAssignment = Callable[[Assignment], None]
+OnStored = Callable[[ScalableError | None, Any], None]
+"""Gets an error, or the message's id in its segment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an application sends.
+
+    Attributes:
+        data: the payload.
+        properties: of the message.
+        partition_key: its key, None for none.
+        ordering_key: the key for Key_Shared subscriptions alone.
+        event_timestamp: milliseconds since 1970.
+    """
+
+    data: bytes
+    properties: dict[str, str] | None = None
+    partition_key: str | None = None
+    ordering_key: str | None = None
+    event_timestamp: int | None = None
+
+
+class Closable(Protocol):
+    """Can be closed."""
+
+    def close(self) -> None:
+        """Close it; harmless when done twice."""
+        ...
+
+
+class LayoutWatch(Closable, Protocol):
+    """Follows the layout of a topic."""
+
+    @property
+    def layout(self) -> Layout:
+        """The newest layout."""
+        ...
+
+
+class SegmentSender(Closable, Protocol):
+    """Sends to one segment, in order."""
+
+    @property
+    def producer_name(self) -> str:
+        """The name that its messages carry."""
+        ...
+
+    def last_sequence_id(self) -> int:
+        """Of the last message that deduplication knows when this was opened; -1 for none."""
+        ...
+
+    def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
+        """Send a message without waiting; after a refusal, none that comes behind it is stored.
+
+        What happened is told from any thread; `TopicTerminated` and `AlreadyClosed` leave open whether it was stored.
+        """
+        ...
+
+
+class SegmentReceiver(Closable, Protocol):
+    """Receives what a subscription gets of one segment."""
+
+    def receive(self, timeout_millis: int) -> RawMessage:
+        """The next message.
+
+        Raises:
+            TimedOut: none came.
+            ScalableError: it cannot be received.
+        """
+        ...
+
+    def acknowledge(self, found: Any) -> None:
+        """Say that a message is processed, by its id in the segment."""
+        ...
+
+    def acknowledge_cumulative(self, found: Any) -> None:
+        """Say that all messages up to one are processed, by its id in the segment."""
+        ...
+
+    def negative_acknowledge(self, found: RawMessage) -> None:
+        """Let a message be sent again after the redelivery delay."""
+        ...
+
+    def last_message_id(self) -> Any:
+        """The id of the segment's last message; its entry is -1 where the segment is empty."""
+        ...
+
+    @property
+    def is_drained(self) -> bool | None:
+        """Whether the segment is sealed, and all of it acknowledged by the subscription; None if nobody tells."""
+        ...
+
+
+class SegmentReader(Closable, Protocol):
+    """Reads one segment without a subscription."""
+
+    def read_next(self, timeout_millis: int) -> RawMessage:
+        """The next message.
+
+        Raises:
+            TimedOut: none came.
+            ScalableError: it cannot be read.
+        """
+        ...
+
+    def has_message_available(self) -> bool:
+        """Whether there is a next message now.
+
+        Raises:
+            ScalableError: nobody can tell.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a reader starts: behind a message, at a time, or at the begin of the segment.
+
+    Attributes:
+        behind: serialised id of the last message that is not wanted.
+        time_ms: publishing time in milliseconds since 1970.
+    """
+
+    behind: bytes | None = None
+    time_ms: int | None = None
+
+
+class Session(Protocol):
+    """A consumer that a topic's controller knows, and to which it assigns segments."""
+
+    @property
+    def assignment(self) -> Assignment:
+        """The newest assignment; it holds as long as the controller gives no other one."""
+        ...
+
+    def leave(self) -> None:
+        """End it; the controller gives its segments to others. Harmless when done twice."""
+        ...
+
+
+class Sessions(Protocol):
+    """Where stream consumers get their segments."""
+
+    def register(
+        self,
+        topic: TopicName,
+        subscription: str,
+        consumer_name: str,
+        kind: ConsumerKind,
+        on_assignment: OnAssignment,
+    ) -> Session:
+        """Register a consumer; the first assignment is told before this returns.
+
+        Raises:
+            ScalableError: it is not registered.
+        """
+        ...
+
+
+class Backend(Sessions, Closable, Protocol):
+    """Whoever controls a topic, and where its segments are."""
+
+    def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
+        """Tell the layout of a topic now, before this returns, and each newer one; never an older one.
+
+        Raises:
+            TopicNotFound: there is none.
+            ScalableError: nobody tells it in time.
+        """
+        ...
+
+    def open_sender(self, topic: str, options: ProducerOptions) -> SegmentSender:
+        """Open a producer of a segment.
+
+        Raises:
+            TopicTerminated: the segment is sealed.
+            ScalableError: it cannot be opened.
+        """
+        ...
+
+    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> SegmentReceiver:
+        """Open a consumer of a segment.
+
+        Raises:
+            ConsumerBusy: others hold the subscription.
+            ScalableError: it cannot be opened.
+        """
+        ...
+
+    def open_reader(self, topic: str, start: Start) -> SegmentReader:
+        """Open a reader of a segment.
+
+        Raises:
+            TopicNotFound: the segment is gone.
+            ScalableError: it cannot be opened.
+        """
+        ...
+
+    def last_position(self, topic: str) -> bytes | None:
+        """The serialised id of the last message of a segment; None where it is empty.
+
+        Raises:
+            TopicNotFound: the segment is gone.
+            ScalableError: nobody can tell.
+        """
+        ...
+
+
+class EmptyReader:
+    """Reads a sealed segment of which nothing is left.
+
+    Brokers (5.0.0-M1) refuse readers of a topic that is terminated, has no ledger, and was loaded anew since.
+    """
+
+    def read_next(self, timeout_millis: int) -> RawMessage:
+        """There is no message."""
+        raise TimedOut(f"the segment is empty; waiting {timeout_millis} ms would not change that")
+
+    def has_message_available(self) -> bool:
+        """There is none."""
+        return False
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def is_without_ledgers(error: ScalableError) -> bool:
+    """Whether this may be how brokers refuse a reader of a sealed segment of which nothing is left.
+
+    The cause is a NoSuchElementException, which has no text, and for which there is no code.
+    """
+    return isinstance(error, Refused) and error.code == 0 and not error.message

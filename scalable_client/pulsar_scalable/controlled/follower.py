@@ -1,0 +1,142 @@
+"""Follows the layout topic of a controlled topic."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pulsar_scalable.backends import OnLayout
+from pulsar_scalable.controlled.layout import LAYOUT_KEY, ControlledLayout, parse_layout
+from pulsar_scalable.controlled.library import Library, close_quietly, pulsar, translated
+from pulsar_scalable.errors import AlreadyClosed, ProtocolViolation, ScalableError, TimedOut
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.native.backoff import Backoff
+
+_logger = logging.getLogger("pulsar_scalable")
+_TICK_MS = 200
+
+OnOther = Callable[[str, bytes], None]
+"""Gets key and content of messages that are no layouts."""
+
+
+class Follower:
+    """Reads the layout topic from its begin, and tells each newer layout; never an older one.
+
+    It goes on with the layout that it has while brokers are away.
+
+    Args:
+        library: makes the reader.
+        topic: whose layout.
+        on_layout: called in the follower's own thread.
+        on_other: the same for other messages.
+        reader_name: by which the controller sees who reads.
+        timeout: seconds in which the first layout has to come.
+
+    Raises:
+        TimedOut: it does not come.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        topic: TopicName,
+        on_layout: OnLayout,
+        *,
+        on_other: OnOther | None = None,
+        reader_name: str | None = None,
+        timeout: float = 30,
+    ) -> None:
+        self._library = library
+        self._topic = topic
+        self._on_layout = on_layout
+        self._on_other = on_other
+        self._reader_name = reader_name
+        self._read_last: ControlledLayout | None = None
+        self._layout: ControlledLayout | None = None
+        self._error: ScalableError | None = None
+        self._closed = threading.Event()
+        self._settled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"layout of {topic.path}", daemon=True)
+        self._thread.start()
+        self._settled.wait(timeout)
+        if self._layout is None:
+            self.close()
+            why = self._error or f"{topic.layout_topic} holds no layout"
+            raise TimedOut(f"{topic.path}: no layout came within {timeout:g} s: {why}")
+
+    @property
+    def layout(self) -> ControlledLayout:
+        """The newest layout."""
+        if self._layout is None:
+            raise AlreadyClosed(f"{self._topic.path}: the follower ended without a layout")
+        return self._layout
+
+    def close(self) -> None:
+        """End it. Harmless when done twice."""
+        self._closed.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5)
+
+    def _run(self) -> None:
+        backoff = Backoff(5)
+        while not self._closed.is_set():
+            try:
+                self._follow(backoff)
+            except ScalableError as error:
+                self._error = error
+                _logger.info("%s: %s; read again", self._topic.layout_topic, error)
+                self._closed.wait(backoff.next())
+
+    def _follow(self, backoff: Backoff) -> None:
+        with translated(f"reading {self._topic.layout_topic}"):
+            reader = self._library.shared.create_reader(
+                self._topic.layout_topic,
+                pulsar.MessageId.earliest,
+                reader_name=self._reader_name,
+                is_read_compacted=True,
+            )
+            try:
+                while not self._closed.is_set():
+                    self._read(reader)
+                    # Old layouts that are still there are read, and not told.
+                    if self._read_last is not self._layout and not _has_more(reader):
+                        self._tell(self._read_last)
+                    backoff.reset()
+            finally:
+                close_quietly(reader)
+
+    def _read(self, reader: Any) -> None:
+        try:
+            message = reader.read_next(_TICK_MS)
+        except pulsar.Timeout:
+            return
+        key, data = message.partition_key(), message.data()
+        try:
+            if key == LAYOUT_KEY:
+                self._take(parse_layout(self._topic, data))
+            elif self._on_other is not None:
+                self._on_other(key, data)
+        except ProtocolViolation as error:
+            _logger.warning("%s: %s", self._topic.layout_topic, error)
+
+    def _take(self, layout: ControlledLayout) -> None:
+        if layout.supersedes(self._read_last):
+            self._read_last = layout
+
+    def _tell(self, layout: ControlledLayout | None) -> None:
+        if layout is None:
+            return
+        self._layout = layout
+        try:
+            self._on_layout(layout)
+        except Exception:
+            # Later layouts may be taken.
+            _logger.exception("%s: the callback failed for epoch %d", self._topic.path, layout.epoch)
+        self._settled.set()
+
+
+def _has_more(reader: Any) -> bool:
+    # Without a connection the library would wait for its whole timeout.
+    return reader.is_connected() and reader.has_message_available()

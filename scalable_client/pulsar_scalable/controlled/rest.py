@@ -1,0 +1,111 @@
+"""The REST interface of a controller, as far as consumers use it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pulsar_scalable.controlled.layout import Told, parse_assignment
+from pulsar_scalable.errors import ConnectionLost, ScalableError, Unsupported, refused_by_http
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.wire.commands import ConsumerKind
+
+_PATH = "/admin/v2/scalable/{topic}/subscriptions/{subscription}/consumers/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RestAccess:
+    """How a controller is talked to.
+
+    Attributes:
+        urls: of the controller, tried one after the other; none where only the layout tells them.
+        token: bearer token, or a function that gives it for each request; None for none.
+        timeout: seconds for a request.
+        tls: for `https://`; None for the system's authorities.
+    """
+
+    urls: tuple[str, ...] = ()
+    token: str | Callable[[], str] | None = None
+    timeout: float = 30.0
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A consumer's place in the interface.
+
+    Attributes:
+        topic: its topic.
+        subscription: its subscription.
+        name: of the consumer.
+    """
+
+    topic: TopicName
+    subscription: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """The path, encoded."""
+        encoded = [urllib.parse.quote(one, safe="") for one in (self.subscription, self.name)]
+        topic = urllib.parse.quote(self.topic.path, safe="/")
+        return _PATH.format(topic=topic, subscription=encoded[0], name=encoded[1])
+
+
+def join(access: RestAccess, urls: Sequence[str], place: Place, kind: ConsumerKind) -> Told:
+    """Register a consumer, and get its assignment; harmless when done twice.
+
+    Raises:
+        Refused: the controller said no.
+        ConnectionLost: no controller answers.
+    """
+    body = json.dumps({"kind": kind.name}).encode()
+    return parse_assignment(_ask(access, urls, place, "POST", body))
+
+
+def leave(access: RestAccess, urls: Sequence[str], place: Place) -> None:
+    """End a consumer's registration; errors are those of `join`."""
+    _ask(access, urls, place, "DELETE", None)
+
+
+def _ask(access: RestAccess, urls: Sequence[str], place: Place, method: str, body: bytes | None) -> bytes:
+    if not urls:
+        raise Unsupported(
+            f"{place.topic.path}: neither its layout nor the option controller_url tells where the controller is;"
+            " a stream consumer needs it once, to get its segments"
+        )
+    error: ScalableError | None = None
+    for url in urls:
+        try:
+            return _ask_one(access, url, place, method, body)
+        except ConnectionLost as cause:
+            error = cause
+    raise error or ConnectionLost(f"{place.topic.path}: no controller answers")
+
+
+def _ask_one(access: RestAccess, url: str, place: Place, method: str, body: bytes | None) -> bytes:
+    if not url.startswith(("http://", "https://")):
+        raise Unsupported(f"{url!r} is no URL of a controller; http:// and https:// are")
+    where = f"{method} {url.rstrip('/')}{place.path}"
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    token = access.token() if callable(access.token) else access.token
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(  # noqa: S310 - the schemes are checked
+        f"{url.rstrip('/')}{place.path}", data=body, headers=headers, method=method
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=access.timeout, context=access.tls) as answer:  # noqa: S310
+            return answer.read()
+    except urllib.error.HTTPError as cause:
+        told = cause.read(500).decode(errors="replace")
+        if cause.code >= 500:
+            raise ConnectionLost(f"{where}: {cause.code} {told}") from cause
+        raise refused_by_http(cause.code, told, where) from cause
+    except OSError as cause:
+        raise ConnectionLost(f"{where}: {cause}") from cause

@@ -1,0 +1,190 @@
+"""Producers, consumers and readers of segments, through pulsar-client."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pulsar_scalable.backends import Content, OnStored, Start
+from pulsar_scalable.controlled.library import Library, close_quietly, error_of, pulsar, translated
+from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ScalableError
+from pulsar_scalable.messages import RawMessage
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+
+_logger = logging.getLogger("pulsar_scalable")
+# Timeouts and the bound of pending messages are those of the whole scalable topic, and are kept above.
+_NO_TIMEOUT, _SPARE = 0, 16
+_READ_LIMIT_MS = 5000
+
+
+class Sender:
+    """Sends to a segment."""
+
+    def __init__(self, library: Library, topic: str, options: ProducerOptions) -> None:
+        self._topic = topic
+        self._client = library.client()
+        try:
+            with translated(f"opening a producer of {topic}"):
+                self._inner = self._client.create_producer(
+                    topic,
+                    producer_name=options.producer_name,
+                    initial_sequence_id=options.initial_sequence_id,
+                    send_timeout_millis=_NO_TIMEOUT,
+                    compression_type=pulsar.CompressionType(int(options.compression_type)),
+                    max_pending_messages=options.max_pending_messages + _SPARE,
+                    batching_enabled=options.batching_enabled,
+                    batching_max_messages=options.batching_max_messages,
+                    batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
+                    batching_max_publish_delay_ms=options.batching_max_publish_delay_ms,
+                    properties=dict(options.properties) if options.properties else None,
+                )
+        except ScalableError:
+            close_quietly(self._client)
+            raise
+        self.producer_name: str = self._inner.producer_name()
+        self._last: int = self._inner.last_sequence_id()
+
+    def last_sequence_id(self) -> int:
+        """Of the last message that deduplication knew when this was opened; -1 for none."""
+        return self._last
+
+    def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
+        """Send a message."""
+
+        def called_back(result: Any, message_id: Any) -> None:
+            # An exception in here would end the process.
+            try:
+                if result == pulsar.Result.Ok:
+                    on_stored(None, message_id)
+                else:
+                    on_stored(error_of(result.name, f"storing message {sequence_id} of {self._topic}"), None)
+            except Exception:
+                _logger.exception("%s: what became of message %d cannot be told", self._topic, sequence_id)
+
+        try:
+            with translated(f"sending to {self._topic}"):
+                self._inner.send_async(
+                    content.data,
+                    called_back,
+                    properties=content.properties,
+                    partition_key=content.partition_key,
+                    ordering_key=content.ordering_key,
+                    sequence_id=sequence_id,
+                    event_timestamp=content.event_timestamp,
+                )
+        except ScalableError as error:
+            on_stored(error, None)
+
+    def close(self) -> None:
+        """Close it."""
+        # The library complains where it has closed the producer of a topic that it found terminated.
+        if self._inner.is_connected():
+            close_quietly(self._inner)
+        close_quietly(self._client)
+
+
+class Receiver:
+    """Receives what a subscription gets of a segment."""
+
+    def __init__(self, library: Library, topic: str, subscription: str, options: ConsumerOptions) -> None:
+        self._topic = topic
+        with translated(f"subscribing {subscription} to {topic}"):
+            self._inner = library.shared.subscribe(
+                topic,
+                subscription,
+                consumer_type=pulsar.ConsumerType(int(options.consumer_type)),
+                initial_position=pulsar.InitialPosition(int(options.initial_position)),
+                receiver_queue_size=options.receiver_queue_size,
+                consumer_name=options.consumer_name,
+                unacked_messages_timeout_ms=options.unacked_messages_timeout_ms,
+                negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
+                properties=dict(options.properties) if options.properties else None,
+            )
+
+    def receive(self, timeout_millis: int) -> RawMessage:
+        """The next message."""
+        with translated(f"receiving from {self._topic}"):
+            return self._inner.receive(timeout_millis)
+
+    def acknowledge(self, found: Any) -> None:
+        """Say that a message is processed."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.acknowledge(found)
+
+    def acknowledge_cumulative(self, found: Any) -> None:
+        """Say that all messages up to one are processed."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.acknowledge_cumulative(found)
+
+    def negative_acknowledge(self, found: RawMessage) -> None:
+        """Let a message be sent again."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.negative_acknowledge(found)
+
+    def last_message_id(self) -> Any:
+        """The id of the segment's last message."""
+        # The library would wait for its whole timeout.
+        if not self._inner.is_connected():
+            raise ConnectionLost(f"{self._topic}: the consumer has no connection now")
+        with translated(f"asking for the last message of {self._topic}"):
+            return self._inner.get_last_message_id()
+
+    @property
+    def is_drained(self) -> bool | None:
+        """Brokers tell, and pulsar-client does not pass it on to Python."""
+        return None
+
+    def close(self) -> None:
+        """Close it."""
+        close_quietly(self._inner)
+
+
+class Reader:
+    """Reads a segment without a subscription that stays."""
+
+    def __init__(self, library: Library, topic: str, start: Start) -> None:
+        self._topic = topic
+        place = pulsar.MessageId.earliest
+        if start.behind is not None:
+            place = pulsar.MessageId.deserialize(start.behind)
+        with translated(f"opening a reader of {topic}"):
+            self._inner = library.shared.create_reader(topic, place)
+            try:
+                if start.time_ms is not None:
+                    self._inner.seek(start.time_ms)
+            except pulsar.PulsarException:
+                close_quietly(self._inner)
+                raise
+
+    def read_next(self, timeout_millis: int) -> RawMessage:
+        """The next message."""
+        with translated(f"reading {self._topic}"):
+            return self._inner.read_next(timeout_millis)
+
+    def has_message_available(self) -> bool:
+        """Whether there is a next message now."""
+        # The library would wait for its whole timeout, and some sealed segments are never open to it again.
+        if not self._inner.is_connected():
+            raise ConnectionLost(f"{self._topic}: the reader has no connection now")
+        with translated(f"reading {self._topic}"):
+            try:
+                return self._inner.has_message_available()
+            except RuntimeError as cause:
+                raise AlreadyClosed(f"{self._topic}: {cause}") from cause
+
+    def close(self) -> None:
+        """Close it."""
+        close_quietly(self._inner)
+
+
+def last_position(library: Library, topic: str) -> bytes | None:
+    """The serialised id of the last message of a segment; None where it is empty."""
+    with translated(f"looking for the last message of {topic}"):
+        reader = library.shared.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
+        try:
+            found: bytes | None = None
+            while reader.has_message_available():
+                found = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
+            return found
+        finally:
+            close_quietly(reader)

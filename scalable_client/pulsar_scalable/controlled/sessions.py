@@ -1,0 +1,169 @@
+"""Sessions of consumers with the controller of a topic: registered over REST, followed in the layout topic.
+
+The controller sees who is there by the name of the reader that follows its layout: `{subscription}/{consumer name}`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from pulsar_scalable.backends import OnAssignment
+from pulsar_scalable.controlled import rest
+from pulsar_scalable.controlled.follower import Follower
+from pulsar_scalable.controlled.layout import Told, assignment_key, parse_assignment
+from pulsar_scalable.controlled.library import Library
+from pulsar_scalable.controlled.rest import Place, RestAccess
+from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ProtocolViolation, ScalableError, Unready
+from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.native.registration import Assignment
+from pulsar_scalable.wire.commands import ConsumerKind
+
+_logger = logging.getLogger("pulsar_scalable")
+
+
+class ControlledSession:
+    """A consumer that a controller of ours knows.
+
+    Without the controller the consumer keeps its assignment. One that was evicted registers again.
+
+    Args:
+        library: makes the reader of the layout topic.
+        access: to the controller.
+        place: of the consumer.
+        kind: how it shares segments.
+        on_assignment: called in threads of this session, one at a time.
+        timeout: seconds in which the first assignment has to come.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        access: RestAccess,
+        place: Place,
+        kind: ConsumerKind,
+        on_assignment: OnAssignment,
+        *,
+        timeout: float,
+    ) -> None:
+        self._access = access
+        self._place = place
+        self._kind = kind
+        self._on_assignment = on_assignment
+        self._key = assignment_key(place.subscription, place.name)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._told: Told | None = None
+        self._early: Told | None = None
+        self._joining = False
+        self._follower = Follower(
+            library,
+            place.topic,
+            lambda _: None,
+            on_other=self._on_other,
+            reader_name=f"{place.subscription}/{place.name}",
+            timeout=timeout,
+        )
+        try:
+            self._begin(self._join_within(timeout))
+        except ScalableError:
+            self._follower.close()
+            raise
+
+    @property
+    def assignment(self) -> Assignment:
+        """The newest assignment."""
+        if self._told is None:
+            raise AlreadyClosed(f"{self._place.topic.path}: {self._place.name} was never registered")
+        return self._told.assignment
+
+    def leave(self) -> None:
+        """End it, and let the controller give its segments to others at once, if it can be reached."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._follower.close()
+        try:
+            rest.leave(self._access, self._urls(), self._place)
+        except ScalableError as error:
+            _logger.info("%s: left without the controller, which will notice: %s", self._key, error)
+
+    def _urls(self) -> tuple[str, ...]:
+        return (*self._access.urls, *self._follower.layout.controller_urls)
+
+    def _join_within(self, timeout: float) -> Told:
+        backoff, waited = Backoff(5), 0.0
+        while True:
+            try:
+                return rest.join(self._access, self._urls(), self._place, self._kind)
+            except (ConnectionLost, Unready):
+                pause = backoff.next()
+                waited += pause
+                if waited > timeout or self._closed.wait(pause):
+                    raise
+
+    def _begin(self, told: Told) -> None:
+        self._take(told)
+        with self._lock:
+            early, self._early = self._early, None
+        if early is not None:
+            self._take(early)
+
+    def _on_other(self, key: str, data: bytes) -> None:
+        if key != self._key:
+            return
+        try:
+            told = parse_assignment(data)
+        except ProtocolViolation as error:
+            _logger.warning("%s: %s", self._key, error)
+            return
+        with self._lock:
+            if self._told is None:
+                # Of an earlier life of this name, unless it is newer than the answer that is awaited.
+                self._early = None if told.evicted else told
+                return
+        if told.evicted:
+            self._evicted(told)
+        else:
+            self._take(told)
+
+    def _take(self, told: Told) -> None:
+        with self._lock:
+            if self._told is not None and not _is_newer(told, self._told):
+                return
+            changed = self._told is None or told.assignment != self._told.assignment
+            self._told = told
+            if changed:
+                try:
+                    self._on_assignment(told.assignment)
+                except Exception:
+                    # Later assignments may be taken.
+                    _logger.exception("%s: the callback failed for an assignment", self._key)
+
+    def _evicted(self, told: Told) -> None:
+        """Register again."""
+        with self._lock:
+            if self._told is None or self._joining or not _is_newer(told, self._told):
+                return
+            self._joining = True
+        _logger.warning("%s: the controller has forgotten this consumer; it registers again", self._key)
+        threading.Thread(target=self._rejoin, name=f"register {self._key}", daemon=True).start()
+
+    def _rejoin(self) -> None:
+        backoff = Backoff(5)
+        while not self._closed.is_set():
+            try:
+                told = rest.join(self._access, self._urls(), self._place, self._kind)
+            except ScalableError as error:
+                _logger.info("%s: %s; tried again", self._key, error)
+                self._closed.wait(backoff.next())
+            else:
+                self._joining = False
+                self._take(told)
+                return
+
+
+def _is_newer(told: Told, other: Told) -> bool:
+    if told.created_ms and other.created_ms and told.created_ms != other.created_ms:
+        return told.created_ms > other.created_ms
+    return told.generation > other.generation

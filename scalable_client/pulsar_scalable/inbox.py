@@ -1,0 +1,114 @@
+"""Where the threads that receive from segments put messages, and where the application takes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from pulsar_scalable.backends import SegmentReceiver
+from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
+from pulsar_scalable.layout import Segment
+from pulsar_scalable.messages import Message, Place
+
+_CAPACITY = 200
+
+
+@dataclass(eq=False)
+class Source:
+    """One segment that a consumer is attached to.
+
+    Attributes:
+        segment: which one.
+        topic: that holds it.
+        receiver: while it is open.
+        unacknowledged: places of messages that the application has, or that wait for it.
+        last: place of the last message that came.
+        heard: when something came last, by the monotonic clock.
+        stopped: it is given up; what waits of it is not given to the application.
+        finished: it is sealed, and all of it came, or was acknowledged before.
+    """
+
+    segment: Segment
+    topic: str
+    receiver: SegmentReceiver | None = None
+    unacknowledged: set[Place] = field(default_factory=set[Place])
+    last: Place | None = None
+    heard: float = 0.0
+    stopped: threading.Event = field(default_factory=threading.Event)
+    finished: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Stands behind the last message of a sealed segment."""
+
+    source: object
+
+
+Item = Message | End
+
+
+class Inbox:
+    """A bounded queue in the order of arrival; for any number of threads.
+
+    Args:
+        topic: for messages of errors.
+    """
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._items: deque[Item] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._end: ScalableError | None = None
+
+    def end(self, error: ScalableError | None) -> None:
+        """Say why nothing more will come; None where something may."""
+        with self._changed:
+            self._end = error
+            self._changed.notify_all()
+
+    def put(self, item: Item, stopped: threading.Event) -> bool:
+        """Add something as soon as there is room; whether that came before `stopped`, or the end."""
+        with self._changed:
+            while len(self._items) >= _CAPACITY:
+                if stopped.is_set() or self._closed:
+                    return False
+                self._changed.wait(0.2)
+            self._items.append(item)
+            self._changed.notify_all()
+            return not self._closed
+
+    def get(self, timeout_millis: int | None) -> Item:
+        """Take what came first.
+
+        Args:
+            timeout_millis: to wait at most; None for ever.
+
+        Raises:
+            TimedOut: nothing came.
+            AlreadyClosed: the consumer is closed, also while this waits.
+            ScalableError: nothing more will come.
+        """
+        until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
+        with self._changed:
+            while not self._items or self._closed:
+                if self._closed:
+                    raise AlreadyClosed(f"{self._topic}: the consumer is closed")
+                if self._end is not None:
+                    raise self._end
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimedOut(f"{self._topic}: no message within {timeout_millis} ms")
+                self._changed.wait(left)
+            found = self._items.popleft()
+            self._changed.notify_all()
+            return found
+
+    def close(self) -> None:
+        """Let all who wait go."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

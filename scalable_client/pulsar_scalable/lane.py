@@ -1,0 +1,78 @@
+"""The messages that a producer of a scalable topic holds for one segment."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from itertools import takewhile
+from typing import cast
+
+from pulsar_scalable.backends import SegmentSender
+from pulsar_scalable.layout import HASHES, Layout, Segment
+from pulsar_scalable.messages import RawId, place_of
+from pulsar_scalable.outgoing import Outgoing
+
+
+class Lane:
+    """The messages of one segment; all of it is guarded by the outbox's lock.
+
+    Attributes:
+        segment: where they go.
+        topic: that holds it.
+        incarnation: of the scalable topic.
+        hashes: first and last hash.
+        waiting: not sent, by number.
+        sent: since the last one whose place is known; also those that are stored at a place that nobody told.
+        ended: the segment takes no messages any more.
+        lost: its sender has closed itself, and another one is needed.
+        done: nothing is left in it, and its worker ends.
+        sender: of the segment, once it is open.
+        last: serialised id of the last message that is known to be stored.
+        next_sequence_id: of the next message that has none.
+        wake: notified when its worker has something to do.
+    """
+
+    def __init__(self, segment: Segment, topic: str, layout: Layout, lock: threading.RLock) -> None:
+        self.segment = segment
+        self.topic = topic
+        self.incarnation = layout.incarnation
+        # Partitions take keys by another rule than ranges.
+        self.hashes = (0, HASHES - 1) if layout.synthetic else (segment.start, segment.end)
+        self.waiting: deque[Outgoing] = deque()
+        self.sent: deque[Outgoing] = deque()
+        self.ended = False
+        self.lost = False
+        self.done = False
+        self.sender: SegmentSender | None = None
+        self.last: bytes | None = None
+        self.next_sequence_id = 0
+        self.wake = threading.Condition(lock)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its sender can send."""
+        return not (self.done or self.ended or self.lost)
+
+    @property
+    def undone(self) -> bool:
+        """Whether messages are sent of which nobody knows what became of them."""
+        return any(one.outcome is None for one in self.sent)
+
+    def forget_stored(self) -> None:
+        """Drop what was sent up to the last message of those from the first one on that are all stored."""
+        known = list(takewhile(lambda one: one.raw_id is not None, self.sent))
+        while known and not _has_place(known[-1].raw_id):
+            known.pop()
+        if known:
+            self.last = cast("RawId", known[-1].raw_id).serialize()
+            for _ in known:
+                self.sent.popleft()
+
+    def overlaps(self, other: Lane) -> bool:
+        """Whether both may have messages of one key."""
+        return self.hashes[0] <= other.hashes[1] and other.hashes[0] <= self.hashes[1]
+
+
+def _has_place(raw: object) -> bool:
+    # Where deduplication drops a message, brokers tell no place.
+    return place_of(cast("RawId", raw))[:2] >= (0, 0)

@@ -1,0 +1,199 @@
+"""The segments of a scalable topic, and which of them takes a message (PIP-460, "Key routing"; PIP-468, "DAG").
+
+Nothing here talks to a broker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import mmh3
+
+from pulsar_scalable.errors import LayoutError
+
+HASHES = 0x1_0000
+"""How many hashes there are: 0 to 65535."""
+
+
+def key_hash(key: str | bytes) -> int:
+    """The 31 bits that clients compute of a key: murmur3, x86, 32 bits, seed 0."""
+    raw = key.encode() if isinstance(key, str) else key
+    return mmh3.hash(raw, 0, signed=False) & 0x7FFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One segment.
+
+    Attributes:
+        id: unique in its topic.
+        start: the first hash, 0 to 65535.
+        end: the last hash, which belongs to the segment.
+        active: whether it takes messages; a sealed one is only read.
+        parents: ids of those that it came from and that are still there.
+        children: ids of those that took over from it.
+        legacy_topic: the regular topic that holds its messages, in full (PIP-475, "Special segments").
+    """
+
+    id: int
+    start: int
+    end: int
+    active: bool = True
+    parents: tuple[int, ...] = ()
+    children: tuple[int, ...] = ()
+    legacy_topic: str | None = None
+
+    def __contains__(self, value: int) -> bool:
+        return self.start <= value <= self.end
+
+    @property
+    def descriptor(self) -> str:
+        """The last part of its topic's name."""
+        return f"{self.start:04x}-{self.end:04x}-{self.id}"
+
+    def topic(self, scalable: str) -> str:
+        """The topic that producers and consumers of this segment attach to.
+
+        Args:
+            scalable: `topic://tenant/namespace/topic`, with any domain or none.
+        """
+        return self.legacy_topic or f"segment://{scalable.partition('://')[2] or scalable}/{self.descriptor}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All segments of a scalable topic at one time.
+
+    Attributes:
+        topic: `topic://tenant/namespace/topic`.
+        epoch: grows with each change of segments.
+        segments: in the order of their ids.
+        brokers: service URLs of active segments' owners by segment id, as far as the broker knew them.
+        controller: service URL of the broker that leads; None before any does, and for regular topics.
+        controller_tls: the same with TLS.
+    """
+
+    topic: str
+    epoch: int
+    segments: tuple[Segment, ...]
+    brokers: tuple[tuple[int, str], ...] = ()
+    controller: str | None = None
+    controller_tls: str | None = None
+
+    @cached_property
+    def by_id(self) -> dict[int, Segment]:
+        """The segments by their ids."""
+        return {one.id: one for one in self.segments}
+
+    @cached_property
+    def active(self) -> tuple[Segment, ...]:
+        """Those that take messages, in the order of their hashes."""
+        found = [one for one in self.segments if one.active]
+        return tuple(sorted(found, key=lambda one: (one.start, one.end, one.id)))
+
+    @cached_property
+    def synthetic(self) -> bool:
+        """Whether it only shows a regular topic, which was not made scalable yet."""
+        return bool(self.active) and all(one.legacy_topic for one in self.active)
+
+    @property
+    def incarnation(self) -> int:
+        """Tells topics of one name apart, where the controller does."""
+        return 0
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the topic is gone."""
+        return False
+
+    def segment_for(self, key: str | bytes | int) -> Segment:
+        """The active segment of a key, or of a hash that `key_hash` gave.
+
+        Raises:
+            LayoutError: no active segment takes it.
+        """
+        value = key if isinstance(key, int) else key_hash(key)
+        if self.synthetic:
+            # As partitioned topics do: a key must not change its partition while clients are replaced.
+            wanted = value % len(self.active)
+            found = self.by_id.get(wanted)
+            if found is None or not found.active:
+                raise LayoutError(f"{self.topic} has no active segment {wanted} at epoch {self.epoch}")
+            return found
+        low = value % HASHES
+        for one in self.active:
+            if low in one:
+                return one
+        raise LayoutError(f"no active segment of {self.topic} takes hash {low:04x} at epoch {self.epoch}")
+
+    def topic_of(self, segment: Segment) -> str:
+        """The topic that producers and consumers of a segment attach to."""
+        return segment.topic(self.topic)
+
+    def drain_order(self) -> tuple[Segment, ...]:
+        """All segments, each behind all of its parents: the order that keeps messages of a key in order."""
+        done: set[int] = set()
+        order: list[Segment] = []
+        left = list(self.segments)
+        while left:
+            ready = [one for one in left if all(parent in done or parent not in self.by_id for parent in one.parents)]
+            if not ready:
+                raise LayoutError(f"segments of {self.topic} are parents of each other")
+            order += ready
+            done.update(one.id for one in ready)
+            left = [one for one in left if one.id not in done]
+        return tuple(order)
+
+    def supersedes(self, other: Layout | None) -> bool:
+        """Whether it is to take the place of another one; an epoch never goes back.
+
+        A regular topic and the scalable one that it becomes have the same epoch, 0 (5.0.0-M1).
+        """
+        if other is None or self.epoch > other.epoch:
+            return True
+        return self.epoch == other.epoch and self != other and not (self.synthetic and not other.synthetic)
+
+
+class RoundRobin:
+    """Takes turns over active segments, for messages without a key; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next = 0
+
+    def segment(self, layout: Layout) -> Segment:
+        """The next active segment.
+
+        Raises:
+            LayoutError: there is none.
+        """
+        if not layout.active:
+            raise LayoutError(f"{layout.topic} has no active segment at epoch {layout.epoch}")
+        with self._lock:
+            turn = self._next
+            self._next += 1
+        return layout.active[turn % len(layout.active)]
+
+
+def synthetic(topic: str, parts: Iterable[str]) -> Layout:
+    """A regular topic as brokers show it to clients of scalable topics (PIP-475, "Special segments").
+
+    Args:
+        topic: the name that it will have as a scalable one.
+        parts: its partitions in their order, or the topic itself where it has none; in full.
+    """
+    names = list(parts)
+    width = HASHES // len(names)
+    segments = [
+        Segment(
+            id=number,
+            start=number * width,
+            end=HASHES - 1 if number == len(names) - 1 else (number + 1) * width - 1,
+            legacy_topic=name,
+        )
+        for number, name in enumerate(names)
+    ]
+    return Layout(topic, 0, tuple(segments))

@@ -1,0 +1,163 @@
+"""Messages and their ids, which know their segments; the methods are those of pulsar-client."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+_SEGMENT = struct.Struct(">q")
+
+
+class RawId(Protocol):
+    """The id of a message in its segment, as the library has it that received it."""
+
+    def ledger_id(self) -> int:
+        """Id of the ledger."""
+        ...
+
+    def entry_id(self) -> int:
+        """Number in the ledger."""
+        ...
+
+    def batch_index(self) -> int:
+        """Number in its batch; -1 outside of one."""
+        ...
+
+    def serialize(self) -> bytes:
+        """The id as bytes, as all clients of Pulsar write it."""
+        ...
+
+
+class RawMessage(Protocol):
+    """A message, as the library has it that received it; pulsar-client describes the methods."""
+
+    def data(self) -> bytes: ...  # noqa: D102
+    def properties(self) -> dict[str, str]: ...  # noqa: D102
+    def partition_key(self) -> str: ...  # noqa: D102
+    def ordering_key(self) -> str: ...  # noqa: D102
+    def publish_timestamp(self) -> int: ...  # noqa: D102
+    def event_timestamp(self) -> int: ...  # noqa: D102
+    def message_id(self) -> Any: ...  # noqa: D102
+    def redelivery_count(self) -> int: ...  # noqa: D102
+    def producer_name(self) -> str: ...  # noqa: D102
+
+
+Place = tuple[int, int, int]
+"""Ledger, entry and number in the batch: what orders the messages of one segment."""
+
+
+def place_of(found: RawId) -> Place:
+    """The place of a message in its segment."""
+    return found.ledger_id(), found.entry_id(), found.batch_index()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageId:
+    """Where a message is stored.
+
+    Attributes:
+        segment: id of the segment.
+        place: ledger, entry and number in the batch; -1 where deduplication dropped the message.
+        raw: the id in the segment.
+    """
+
+    segment: int
+    place: Place
+    raw: Any = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, segment: int, raw: Any) -> MessageId:
+        """The id of a message of a segment."""
+        return cls(segment, place_of(raw), raw)
+
+    def ledger_id(self) -> int:
+        """Id of the ledger."""
+        return self.place[0]
+
+    def entry_id(self) -> int:
+        """Number in the ledger."""
+        return self.place[1]
+
+    def batch_index(self) -> int:
+        """Number in its batch; -1 outside of one."""
+        return self.place[2]
+
+    def serialize(self) -> bytes:
+        """The id as bytes: 8 for the segment, and what other clients of Pulsar write."""
+        return _SEGMENT.pack(self.segment) + self.raw.serialize()
+
+
+class Message:
+    """A message that was received.
+
+    Args:
+        segment: id of its segment.
+        topic: that holds the segment.
+        raw: the message itself.
+        source: what it was received from.
+    """
+
+    __slots__ = ("_raw", "_segment", "_topic", "source")
+
+    def __init__(self, segment: int, topic: str, raw: RawMessage, source: object = None) -> None:
+        self._segment = segment
+        self._topic = topic
+        self._raw = raw
+        self.source = source
+
+    def data(self) -> bytes:
+        """What the application sent."""
+        return self._raw.data()
+
+    def value(self) -> bytes:
+        """The same: this client knows no schemas."""
+        return self._raw.data()
+
+    def properties(self) -> dict[str, str]:
+        """What the application said of it."""
+        return self._raw.properties()
+
+    def partition_key(self) -> str:
+        """Its key; empty for none."""
+        return self._raw.partition_key()
+
+    def ordering_key(self) -> str:
+        """The key for Key_Shared subscriptions alone; empty for none."""
+        return self._raw.ordering_key()
+
+    def publish_timestamp(self) -> int:
+        """When it was sent, milliseconds since 1970."""
+        return self._raw.publish_timestamp()
+
+    def event_timestamp(self) -> int:
+        """What the application gave as its time, milliseconds since 1970; 0 for none."""
+        return self._raw.event_timestamp()
+
+    def message_id(self) -> MessageId:
+        """Where it is stored."""
+        return MessageId.of(self._segment, self._raw.message_id())
+
+    def segment_id(self) -> int:
+        """Id of its segment."""
+        return self._segment
+
+    def topic_name(self) -> str:
+        """The topic that holds the segment."""
+        return self._topic
+
+    def redelivery_count(self) -> int:
+        """How often it was sent to a consumer before."""
+        return self._raw.redelivery_count()
+
+    def producer_name(self) -> str:
+        """Who sent it."""
+        return self._raw.producer_name()
+
+    @property
+    def raw(self) -> RawMessage:
+        """The message as the library has it that received it."""
+        return self._raw
+
+    def __repr__(self) -> str:
+        return f"Message(segment {self._segment}, {self.message_id().place})"

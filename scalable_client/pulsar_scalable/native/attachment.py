@@ -1,0 +1,289 @@
+"""What is open at the owner of a topic, and is opened again when the owner changes or the connection breaks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    AuthenticationFailed,
+    ConnectionLost,
+    IncompatibleSchema,
+    NotAuthorized,
+    ProtocolViolation,
+    ScalableError,
+    TimedOut,
+    TopicNotFound,
+    TopicTerminated,
+    Unready,
+    Unsupported,
+)
+from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.pool import Pool
+
+_logger = logging.getLogger("pulsar_scalable")
+# Another attempt would end the same way.
+_FINAL = (
+    AlreadyClosed,
+    AuthenticationFailed,
+    IncompatibleSchema,
+    NotAuthorized,
+    ProtocolViolation,
+    TopicNotFound,
+    TopicTerminated,
+    Unsupported,
+)
+_WORTH_WAITING = (ConnectionLost, Unready)
+# Those that hold messages back wait no longer than this for their owner to come back.
+_LONGEST_PAUSE = 5.0
+
+
+class Attachment(ABC):
+    """A producer or a consumer at the owner of its topic.
+
+    Args:
+        pool: of connections.
+        topic: in full.
+        channel: kind of `number`.
+        number: id of the producer or consumer.
+    """
+
+    def __init__(self, pool: Pool, topic: str, channel: Channel, number: int) -> None:
+        self._pool = pool
+        self._topic = topic
+        self._channel = channel
+        self._number = number
+        #: Guards all that follows, and what the subclasses add; notified of each change.
+        self._changed = threading.Condition()
+        self._connection: Connection | None = None
+        self._last: Connection | None = None
+        self._opening: Connection | None = None
+        self._opening_failed = False
+        self._reopening = False
+        self._failure: ScalableError | None = None
+        self._closed = threading.Event()
+
+    @property
+    def topic(self) -> str:
+        """The segment's topic."""
+        return self._topic
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it is open at the owner of its topic now."""
+        return self._connection is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
+
+    # What subclasses do ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _open(self, connection: Connection) -> None:
+        """Ask the owner to open it."""
+
+    @abstractmethod
+    def _opened(self, connection: Connection) -> None:
+        """It is open; called with the lock held, before anything else is sent."""
+
+    @abstractmethod
+    def _closing(self, request: int) -> Command:
+        """The request that lets an owner close it."""
+
+    @abstractmethod
+    def _failed(self, error: ScalableError) -> None:
+        """It will not be opened again; called without the lock, once `_failure` is set."""
+
+    @abstractmethod
+    def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
+        """Something came from the owner; called in the connection's thread."""
+
+    # Opening --------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Open it for the first time, within the operation timeout.
+
+        Raises:
+            ScalableError: it cannot be opened.
+        """
+        backoff, until = Backoff(_LONGEST_PAUSE), time.monotonic() + self._pool.access.operation_timeout
+        while True:
+            try:
+                self._open_once()
+            except _WORTH_WAITING:
+                pause = backoff.next()
+                if time.monotonic() + pause > until:
+                    raise
+                self._closed.wait(pause)
+            else:
+                return
+
+    def _open_once(self) -> None:
+        connection = self._pool.to_owner(self._topic)
+        with self._changed:
+            self._opening, self._opening_failed = connection, False
+        try:
+            connection.attach(self._channel, self._number, _Link(self, connection))
+            self._open(connection)
+            with self._changed:
+                # What closed it again while it was opened came in another thread.
+                if self._opening_failed:
+                    raise ConnectionLost(f"{self._topic}: {connection.address} closed it at once")
+                if self._is_over:
+                    raise AlreadyClosed(f"{self._topic}: closed meanwhile")
+                self._opened(connection)
+                last, self._last = self._last, connection
+                self._connection, self._opening = connection, None
+                self._changed.notify_all()
+            if last is not None and last is not connection:
+                last.detach(self._channel, self._number)
+        except BaseException as error:
+            with self._changed:
+                self._opening = None
+            self._abandon(connection, error)
+            raise
+
+    def _abandon(self, connection: Connection, error: BaseException) -> None:
+        """Leave nothing half open: a broker may still answer what has timed out."""
+        if isinstance(error, TimedOut | AlreadyClosed) and connection.lost is None:
+            try:
+                connection.send(self._closing(connection.new_request()))
+            except ScalableError as cause:
+                _logger.debug("%s: %s", self._topic, cause)
+        connection.detach(self._channel, self._number)
+
+    def detached(self, connection: Connection, reason: object, *, leave: bool = False) -> None:
+        """Open it again, in a thread of its own; with `leave` it has to be closed first."""
+        with self._changed:
+            if connection is self._opening:
+                self._opening_failed = True
+                return
+            if connection is not self._connection:
+                return
+            self._connection = None
+            if self._reopening or self._is_over:
+                return
+            self._reopening = True
+        _logger.info("%s: opened again, for %s", self._topic, reason)
+        left = connection if leave else None
+        threading.Thread(target=self._reopen, args=(left,), name=f"reopen {self._topic}", daemon=True).start()
+
+    def _reopen(self, left: Connection | None) -> None:
+        backoff = Backoff(_LONGEST_PAUSE)
+        error: ScalableError | None = None
+        while not self._is_over:
+            try:
+                if left is not None:
+                    self._leave(left)
+                    left = None
+                self._open_once()
+            except _FINAL as final:
+                error = final
+                break
+            except ScalableError as cause:
+                _logger.info("%s: %s; tried again", self._topic, cause)
+                # An owner that cannot be told is told no more.
+                left = None
+                self._closed.wait(backoff.next())
+            except Exception as cause:
+                # Nobody else would tell those who wait.
+                _logger.exception("%s: given up", self._topic)
+                error = ScalableError(f"{self._topic}: given up: {cause!r}")
+                break
+            else:
+                if self._reopened():
+                    return
+        with self._changed:
+            self._reopening = False
+        if error is not None and not self._is_over:
+            self._give_up(error)
+
+    def _reopened(self) -> bool:
+        """Whether it is still open, now that this thread ends; who loses it from here on starts another."""
+        with self._changed:
+            if self._connection is None:
+                return False
+            self._reopening = False
+            return True
+
+    def _give_up(self, error: ScalableError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+        self._failed(error)
+
+    def _leave(self, connection: Connection) -> None:
+        """Let an owner close it; its answer comes behind all that it has to say of it."""
+        number = connection.new_request()
+        connection.ask(self._closing(number), number, f"closing what is open at {self._topic}")
+
+    # For subclasses ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether it is never to be opened again."""
+        return self._closed.is_set() or self._failure is not None
+
+    def _check(self) -> None:
+        """Raise what makes further use impossible."""
+        if self._closed.is_set():
+            raise AlreadyClosed(f"{self._topic}: closed")
+        if self._failure is not None:
+            raise self._failure
+
+    def _attached(self, what: str) -> Connection:
+        """The connection, as soon as there is one.
+
+        Raises:
+            TimedOut: it is not open again within the operation timeout.
+        """
+        until = time.monotonic() + self._pool.access.operation_timeout
+        with self._changed:
+            while True:
+                self._check()
+                if self._connection is not None:
+                    return self._connection
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise TimedOut(f"{what}: {self._topic} has no connection to its owner")
+                self._changed.wait(left)
+
+    def _finish(self) -> None:
+        """Close it for good."""
+        with self._changed:
+            self._closed.set()
+            self._changed.notify_all()
+        self._part()
+
+    def _part(self) -> None:
+        """Close it at its owner, if there is one; it is no error if that is gone."""
+        with self._changed:
+            connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        try:
+            self._leave(connection)
+        except ScalableError as error:
+            _logger.info("%s: closed without its owner: %s", self._topic, error)
+        connection.detach(self._channel, self._number)
+
+
+class _Link:
+    """Tells an attachment over which connection something came."""
+
+    def __init__(self, attachment: Attachment, connection: Connection) -> None:
+        self._attachment = attachment
+        self._connection = connection
+
+    def on_command(self, command: Command, body: bytes) -> None:
+        self._attachment.pushed(self._connection, command, body)
+
+    def on_lost(self, connection: Connection, error: ScalableError) -> None:
+        self._attachment.detached(connection, error)

@@ -1,0 +1,371 @@
+"""A consumer of one segment, or of any other topic."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+
+from pulsar_scalable.errors import ProtocolViolation, ScalableError, TimedOut, UnreadableMessage, Unsupported
+from pulsar_scalable.native.attachment import Attachment
+from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.native.message import Message, MessageId
+from pulsar_scalable.native.options import ConsumerOptions
+from pulsar_scalable.wire import commands
+from pulsar_scalable.wire.commands import AckType, Command, ConsumerType
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.payload import Entry
+from pulsar_scalable.wire.pool import Pool
+
+_logger = logging.getLogger("pulsar_scalable")
+_IN_ORDER = (ConsumerType.Exclusive, ConsumerType.Failover)
+
+
+class SegmentConsumer(Attachment):
+    """Receives messages of one topic; `NativeClient.subscribe` makes it.
+
+    When the connection breaks or the topic moves, it subscribes again, and gets again what was not acknowledged.
+    """
+
+    def __init__(self, pool: Pool, topic: str, subscription: str, number: int, options: ConsumerOptions) -> None:
+        super().__init__(pool, topic, Channel.CONSUMER, number)
+        self._options = options
+        self._subscription = subscription
+        self._type = options.consumer_type
+        self._queue: deque[Message | UnreadableMessage] = deque()
+        self._batches = Batches()
+        self._used = 0
+        self._threshold = max(1, options.receiver_queue_size // 2)
+        # Drops what a broker sent before it knew that all is to be sent again.
+        self._epoch = 0
+        self._seeking = False
+        self._openings = 0
+        self._nacked: dict[MessageId, float] = {}
+        self._unsent: list[commands.Ack] = []
+        self._ended = False
+        self._start = options.start_message_id
+        self._begin()
+
+    @property
+    def subscription(self) -> str:
+        """The subscription's name."""
+        return self._subscription
+
+    @property
+    def has_reached_end_of_topic(self) -> bool:
+        """Whether the topic is terminated and all of it was sent to this subscription."""
+        return self._ended
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """The next message.
+
+        Args:
+            timeout_millis: to wait at most; None for ever.
+
+        Raises:
+            TimedOut: none came.
+            UnreadableMessage: the next one cannot be read; the one behind it comes with the next call.
+            AlreadyClosed: the consumer is closed, also while this waits.
+        """
+        until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
+        with self._changed:
+            while not self._queue:
+                self._check()
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimedOut(f"{self._topic}: no message within {timeout_millis} ms")
+                self._changed.wait(left)
+            self._check()
+            found = self._queue.popleft()
+            if self._start is not None:
+                self._start = found.message_id() if isinstance(found, Message) else found.message_id
+            self._use(1)
+        if isinstance(found, UnreadableMessage):
+            raise found
+        return found
+
+    def acknowledge(self, message: Message | MessageId) -> None:
+        """Say that a message is processed.
+
+        The broker learns of a batch once all of its messages are acknowledged; before that, all come again elsewhere.
+
+        Raises:
+            ScalableError: with `ack_receipt_enabled`, the broker did not take it.
+        """
+        found = _id_of(message)
+        with self._changed:
+            self._check()
+            self._nacked.pop(_entry_of(found), None)
+            complete = self._batches.acknowledge(found)
+        if complete:
+            self._acknowledge(AckType.INDIVIDUAL, _entry_of(found))
+
+    def acknowledge_cumulative(self, message: Message | MessageId) -> None:
+        """Say that all messages up to this one are processed.
+
+        Raises:
+            Unsupported: the subscription is shared by key or by all.
+            ScalableError: with `ack_receipt_enabled`, the broker did not take it.
+        """
+        if self._type not in _IN_ORDER:
+            raise Unsupported(f"{self._topic}: a subscription of type {self._type.name} acknowledges one by one")
+        found = _id_of(message)
+        with self._changed:
+            self._check()
+            complete = self._batches.acknowledge_up_to(found)
+        # What comes before the first message of a batch is the entry before it, also where that is -1.
+        last = MessageId(found.ledger, found.entry if complete else found.entry - 1)
+        with self._changed:
+            self._nacked = {one: when for one, when in self._nacked.items() if one > last}
+        self._acknowledge(AckType.CUMULATIVE, last)
+
+    def negative_acknowledge(self, message: Message | MessageId) -> None:
+        """Let a message be sent again after the redelivery delay; in order, all that come behind it as well."""
+        delay = self._options.negative_ack_redelivery_delay_ms / 1000
+        with self._changed:
+            self._check()
+            self._nacked.setdefault(_entry_of(_id_of(message)), time.monotonic() + delay)
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """Let all that is not acknowledged be sent again.
+
+        Raises:
+            ScalableError: there is no connection to the topic's owner within the operation timeout.
+        """
+        self._redeliver_all(self._attached("redelivering"))
+
+    def seek(self, place: MessageId | int) -> None:
+        """Move the subscription; returns when it is there.
+
+        Args:
+            place: the message that comes next, or a time in milliseconds since 1970.
+
+        Raises:
+            ScalableError: the broker refuses, or is not there in time.
+        """
+        connection = self._attached("seeking")
+        number = connection.new_request()
+        place_data = place.entry_data() if isinstance(place, MessageId) else None
+        asked = commands.Seek(
+            consumer_id=self._number,
+            request_id=number,
+            message_id=place_data,
+            message_publish_time=place if isinstance(place, int) else None,
+        )
+        with self._changed:
+            self._seeking, before = True, self._openings
+            # What was acknowledged is to come again.
+            self._batches = Batches()
+            self._nacked.clear()
+        try:
+            connection.ask(asked, number, f"seeking in {self._topic}")
+        except BaseException:
+            with self._changed:
+                self._seeking = False
+            raise
+        with self._changed:
+            self._ended = False
+            # The broker closes the consumer for it, and says so before it answers; one that does not just goes on.
+            if self._connection is connection and self._openings == before:
+                self._seeking = False
+                self._clear()
+        self._attached("seeking")
+
+    def get_last_message_id(self) -> MessageId:
+        """The id of the topic's last message; its entry is -1 where the topic is empty."""
+        connection = self._attached("asking for the last message")
+        number = connection.new_request()
+        asked = commands.GetLastMessageId(consumer_id=self._number, request_id=number)
+        answer = connection.ask(asked, number, f"asking for the last message of {self._topic}")
+        if not isinstance(answer, commands.GetLastMessageIdResponse):
+            raise ProtocolViolation(f"a request for the last message is answered with {type(answer).__name__}")
+        return MessageId.of(answer.last_message_id)
+
+    def unsubscribe(self) -> None:
+        """Remove the subscription, and close this consumer.
+
+        Raises:
+            ScalableError: the broker refuses; others may still be subscribed.
+        """
+        connection = self._attached("unsubscribing")
+        number = connection.new_request()
+        asked = commands.Unsubscribe(consumer_id=self._number, request_id=number)
+        connection.ask(asked, number, f"unsubscribing from {self._topic}")
+        self.close()
+
+    def close(self) -> None:
+        """Close it; what was received and not acknowledged goes to others. Harmless when done twice."""
+        self._finish()
+
+    def tick(self, now: float) -> None:
+        """Ask for messages again whose redelivery is due."""
+        with self._changed:
+            due = [one for one, when in self._nacked.items() if when <= now]
+            connection = self._connection
+            if not due or connection is None:
+                return
+            for one in due:
+                del self._nacked[one]
+        if self._type in _IN_ORDER:
+            # Brokers send all again, to keep the order: what waits here would come twice.
+            self._redeliver_all(connection)
+            return
+        ids = tuple(one.entry_data() for one in due)
+        connection.send(commands.Redeliver(consumer_id=self._number, message_ids=ids))
+
+    # At the owner ---------------------------------------------------------------------------------------------------
+
+    def _open(self, connection: Connection) -> None:
+        number = connection.new_request()
+        options = self._options
+        asked = commands.Subscribe(
+            topic=self._topic,
+            subscription=self._subscription,
+            sub_type=int(self._type),
+            consumer_id=self._number,
+            request_id=number,
+            consumer_name=options.consumer_name,
+            priority_level=options.priority_level,
+            durable=self._start is None,
+            start_message_id=None if self._start is None else self._start.start_data(),
+            metadata=commands.properties(options.properties or {}),
+            initial_position=int(options.initial_position),
+            consumer_epoch=self._epoch if self._type in _IN_ORDER else None,
+            force_topic_creation=self._options.create_topic,
+        )
+        connection.ask(asked, number, f"subscribing {self._subscription} to {self._topic}")
+
+    def _opened(self, connection: Connection) -> None:
+        # The broker sends again what waited here, and what was to be sent again later.
+        self._queue.clear()
+        self._nacked.clear()
+        self._used = 0
+        self._seeking = False
+        self._openings += 1
+        for one in self._unsent:
+            connection.send(one)
+        self._unsent.clear()
+        connection.send(commands.Flow(self._number, self._options.receiver_queue_size))
+
+    def _closing(self, request: int) -> Command:
+        return commands.CloseConsumer(consumer_id=self._number, request_id=request)
+
+    def _failed(self, error: ScalableError) -> None:
+        _logger.warning("%s: the consumer ends: %s", self._topic, error)
+
+    def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
+        """A message, the topic's end, or that the broker closed the consumer."""
+        if isinstance(command, commands.Deliver):
+            self._take(connection, command, body)
+        elif isinstance(command, commands.CloseConsumer):
+            self.detached(connection, "the broker closed it")
+        elif isinstance(command, commands.ReachedEndOfTopic):
+            self._end()
+
+    def _end(self) -> None:
+        with self._changed:
+            again, self._ended = self._ended, True
+        if again or self._options.end_of_topic is None:
+            return
+        try:
+            self._options.end_of_topic(self)
+        except Exception:
+            # The connection has to serve others as well.
+            _logger.exception("%s: the callback of the topic's end failed", self._topic)
+
+    def _take(self, connection: Connection, command: commands.Deliver, body: bytes) -> None:
+        place = MessageId.of(command.message_id)
+        found: list[Message | UnreadableMessage]
+        count = 1
+        with self._changed:
+            if connection is not self._connection and connection is not self._opening:
+                return
+            try:
+                entry = Entry(body)
+                count = entry.count
+                stale = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
+                found = [] if stale or self._seeking or entry.is_marker else self._messages(entry, place, command)
+            except (Unsupported, ProtocolViolation) as error:
+                # Given up for it, the connection would bring the same message again, and again.
+                found = [UnreadableMessage(f"{self._topic}, {place}: {error}", place)]
+            self._queue.extend(found)
+            self._use(count - len(found))
+            self._changed.notify_all()
+
+    def _messages(self, entry: Entry, place: MessageId, command: commands.Deliver) -> list[Message | UnreadableMessage]:
+        """What the application is to get of an entry."""
+        contents = entry.contents()
+        size = entry.count if entry.is_batch else 0
+        wanted = self._batches.begin(place, size, command.ack_set) if entry.is_batch else {-1}
+        if not wanted:
+            # What the application and the broker have noted is the whole batch, which neither knew.
+            self._tell(commands.Ack(self._number, int(AckType.INDIVIDUAL), (place.entry_data(),)))
+        return [
+            Message(
+                self._topic,
+                entry,
+                one,
+                MessageId(place.ledger, place.entry, one.index, size, place.part),
+                command.redelivery_count or 0,
+            )
+            for one in contents
+            if one.index in wanted
+        ]
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _use(self, count: int) -> None:
+        """Count messages that left the queue, and let the broker send as many; called with the lock held."""
+        self._used += count
+        connection = self._connection
+        if self._used < self._threshold or connection is None:
+            return
+        permits, self._used = self._used, 0
+        try:
+            connection.send(commands.Flow(self._number, permits))
+        except ScalableError as error:
+            # The new connection begins with the whole queue.
+            _logger.debug("%s: %s", self._topic, error)
+
+    def _redeliver_all(self, connection: Connection) -> None:
+        with self._changed:
+            self._nacked.clear()
+            if self._type in _IN_ORDER:
+                self._epoch += 1
+            self._clear()
+        epoch = self._epoch if self._type in _IN_ORDER else None
+        connection.send(commands.Redeliver(consumer_id=self._number, consumer_epoch=epoch))
+
+    def _clear(self) -> None:
+        waiting = len(self._queue)
+        self._queue.clear()
+        self._use(waiting)
+
+    def _acknowledge(self, kind: AckType, place: MessageId) -> None:
+        ids = (place.entry_data(),)
+        if self._options.ack_receipt_enabled:
+            connection = self._attached("acknowledging")
+            number = connection.new_request()
+            asked = commands.Ack(self._number, int(kind), ids, request_id=number)
+            connection.ask(asked, number, f"acknowledging in {self._topic}")
+            return
+        self._tell(commands.Ack(self._number, int(kind), ids))
+
+    def _tell(self, command: commands.Ack) -> None:
+        """Acknowledge without an answer: now, or once the consumer is open again."""
+        with self._changed:
+            try:
+                if self._connection is not None:
+                    self._connection.send(command)
+                    return
+            except ScalableError as error:
+                _logger.debug("%s: %s", self._topic, error)
+            self._unsent.append(command)
+
+
+def _id_of(message: Message | MessageId) -> MessageId:
+    return message if isinstance(message, MessageId) else message.message_id()
+
+
+def _entry_of(found: MessageId) -> MessageId:
+    return MessageId(found.ledger, found.entry)

@@ -1,0 +1,385 @@
+"""A producer of one segment, or of any other topic."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from itertools import takewhile
+
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    MessageTooBig,
+    ProtocolViolation,
+    QueueFull,
+    ScalableError,
+    TimedOut,
+    TopicTerminated,
+    Unsupported,
+    refused,
+)
+from pulsar_scalable.native.attachment import Attachment
+from pulsar_scalable.native.message import MessageId
+from pulsar_scalable.native.options import OnSent, ProducerOptions
+from pulsar_scalable.wire import commands
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.frames import encode
+from pulsar_scalable.wire.payload import Compression, MessageMetadata, framed
+from pulsar_scalable.wire.pool import Pool
+
+_logger = logging.getLogger("pulsar_scalable")
+# Codes of `ServerError` that are about one message: sent again, it would be refused again.
+_CHECKSUM, _NOT_ALLOWED, _TERMINATED = 9, 22, 15
+
+
+class _Sent:
+    """A message that is not known to be stored; `outcome` is set once, to an error or to its id."""
+
+    __slots__ = ("callback", "deadline", "frame", "outcome", "sequence_id")
+
+    def __init__(self, sequence_id: int, frame: bytes, deadline: float, callback: OnSent) -> None:
+        self.sequence_id = sequence_id
+        self.frame = frame
+        self.deadline = deadline
+        self.callback = callback
+        self.outcome: ScalableError | MessageId | None = None
+
+
+class SegmentProducer(Attachment):
+    """Sends messages to one topic, in order; `NativeClient.create_producer` makes it.
+
+    When the connection breaks or the topic moves, what is not known to be stored is sent again with the same sequence
+    ids: each message at least once, and exactly once where the topic's deduplication is on. Callbacks come in the order
+    of the messages, from threads of this client, and must not wait. Once the topic is terminated, all that is not
+    stored fails with `TopicTerminated`, in order, and after it every `send` raises that.
+    """
+
+    def __init__(self, pool: Pool, topic: str, number: int, options: ProducerOptions) -> None:
+        if options.compression_type not in (Compression.NONE, Compression.ZLIB):
+            raise Unsupported(f"{options.compression_type.name} is no compression of this client; NONE and ZLIB are")
+        super().__init__(pool, topic, Channel.PRODUCER, number)
+        self._options = options
+        self._name = options.producer_name or ""
+        self._epoch = 0
+        first = options.initial_sequence_id
+        self._next = None if first is None else first + 1
+        self._last_stored = -1 if first is None else first
+        self._largest = 0
+        self._pending: deque[_Sent] = deque()
+        self._by_sequence: dict[int, _Sent] = {}
+        self._delivery = threading.Lock()
+        self._deliverer = 0
+        self._begin()
+
+    @property
+    def producer_name(self) -> str:
+        """Its name, also where the broker chose it."""
+        return self._name
+
+    def last_sequence_id(self) -> int:
+        """Of the last message that is stored; -1 for none."""
+        return self._last_stored
+
+    @property
+    def pending_messages(self) -> int:
+        """Messages that wait to be stored."""
+        return len(self._pending)
+
+    def send(
+        self,
+        content: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        event_timestamp: int | None = None,
+    ) -> MessageId:
+        """Send a message, and wait until it is stored.
+
+        Args:
+            content: what to send.
+            properties: of the message.
+            partition_key: its key; None for none.
+            ordering_key: the key for Key_Shared subscriptions alone.
+            sequence_id: higher than those before; None for the next one.
+            event_timestamp: milliseconds since 1970.
+
+        Raises:
+            ScalableError: it is not known to be stored.
+        """
+        if threading.get_ident() == self._deliverer:
+            raise ScalableError(f"{self._topic}: a callback cannot wait for a message behind its own")
+        done = threading.Event()
+        found: list[ScalableError | MessageId | None] = []
+
+        def on_sent(error: ScalableError | None, message_id: MessageId | None) -> None:
+            found.append(error or message_id)
+            done.set()
+
+        self.send_async(
+            content,
+            on_sent,
+            properties=properties,
+            partition_key=partition_key,
+            ordering_key=ordering_key,
+            sequence_id=sequence_id,
+            event_timestamp=event_timestamp,
+        )
+        done.wait()
+        if isinstance(found[0], MessageId):
+            return found[0]
+        raise found[0] or ProtocolViolation(f"{self._topic}: a message came to no end")
+
+    def send_async(
+        self,
+        content: bytes,
+        callback: OnSent,
+        *,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        event_timestamp: int | None = None,
+    ) -> None:
+        """Send a message; the callback gets an error, or the message's id once it is stored.
+
+        Args are those of `send`.
+
+        Raises:
+            TopicTerminated: it is known already that the topic takes no messages.
+            QueueFull: too many messages wait to be stored.
+            MessageTooBig: the broker would not take it.
+            AlreadyClosed: the producer is closed.
+        """
+        metadata, payload = self._metadata(content, properties, partition_key, ordering_key, event_timestamp)
+        with self._changed:
+            self._room()
+            number = self._sequence(sequence_id)
+            frame = self._frame(metadata, payload, number)
+            timeout = self._options.send_timeout_millis
+            deadline = time.monotonic() + timeout / 1000 if timeout else float("inf")
+            one = _Sent(number, frame, deadline, callback)
+            self._pending.append(one)
+            self._by_sequence[number] = one
+            self._next = number + 1
+            if self._connection is not None:
+                self._write(self._connection, one)
+
+    def flush(self) -> None:
+        """Wait until what was sent so far is stored, or has failed.
+
+        Raises:
+            TimedOut: it takes longer than both timeouts together.
+        """
+        allowed = self._options.send_timeout_millis / 1000 + self._pool.access.operation_timeout
+        with self._changed:
+            if not self._pending:
+                return
+            last = self._pending[-1].sequence_id
+            waited = self._changed.wait_for(
+                lambda: not self._pending or self._pending[0].sequence_id > last, timeout=allowed
+            )
+        if not waited:
+            raise TimedOut(f"{self._topic}: messages are not stored after {allowed:g} s")
+
+    def seal(self) -> None:
+        """Take it that the topic takes no more messages, as the layout says of a sealed segment.
+
+        What is not stored fails with `TopicTerminated`, in order, as it does where the broker says so itself. It may
+        never: a topic that is terminated amid writes can stay fenced until its bundle is unloaded, and all that
+        producers hear of it is that it is not available now (5.0.0-M1). Harmless when done twice.
+        """
+        # Still open, it is closed first: the broker's answer comes behind all receipts of what was stored.
+        self._part()
+        error = TopicTerminated(_TERMINATED, "the layout has sealed the segment", self._topic)
+        with self._changed:
+            if self._is_over:
+                return
+            self._failure = error
+        self._fail_all(error)
+
+    def close(self) -> None:
+        """Close it; what is not stored by then fails with `AlreadyClosed`. Harmless when done twice."""
+        self._finish()
+        self._fail_all(AlreadyClosed(f"{self._topic}: the producer was closed before this message was stored"))
+
+    def tick(self, now: float) -> None:
+        """Let messages fail whose time is over."""
+        limit = self._options.send_timeout_millis
+        with self._changed:
+            late = [one for one in takewhile(lambda one: one.deadline <= now, self._pending) if one.outcome is None]
+            for one in late:
+                one.outcome = TimedOut(f"{self._topic}: message {one.sequence_id} is not stored after {limit} ms")
+        if late:
+            self._deliver()
+
+    # Sending --------------------------------------------------------------------------------------------------------
+
+    def _metadata(
+        self,
+        content: bytes,
+        properties: Mapping[str, str] | None,
+        partition_key: str | None,
+        ordering_key: str | None,
+        event_timestamp: int | None,
+    ) -> tuple[dict[str, object], bytes]:
+        """What is said of a message but its number, and its payload."""
+        said: dict[str, object] = {"partition_key": partition_key, "event_time": event_timestamp}
+        if properties:
+            said["properties"] = commands.properties(properties)
+        if ordering_key is not None:
+            said["ordering_key"] = ordering_key.encode()
+        if self._options.compression_type is Compression.NONE:
+            return said, content
+        said["compression"], said["uncompressed_size"] = int(Compression.ZLIB), len(content)
+        return said, zlib.compress(content)
+
+    def _room(self) -> None:
+        """Wait for room, or say that there is none; called with the lock held."""
+        self._check_sending()
+        while len(self._pending) >= self._options.max_pending_messages:
+            if not self._options.block_if_queue_full or threading.get_ident() == self._deliverer:
+                raise QueueFull(f"{self._topic}: {len(self._pending)} messages wait to be stored")
+            # Each of them ends by its own timeout at the latest.
+            self._changed.wait()
+            self._check_sending()
+
+    def _check_sending(self) -> None:
+        # While those before it fail in order, a message waits for its turn to fail.
+        if not self._pending or not isinstance(self._failure, TopicTerminated):
+            self._check()
+
+    def _sequence(self, wanted: int | None) -> int:
+        following = self._next or 0
+        if wanted is None:
+            return following
+        if wanted < following:
+            raise ScalableError(f"{self._topic}: sequence id {wanted} is not higher than {following - 1}")
+        return wanted
+
+    def _frame(self, said: Mapping[str, object], payload: bytes, number: int) -> bytes:
+        metadata = MessageMetadata(
+            producer_name=self._name,
+            sequence_id=number,
+            publish_time=int(time.time() * 1000),
+            **said,  # pyright: ignore[reportArgumentType]
+        )
+        body = framed(metadata, payload)
+        if len(body) > self._largest:
+            raise MessageTooBig(f"{self._topic}: a message of {len(body)} bytes; the broker takes {self._largest}")
+        command = commands.Send(producer_id=self._number, sequence_id=number, num_messages=1)
+        return encode(command, body)
+
+    def _write(self, connection: Connection, one: _Sent) -> None:
+        try:
+            connection.send_frame(one.frame)
+        except ScalableError as error:
+            # It stays among those that are sent again.
+            _logger.debug("%s: %s", self._topic, error)
+
+    # At the owner ---------------------------------------------------------------------------------------------------
+
+    def _open(self, connection: Connection) -> None:
+        number = connection.new_request()
+        asked = commands.Producer(
+            topic=self._topic,
+            producer_id=self._number,
+            request_id=number,
+            producer_name=self._name or None,
+            metadata=commands.properties(self._options.properties or {}),
+            epoch=self._epoch,
+            user_provided_producer_name=self._options.producer_name is not None,
+        )
+        self._epoch += 1
+        answer = connection.ask(asked, number, f"opening a producer of {self._topic}")
+        if not isinstance(answer, commands.ProducerSuccess):
+            raise ProtocolViolation(f"a producer is answered with {type(answer).__name__}")
+        with self._changed:
+            self._name = answer.producer_name
+            self._largest = connection.largest_message
+            if self._next is None:
+                stored = -1 if answer.last_sequence_id is None else answer.last_sequence_id
+                self._last_stored, self._next = stored, stored + 1
+
+    def _opened(self, connection: Connection) -> None:
+        for one in self._pending:
+            if one.outcome is None:
+                connection.send_frame(one.frame)
+
+    def _closing(self, request: int) -> Command:
+        return commands.CloseProducer(producer_id=self._number, request_id=request)
+
+    def _failed(self, error: ScalableError) -> None:
+        self._fail_all(error)
+
+    def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
+        """A receipt, an error, or that the broker closed the producer."""
+        del body
+        if isinstance(command, commands.SendReceipt):
+            self._settle(command.sequence_id, MessageId.of(command.message_id))
+        elif isinstance(command, commands.SendError):
+            error = refused(command.error, command.message, f"storing message {command.sequence_id} of {self._topic}")
+            if command.error in (_TERMINATED, _CHECKSUM, _NOT_ALLOWED):
+                self._settle(command.sequence_id, error)
+            if command.error not in (_CHECKSUM, _NOT_ALLOWED):
+                # Closed first: the broker answers that when all that it took is stored, or refused.
+                self.detached(connection, error, leave=True)
+        elif isinstance(command, commands.CloseProducer):
+            self.detached(connection, "the broker closed it")
+
+    # Outcomes -------------------------------------------------------------------------------------------------------
+
+    def _settle(self, sequence_id: int, outcome: ScalableError | MessageId) -> None:
+        with self._changed:
+            one = self._by_sequence.get(sequence_id)
+            # One that timed out, or one that was sent twice, may be answered late.
+            if one is None or one.outcome is not None:
+                return
+            one.outcome = outcome
+        self._deliver()
+
+    def _fail_all(self, error: ScalableError) -> None:
+        while True:
+            with self._changed:
+                waiting = [one for one in self._pending if one.outcome is None]
+                for one in waiting:
+                    one.outcome = error
+            self._deliver()
+            if not waiting:
+                return
+
+    def _deliver(self) -> None:
+        """Call back for each message from the first one on whose outcome is known; one thread at a time."""
+        if self._deliverer == threading.get_ident():
+            return
+        with self._delivery:
+            self._deliverer = threading.get_ident()
+            try:
+                while (one := self._known()) is not None:
+                    self._call_back(one)
+                    with self._changed:
+                        self._pending.popleft()
+                        del self._by_sequence[one.sequence_id]
+                        self._changed.notify_all()
+            finally:
+                self._deliverer = 0
+
+    def _known(self) -> _Sent | None:
+        with self._changed:
+            return self._pending[0] if self._pending and self._pending[0].outcome is not None else None
+
+    def _call_back(self, one: _Sent) -> None:
+        outcome = one.outcome
+        stored = outcome if isinstance(outcome, MessageId) else None
+        if stored is not None:
+            self._last_stored = one.sequence_id
+        try:
+            one.callback(outcome if isinstance(outcome, ScalableError) else None, stored)
+        except Exception:
+            # Those of other messages must be called nevertheless.
+            _logger.exception("%s: the callback of message %d failed", self._topic, one.sequence_id)

@@ -1,0 +1,299 @@
+"""A consumer of a scalable topic, as the topic's controller knows it, and the segments that it is to read (PIP-468).
+
+The controller forgets a consumer whose connection is gone for longer than its grace period, 60 s by default
+(`scalableTopicConsumerSessionGracePeriodSeconds`); there is no command to leave at once (5.0.0-M1).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from queue import Empty, SimpleQueue
+from typing import Self
+
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    ConnectionLost,
+    NotTheLeader,
+    ProtocolViolation,
+    ScalableError,
+    TimedOut,
+    Unready,
+    Unsupported,
+)
+from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.native.watch import look_up
+from pulsar_scalable.wire.access import addresses
+from pulsar_scalable.wire.commands import Command, ConsumerKind
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.pool import Pool
+from pulsar_scalable.wire.scalable import (
+    ScalableConsumerAssignment,
+    ScalableTopicAssignmentUpdate,
+    ScalableTopicSubscribe,
+    ScalableTopicSubscribeResponse,
+)
+
+_logger = logging.getLogger("pulsar_scalable")
+# A leader that dies is followed within its session's time; longer pauses would add to it.
+_LONGEST_PAUSE = 5.0
+# A leader that loses its lock and lives on tells nobody (READ in 5.0.0-M1): seconds between looks at who leads.
+_LOOK_EVERY = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedSegment:
+    """A segment that a consumer is to read.
+
+    Attributes:
+        id: of the segment.
+        start: its first hash.
+        end: its last hash.
+        topic: that a consumer attaches to.
+    """
+
+    id: int
+    start: int
+    end: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """All segments that a consumer is to read.
+
+    Attributes:
+        epoch: of the layout.
+        segments: in the order of the controller.
+    """
+
+    epoch: int
+    segments: tuple[AssignedSegment, ...]
+
+    @classmethod
+    def of(cls, data: ScalableConsumerAssignment) -> Self:
+        """The assignment as brokers tell it."""
+        found = [
+            AssignedSegment(one.segment_id, one.hash_start, one.hash_end, one.segment_topic) for one in data.segments
+        ]
+        return cls(data.layout_epoch, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableConsumer:
+    """Who is to be registered.
+
+    Attributes:
+        topic: `topic://tenant/namespace/topic`.
+        subscription: its name.
+        name: of the consumer, unique in the subscription.
+        kind: how it shares segments.
+    """
+
+    topic: str
+    subscription: str
+    name: str
+    kind: ConsumerKind
+
+
+OnAssignment = Callable[[Assignment], None]
+
+
+class Registration:
+    """Keeps a consumer registered until it is closed; `NativeClient.register` makes it.
+
+    It registers again with the same name when the connection breaks, or another broker leads.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        ids: count[int],
+        consumer: ScalableConsumer,
+        on_assignment: OnAssignment,
+    ) -> None:
+        self._pool = pool
+        self._ids = ids
+        self._consumer = consumer
+        self._topic = consumer.topic
+        self._name = consumer.name
+        self._on_assignment = on_assignment
+        self._events: SimpleQueue[ScalableConsumerAssignment | ScalableError] = SimpleQueue()
+        self._closed = threading.Event()
+        self._settled = threading.Event()
+        self._assignment: Assignment | None = None
+        self._registered = False
+        self._error: ScalableError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"register {consumer.name}", daemon=True)
+        self._thread.start()
+        self._wait_for_first()
+
+    @property
+    def consumer_name(self) -> str:
+        """The name that the controller knows."""
+        return self._name
+
+    @property
+    def assignment(self) -> Assignment:
+        """The newest assignment; it holds through lost connections, until the controller gives another."""
+        if self._assignment is None:
+            raise AlreadyClosed(f"{self._topic}: {self._name} was never registered")
+        return self._assignment
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the connection to the controller stands."""
+        return self._registered
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
+
+    @property
+    def error(self) -> ScalableError | None:
+        """Why it is not registered at present."""
+        return self._error
+
+    def close(self) -> None:
+        """End it; the controller gives its segments to others after the grace period. Harmless when done twice."""
+        self._closed.set()
+        self._events.put(AlreadyClosed(f"{self._topic}: the registration is closed"))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._pool.access.connection_timeout)
+
+    def _wait_for_first(self) -> None:
+        self._settled.wait(self._pool.access.operation_timeout)
+        if self._assignment is None:
+            error = self._error or TimedOut(f"{self._topic}: {self._name} was not registered in time")
+            self.close()
+            raise error
+
+    def _run(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            # Also where this thread ends by a fault: nobody is to wait for it.
+            self._settled.set()
+
+    def _go_on(self) -> None:
+        backoff = Backoff(_LONGEST_PAUSE)
+        while not self._closed.is_set():
+            try:
+                self._serve(backoff)
+            except AlreadyClosed:
+                break
+            except ScalableError as error:
+                self._error = error
+                if self._assignment is None and not _passes(error):
+                    break
+                _logger.info("%s: %s is registered again: %s", self._topic, self._name, error)
+                self._closed.wait(backoff.next())
+
+    def _serve(self, backoff: Backoff) -> None:
+        """Register with the leader, and take assignments until the connection is lost."""
+        layout = look_up(self._pool, self._ids, self._topic)
+        url = layout.controller_tls if self._pool.secure else layout.controller
+        # Without a leader any broker will do: whoever is asked first tries to lead. A connection of its own, because
+        # the controller takes its end for the consumer's.
+        connection = self._pool.own(url)
+        number = next(self._ids)
+        inbox = _Inbox(self._events)
+        try:
+            connection.attach(Channel.ASSIGNMENT, number, inbox)
+            first = self._register(connection, number)
+            self._registered, self._error = True, None
+            # What came before the answer is at least as new as it: assignments are sent before they are answered.
+            if not inbox.used and first is not None:
+                self._take(Assignment.of(first))
+            while True:
+                try:
+                    found = self._events.get(timeout=_LOOK_EVERY)
+                except Empty:
+                    self._check_leader(connection)
+                    continue
+                if isinstance(found, ScalableError):
+                    raise found
+                backoff.reset()
+                self._take(Assignment.of(found))
+        finally:
+            self._registered = False
+            connection.detach(Channel.ASSIGNMENT, number)
+            connection.close()
+            self._forget_events()
+
+    def _register(self, connection: Connection, number: int) -> ScalableConsumerAssignment | None:
+        if not connection.scalable:
+            raise Unsupported(f"{connection.address} knows no scalable topics; they came with Pulsar 5")
+        request = connection.new_request()
+        asked = ScalableTopicSubscribe(
+            request_id=request,
+            topic=self._topic,
+            subscription=self._consumer.subscription,
+            consumer_name=self._name,
+            consumer_id=number,
+            consumer_type=int(self._consumer.kind),
+        )
+        answer = connection.ask(asked, request, f"registering {self._name} for {self._topic}")
+        if not isinstance(answer, ScalableTopicSubscribeResponse):
+            raise ProtocolViolation(f"a registration is answered with {type(answer).__name__}")
+        return answer.assignment
+
+    def _check_leader(self, connection: Connection) -> None:
+        try:
+            layout = look_up(self._pool, self._ids, self._topic)
+        except ScalableError as error:
+            # Who leads is not known; the connection stands.
+            _logger.debug("%s: %s", self._topic, error)
+            return
+        url = layout.controller_tls if self._pool.secure else layout.controller
+        if url and addresses(url)[0] != connection.address:
+            raise ConnectionLost(f"{url} leads now instead of {connection.address}")
+
+    def _take(self, found: Assignment) -> None:
+        if self._assignment is not None and found.epoch < self._assignment.epoch:
+            return
+        changed = found != self._assignment
+        self._assignment = found
+        if changed:
+            try:
+                self._on_assignment(found)
+            except Exception:
+                # Later assignments may be taken.
+                _logger.exception("%s: the callback failed for an assignment of epoch %d", self._topic, found.epoch)
+        self._settled.set()
+
+    def _forget_events(self) -> None:
+        while not self._events.empty():
+            self._events.get()
+        if self._closed.is_set():
+            self._events.put(AlreadyClosed(f"{self._topic}: the registration is closed"))
+
+
+class _Inbox:
+    """Takes what one connection brings.
+
+    Attributes:
+        used: whether an assignment came.
+    """
+
+    def __init__(self, events: SimpleQueue[ScalableConsumerAssignment | ScalableError]) -> None:
+        self._events = events
+        self.used = False
+
+    def on_command(self, command: Command, body: bytes) -> None:
+        del body
+        if isinstance(command, ScalableTopicAssignmentUpdate) and command.assignment is not None:
+            self.used = True
+            self._events.put(command.assignment)
+
+    def on_lost(self, connection: Connection, error: ScalableError) -> None:
+        self._events.put(ConnectionLost(f"{connection.address}: {error}"))
+
+
+def _passes(error: ScalableError) -> bool:
+    """Whether a first attempt is worth another one."""
+    return isinstance(error, ConnectionLost | TimedOut | NotTheLeader | Unready)

@@ -1,0 +1,239 @@
+"""The layout of a scalable topic, and every change of it (PIP-468, "DAG watch session")."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+from queue import Empty, SimpleQueue
+
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    AuthenticationFailed,
+    ConnectionLost,
+    NotAuthorized,
+    ProtocolViolation,
+    Refused,
+    ScalableError,
+    TimedOut,
+    Unsupported,
+    refused,
+)
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.wire import scalable
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.pool import Pool
+
+_logger = logging.getLogger("pulsar_scalable")
+
+OnLayout = Callable[[Layout], None]
+
+
+class Session:
+    """One session of layouts over one connection.
+
+    Args:
+        connection: to any broker.
+        number: of the session.
+        topic: `topic://tenant/namespace/topic`, or a regular one.
+
+    Raises:
+        Unsupported: the broker knows no scalable topics.
+        ConnectionLost: the connection is lost.
+    """
+
+    def __init__(self, connection: Connection, number: int, topic: str) -> None:
+        if not connection.scalable:
+            raise Unsupported(f"{connection.address} knows no scalable topics; they came with Pulsar 5")
+        self.connection = connection
+        self._number = number
+        self._topic = topic
+        self._events: SimpleQueue[Command | ScalableError] = SimpleQueue()
+        connection.attach(Channel.LAYOUT, number, self)
+        connection.send(scalable.ScalableTopicLookup(session_id=number, topic=topic))
+
+    def on_command(self, command: Command, body: bytes) -> None:
+        """An update."""
+        del body
+        self._events.put(command)
+
+    def on_lost(self, connection: Connection, error: ScalableError) -> None:
+        """The session's end."""
+        del connection
+        self._events.put(error)
+
+    def end(self) -> None:
+        """Let `next` raise."""
+        self._events.put(AlreadyClosed(f"{self._topic}: the watch is closed"))
+
+    def next(self, timeout: float | None) -> Layout:
+        """The next layout, the topic's first one too.
+
+        Args:
+            timeout: seconds; None for as long as the connection stands.
+
+        Raises:
+            TimedOut: none came.
+            Refused: there is no layout.
+            ConnectionLost: there will not be any more.
+        """
+        try:
+            found = self._events.get(timeout=timeout)
+        except Empty:
+            raise TimedOut(f"{self._topic}: {self.connection.address} told no layout for {timeout:g} s") from None
+        if isinstance(found, AlreadyClosed):
+            raise found
+        if isinstance(found, ScalableError):
+            raise ConnectionLost(f"{self._topic}: {found}") from found
+        if not isinstance(found, scalable.ScalableTopicUpdate):
+            raise ProtocolViolation(f"a session of layouts gets {type(found).__name__}")
+        if found.error is not None:
+            raise refused(found.error, found.message or "", f"watching {self._topic}")
+        if found.dag is None:
+            raise ProtocolViolation(f"an update of {self._topic} has neither a layout nor an error")
+        return found.dag.layout(found.resolved_topic_name or self._topic)
+
+    def close(self) -> None:
+        """Tell the broker, if the connection stands."""
+        self.connection.detach(Channel.LAYOUT, self._number)
+        if self.connection.lost is None:
+            try:
+                self.connection.send(scalable.ScalableTopicClose(session_id=self._number))
+            except ScalableError as error:
+                _logger.debug("%s: %s", self._topic, error)
+
+
+def look_up(pool: Pool, ids: Iterator[int], topic: str) -> Layout:
+    """The layout of a topic as it is now.
+
+    Raises:
+        TopicNotFound: there is none.
+        ScalableError: no broker can tell.
+    """
+    connection = pool.to_any()
+    session = Session(connection, next(ids), topic)
+    try:
+        return session.next(pool.access.operation_timeout)
+    except (ConnectionLost, TimedOut):
+        pool.skip(connection)
+        raise
+    finally:
+        session.close()
+
+
+class Watch:
+    """Tells layouts until it is closed; `NativeClient.watch` makes it.
+
+    It goes on through lost connections with whichever broker answers, and never tells a layout that is older than the
+    last one. A topic that is deleted and made again begins with epoch 0, and has to be watched anew.
+    """
+
+    def __init__(self, pool: Pool, ids: count[int], topic: str, on_layout: OnLayout) -> None:
+        self._pool = pool
+        self._ids = ids
+        self._topic = topic
+        self._on_layout = on_layout
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._closed = threading.Event()
+        self._settled = threading.Event()
+        self._layout: Layout | None = None
+        self._error: ScalableError | None = None
+        self._thread = threading.Thread(target=self._run, name=f"watch {topic}", daemon=True)
+        self._thread.start()
+        self._wait_for_first()
+
+    @property
+    def layout(self) -> Layout:
+        """The newest layout."""
+        if self._layout is None:
+            raise AlreadyClosed(f"{self._topic}: the watch ended without a layout")
+        return self._layout
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed.is_set()
+
+    @property
+    def error(self) -> ScalableError | None:
+        """Why no layouts come at present; None while they do."""
+        return self._error
+
+    def close(self) -> None:
+        """End it; the callback is not called any more, unless it is running. Harmless when done twice."""
+        self._closed.set()
+        with self._lock:
+            if self._session is not None:
+                self._session.end()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._pool.access.connection_timeout)
+
+    def _wait_for_first(self) -> None:
+        self._settled.wait(self._pool.access.operation_timeout)
+        if self._layout is None:
+            error = self._error or TimedOut(f"{self._topic}: no broker told its layout in time")
+            self.close()
+            raise error
+
+    def _run(self) -> None:
+        try:
+            self._go_on()
+        finally:
+            # Also where this thread ends by a fault: nobody is to wait for it.
+            self._settled.set()
+
+    def _go_on(self) -> None:
+        backoff = Backoff()
+        while not self._closed.is_set():
+            try:
+                self._serve(backoff)
+            except AlreadyClosed:
+                break
+            except ScalableError as error:
+                self._error = error
+                final = isinstance(error, Refused | Unsupported | ProtocolViolation)
+                if self._layout is None and final:
+                    break
+                _logger.log(_level(error), "%s: %s; watched again", self._topic, error)
+                self._closed.wait(backoff.next())
+
+    def _serve(self, backoff: Backoff) -> None:
+        connection = self._pool.to_any()
+        session = Session(connection, next(self._ids), self._topic)
+        with self._lock:
+            self._session = session
+        try:
+            timeout: float | None = self._pool.access.operation_timeout
+            while not self._closed.is_set():
+                layout = session.next(timeout)
+                timeout = None
+                backoff.reset()
+                self._take(layout)
+        except ScalableError:
+            # Another broker may know more.
+            self._pool.skip(connection)
+            raise
+        finally:
+            with self._lock:
+                self._session = None
+            session.close()
+
+    def _take(self, layout: Layout) -> None:
+        self._error = None
+        if not layout.supersedes(self._layout):
+            return
+        self._layout = layout
+        try:
+            self._on_layout(layout)
+        except Exception:
+            # Later layouts may be taken.
+            _logger.exception("%s: the callback failed for epoch %d", self._topic, layout.epoch)
+        self._settled.set()
+
+
+def _level(error: ScalableError) -> int:
+    return logging.WARNING if isinstance(error, AuthenticationFailed | NotAuthorized) else logging.INFO

@@ -1,0 +1,274 @@
+"""Topics that a broker of Pulsar 5 controls."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from pulsar_scalable.backends import (
+    Content,
+    EmptyReader,
+    LayoutWatch,
+    OnAssignment,
+    OnLayout,
+    OnStored,
+    Start,
+    is_without_ledgers,
+)
+from pulsar_scalable.errors import Refused, ScalableError, TimedOut, Unsupported
+from pulsar_scalable.messages import Place, place_of
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.native.client import NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumer
+from pulsar_scalable.native.message import Message, MessageId
+from pulsar_scalable.native.producer import SegmentProducer
+from pulsar_scalable.native.registration import Assignment, Registration
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
+
+_EARLIEST = MessageId(-1, -1)
+_NOWHERE: Place = (-1, -1, -1)
+_PAUSES = (0.1, 0.3, 0.0)
+
+
+class NativeSender:
+    """Sends to a segment."""
+
+    def __init__(self, client: NativeClient, inner: SegmentProducer) -> None:
+        self._client = client
+        self._inner = inner
+        self.producer_name = inner.producer_name
+        self._last = inner.last_sequence_id()
+
+    def last_sequence_id(self) -> int:
+        """Of the last message that deduplication knew when this was opened; -1 for none."""
+        return self._last
+
+    def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
+        """Send a message."""
+        try:
+            self._inner.send_async(
+                content.data,
+                on_stored,
+                properties=content.properties,
+                partition_key=content.partition_key,
+                ordering_key=content.ordering_key,
+                sequence_id=sequence_id,
+                event_timestamp=content.event_timestamp,
+            )
+        except ScalableError as error:
+            on_stored(error, None)
+
+    def close(self) -> None:
+        """Close it."""
+        self._client.discard(self._inner)
+
+
+class NativeReceiver:
+    """Receives what a subscription gets of a segment."""
+
+    def __init__(self, client: NativeClient, inner: SegmentConsumer) -> None:
+        self._client = client
+        self._inner = inner
+
+    def receive(self, timeout_millis: int) -> Message:
+        """The next message."""
+        return self._inner.receive(timeout_millis)
+
+    def acknowledge(self, found: MessageId) -> None:
+        """Say that a message is processed."""
+        self._inner.acknowledge(found)
+
+    def acknowledge_cumulative(self, found: MessageId) -> None:
+        """Say that all messages up to one are processed."""
+        self._inner.acknowledge_cumulative(found)
+
+    def negative_acknowledge(self, found: Any) -> None:
+        """Let a message be sent again."""
+        self._inner.negative_acknowledge(found)
+
+    def last_message_id(self) -> MessageId:
+        """The id of the segment's last message."""
+        return self._inner.get_last_message_id()
+
+    @property
+    def is_drained(self) -> bool | None:
+        """Brokers tell the end of a sealed segment once all of it is acknowledged, and not before."""
+        return self._inner.has_reached_end_of_topic
+
+    def close(self) -> None:
+        """Close it."""
+        self._client.discard(self._inner)
+
+
+class NativeReader:
+    """Reads a segment without a subscription that stays."""
+
+    def __init__(self, client: NativeClient, inner: SegmentConsumer, start: Start) -> None:
+        self._client = client
+        self._inner = inner
+        self._waiting: Message | None = None
+        self._last = _NOWHERE if start.behind is None else place_of(MessageId.deserialize(start.behind))
+        # A reader that seeks is opened again where it started: brokers forget it meanwhile.
+        self._since = start.time_ms or 0
+
+    def read_next(self, timeout_millis: int) -> Message:
+        """The next message."""
+        found, self._waiting = self._waiting or self._receive(timeout_millis), None
+        return found
+
+    def has_message_available(self) -> bool:
+        """Whether there is a next message now."""
+        if self._waiting is not None:
+            return True
+        last = self._inner.get_last_message_id()
+        if last.entry < 0 or _whole(last) <= self._last:
+            return False
+        try:
+            self._waiting = self._receive(1000)
+        except TimedOut:
+            # What is left may be entries that hold no messages.
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close it."""
+        self._client.discard(self._inner)
+
+    def _receive(self, timeout_millis: int) -> Message:
+        while True:
+            found = self._inner.receive(timeout_millis)
+            place = place_of(found.message_id())
+            # From within a batch, brokers begin with all of it; so do they when a connection is lost.
+            if place > self._last:
+                self._last = place
+                if found.publish_timestamp() >= self._since:
+                    return found
+
+
+class NativeSession:
+    """A consumer that the broker knows which controls the topic."""
+
+    def __init__(self, client: NativeClient, inner: Registration) -> None:
+        self._client = client
+        self._inner = inner
+
+    @property
+    def assignment(self) -> Assignment:
+        """The newest assignment."""
+        return self._inner.assignment
+
+    def leave(self) -> None:
+        """End it; others get the segments after the grace period of the broker."""
+        self._client.discard(self._inner)
+
+
+class NativeBackend:
+    """Talks to brokers of Pulsar 5.
+
+    Args:
+        client: its connections; it is closed with this.
+    """
+
+    def __init__(self, client: NativeClient) -> None:
+        self._client = client
+
+    def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
+        """Tell the layout of a topic, and each newer one."""
+        return self._client.watch(topic.scalable, on_layout)
+
+    def register(
+        self,
+        topic: TopicName,
+        subscription: str,
+        consumer_name: str,
+        kind: ConsumerKind,
+        on_assignment: OnAssignment,
+    ) -> NativeSession:
+        """Register a consumer."""
+        made = self._client.register(topic.scalable, subscription, consumer_name, kind, on_assignment)
+        return NativeSession(self._client, made)
+
+    def open_sender(self, topic: str, options: ProducerOptions) -> NativeSender:
+        """Open a producer of a segment."""
+        made = self._client.create_producer(
+            topic,
+            options.producer_name,
+            initial_sequence_id=options.initial_sequence_id,
+            send_timeout_millis=options.send_timeout_millis,
+            compression_type=options.compression_type,
+            max_pending_messages=options.max_pending_messages,
+            properties=options.properties,
+        )
+        return NativeSender(self._client, made)
+
+    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> NativeReceiver:
+        """Open a consumer of a segment."""
+        if options.unacked_messages_timeout_ms is not None:
+            raise Unsupported(f"{topic}: native topics have no unacked_messages_timeout_ms; leave it out")
+        made = self._client.subscribe(
+            topic,
+            subscription,
+            options.consumer_type,
+            options.initial_position,
+            receiver_queue_size=options.receiver_queue_size,
+            consumer_name=options.consumer_name,
+            negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
+            properties=options.properties,
+            create_topic=False,
+        )
+        return NativeReceiver(self._client, made)
+
+    def open_reader(self, topic: str, start: Start) -> NativeReader | EmptyReader:
+        """Open a reader of a segment."""
+        place = _EARLIEST if start.behind is None else MessageId.deserialize(start.behind)
+        for pause in _PAUSES:
+            try:
+                return NativeReader(self._client, self._reader(topic, place), start)
+            except Refused as error:
+                if not is_without_ledgers(error):
+                    raise
+            # What passes is something else.
+            time.sleep(pause)
+        return EmptyReader()
+
+    def is_empty(self, topic: str) -> bool:
+        """Whether nothing is left of a sealed segment, so that no reader can be opened.
+
+        Raises:
+            ScalableError: nobody can tell.
+        """
+        reader = self.open_reader(topic, Start())
+        reader.close()
+        return isinstance(reader, EmptyReader)
+
+    def _reader(self, topic: str, place: MessageId) -> SegmentConsumer:
+        return self._client.subscribe(
+            topic,
+            f"reader-{secrets.token_hex(5)}",
+            ConsumerType.Exclusive,
+            start_message_id=place,
+            create_topic=False,
+        )
+
+    def last_position(self, topic: str) -> bytes | None:
+        """The serialised id of the last message of a segment."""
+        inner = self._reader(topic, _EARLIEST)
+        try:
+            found = inner.get_last_message_id()
+            if found.entry < 0:
+                return None
+            ledger, entry, index = _whole(found)
+            return MessageId(ledger, entry, index, found.size).serialize()
+        finally:
+            self._client.discard(inner)
+
+    def close(self) -> None:
+        """Close all that is open."""
+        self._client.close()
+
+
+def _whole(found: MessageId) -> Place:
+    """The last message of an entry."""
+    return (found.ledger, found.entry, found.size - 1 if found.index >= 0 and found.size else found.index)

@@ -1,0 +1,66 @@
+"""A consumer of all segments of a scalable topic, without an order."""
+
+from __future__ import annotations
+
+import time
+
+from pulsar_scalable.backends import Backend, SegmentReceiver
+from pulsar_scalable.consumers import SegmentsConsumer
+from pulsar_scalable.inbox import Source
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.options import ConsumerOptions
+
+# Where brokers do not tell that all of a sealed segment is acknowledged: left after so long a silence, and looked at
+# again later, because another consumer may have died with messages of it.
+_SILENCE = 30.0
+_LOOK_AGAIN = 300.0
+
+
+class QueueConsumer(SegmentsConsumer):
+    """Receives messages of all segments, active and sealed; `ScalableClient.subscribe` makes it.
+
+    Consumers of one subscription share its messages, each goes to one of them at a time. There is no order among
+    segments: for an order per key, use `StreamConsumer`. Segments that come later are attached to by themselves; sealed
+    ones are left once all of their messages are acknowledged.
+    """
+
+    def __init__(self, backend: Backend, topic: TopicName, subscription: str, options: ConsumerOptions) -> None:
+        super().__init__(backend, topic, subscription, options)
+        self._drained: set[tuple[int, int]] = set()
+        self._watch = backend.watch(topic, self._on_layout)
+
+    def _on_layout(self, layout: Layout) -> None:
+        with self._lock:
+            self._take_layout(layout)
+            if layout.is_deleted:
+                return
+            for source in list(self._sources.values()):
+                if source.segment.id not in layout.by_id:
+                    self._stop(source)
+            for one in layout.segments:
+                if (layout.incarnation, one.id) not in self._drained:
+                    self._attach(one, layout.topic_of(one))
+
+    def _leave(self) -> None:
+        self._watch.close()
+
+    def _may_open(self, source: Source) -> bool:
+        del source
+        return True
+
+    def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
+        if not self._is_sealed(source):
+            return False
+        if drained := receiver.is_drained:
+            source.finished.set()
+        return drained or (drained is None and not source.unacknowledged and time.monotonic() - source.heard > _SILENCE)
+
+    def _goes_on(self, source: Source) -> bool:
+        if not source.finished.is_set():
+            return not source.stopped.wait(_LOOK_AGAIN)
+        with self._lock:
+            if self._layout is not None:
+                self._drained.add((self._layout.incarnation, source.segment.id))
+            self._stop(source)
+        return False

@@ -1,0 +1,239 @@
+"""Messages as they are stored: metadata, payload, batches.
+
+An entry may begin with what the broker noted (magic 0x0e02, size, notes), then comes a checksum (magic 0x0e01, CRC-32C)
+if the producer gave one, then the size of the metadata, the metadata, and the payload. This client gives no checksum,
+and does not look at others': both would be slow without a library, and TCP and TLS have their own.
+
+Source: PulsarApi.proto and `Commands` of Pulsar 5.0.0-M1.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pulsar_scalable.errors import ProtocolViolation, Unsupported
+from pulsar_scalable.wire.commands import KeyValue
+from pulsar_scalable.wire.proto import (
+    Message,
+    flag,
+    integer,
+    nested_all,
+    optional_integer,
+    optional_raw,
+    optional_text,
+    raws,
+    text,
+)
+
+_SIZE = struct.Struct(">I")
+_NOTES, _CHECKSUM = b"\x0e\x02", b"\x0e\x01"
+# What brokers take at most; more is no payload but an attack on memory.
+_LARGEST = 128 << 20
+
+
+class Compression(IntEnum):
+    """How a payload is compressed."""
+
+    NONE = 0
+    LZ4 = 1
+    ZLIB = 2
+    ZSTD = 3
+    SNAPPY = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MessageMetadata(Message):
+    """What a producer says of an entry."""
+
+    producer_name: str = text(1)
+    sequence_id: int = integer(2)
+    publish_time: int = integer(3)
+    properties: tuple[KeyValue, ...] = nested_all(4, KeyValue)
+    partition_key: str | None = optional_text(6)
+    compression: int | None = optional_integer(8)
+    uncompressed_size: int | None = optional_integer(9)
+    num_messages_in_batch: int | None = optional_integer(11)
+    event_time: int | None = optional_integer(12)
+    encryption_keys: tuple[bytes, ...] = raws(13)
+    partition_key_b64_encoded: bool | None = flag(17)
+    ordering_key: bytes | None = optional_raw(18)
+    deliver_at_time: int | None = optional_integer(19)
+    marker_type: int | None = optional_integer(20)
+    null_value: bool | None = flag(25)
+    num_chunks_from_msg: int | None = optional_integer(27)
+
+
+@dataclass(frozen=True, slots=True)
+class SingleMessageMetadata(Message):
+    """What a producer says of one message of a batch."""
+
+    properties: tuple[KeyValue, ...] = nested_all(1, KeyValue)
+    partition_key: str | None = optional_text(2)
+    payload_size: int = integer(3)
+    event_time: int | None = optional_integer(5)
+    partition_key_b64_encoded: bool | None = flag(6)
+    ordering_key: bytes | None = optional_raw(7)
+    sequence_id: int | None = optional_integer(8)
+    null_value: bool | None = flag(9)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One message of an entry.
+
+    Attributes:
+        data: what the application sent.
+        index: its place in its batch; -1 where the entry is no batch.
+        partition_key: empty for none.
+        properties: of the application.
+        event_time: milliseconds since 1970; 0 for none.
+        ordering_key: empty for none.
+        sequence_id: of its producer.
+    """
+
+    data: bytes
+    index: int
+    partition_key: str
+    properties: dict[str, str]
+    event_time: int
+    ordering_key: bytes
+    sequence_id: int
+
+
+class Entry:
+    """A stored entry.
+
+    Args:
+        body: what follows the command that delivers it.
+
+    Raises:
+        ProtocolViolation: it is none.
+
+    Attributes:
+        metadata: of the entry as a whole.
+        payload: as it is stored.
+    """
+
+    def __init__(self, body: bytes) -> None:
+        try:
+            at = _SIZE.size + 2 + _SIZE.unpack_from(body, 2)[0] if body[:2] == _NOTES else 0
+            if body[at : at + 2] == _CHECKSUM:
+                at += 2 + _SIZE.size
+            size = _SIZE.unpack_from(body, at)[0]
+        except struct.error as cause:
+            raise ProtocolViolation(f"an entry of {len(body)} bytes is no message") from cause
+        at += _SIZE.size
+        if at + size > len(body):
+            raise ProtocolViolation("metadata of a message end behind it")
+        self.metadata = MessageMetadata.decode(body[at : at + size])
+        self.payload = body[at + size :]
+
+    @property
+    def count(self) -> int:
+        """How many messages it holds, for the broker's count of what it may send."""
+        return max(1, self.metadata.num_messages_in_batch or 1)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a batch, also of one message."""
+        return self.metadata.num_messages_in_batch is not None
+
+    @property
+    def is_marker(self) -> bool:
+        """Whether brokers wrote it for themselves."""
+        return self.metadata.marker_type is not None
+
+    def contents(self) -> list[Content]:
+        """Its messages.
+
+        Raises:
+            Unsupported: it is encrypted, a chunk of a larger message, or compressed in a way that this client lacks.
+            ProtocolViolation: it is damaged.
+        """
+        plain = self._plain()
+        return list(self._batch(plain)) if self.is_batch else [self._single(plain)]
+
+    def _plain(self) -> bytes:
+        metadata = self.metadata
+        if metadata.encryption_keys:
+            raise Unsupported("a message is encrypted; this client has no keys")
+        if (metadata.num_chunks_from_msg or 1) > 1:
+            raise Unsupported("a message was sent in chunks; this client does not join them")
+        kind = metadata.compression or Compression.NONE
+        if kind == Compression.NONE:
+            return self.payload
+        if kind == Compression.ZLIB:
+            return _inflated(self.payload, metadata.uncompressed_size or 0)
+        name = Compression(kind).name if kind in list(Compression) else f"type {kind}"
+        raise Unsupported(f"a message is compressed with {name}; this client knows ZLIB")
+
+    def _single(self, plain: bytes) -> Content:
+        metadata = self.metadata
+        return Content(
+            data=plain,
+            index=-1,
+            partition_key=_key(metadata.partition_key, encoded=metadata.partition_key_b64_encoded),
+            properties=_properties(metadata.properties),
+            event_time=metadata.event_time or 0,
+            ordering_key=metadata.ordering_key or b"",
+            sequence_id=metadata.sequence_id,
+        )
+
+    def _batch(self, plain: bytes) -> Iterator[Content]:
+        at = 0
+        for index in range(self.count):
+            if at + _SIZE.size > len(plain):
+                raise ProtocolViolation(f"a batch of {self.count} messages ends with message {index}")
+            start = at + _SIZE.size
+            end = start + _SIZE.unpack_from(plain, at)[0]
+            single = SingleMessageMetadata.decode(plain[start:end])
+            at = end + single.payload_size
+            if single.payload_size < 0 or at > len(plain):
+                raise ProtocolViolation(f"message {index} of a batch of {self.count} ends behind it")
+            yield Content(
+                data=plain[end:at],
+                index=index,
+                partition_key=_key(single.partition_key, encoded=single.partition_key_b64_encoded),
+                properties=_properties(single.properties),
+                event_time=single.event_time or 0,
+                ordering_key=single.ordering_key or b"",
+                sequence_id=self.metadata.sequence_id if single.sequence_id is None else single.sequence_id,
+            )
+
+
+def framed(metadata: MessageMetadata, payload: bytes) -> bytes:
+    """An entry as producers send it, without a checksum."""
+    head = metadata.encode()
+    return b"".join((_SIZE.pack(len(head)), head, payload))
+
+
+def _inflated(payload: bytes, size: int) -> bytes:
+    if not 0 <= size <= _LARGEST:
+        raise ProtocolViolation(f"a compressed message claims to have {size} bytes")
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(payload, size + 1)
+    except zlib.error as cause:
+        raise ProtocolViolation(f"a message cannot be decompressed: {cause}") from cause
+    if len(plain) != size:
+        raise ProtocolViolation(f"a message decompresses to {len(plain)} bytes instead of {size}")
+    return plain
+
+
+def _key(key: str | None, *, encoded: bool | None) -> str:
+    """The key; one of bytes that are no text stays in base64, as pulsar-client gives it."""
+    if key and encoded:
+        try:
+            return base64.b64decode(key).decode()
+        except ValueError:
+            return key
+    return key or ""
+
+
+def _properties(pairs: tuple[KeyValue, ...]) -> dict[str, str]:
+    return {one.key: one.value for one in pairs}

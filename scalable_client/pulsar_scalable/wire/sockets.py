@@ -1,0 +1,172 @@
+"""A socket that one thread reads and writes while others queue: plain or TLS, never blocking."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from pulsar_scalable.errors import ConnectionLost
+from pulsar_scalable.wire.access import Access, Address
+from pulsar_scalable.wire.frames import FrameBuffer
+
+_READ = 256 << 10
+# What is joined for one call of the system.
+_WRITE = 1 << 20
+# How long what is queued at the end may take.
+_LINGER = 1.0
+
+
+def connect(address: Address, access: Access) -> socket.socket:
+    """A connected socket, TLS begun.
+
+    Raises:
+        ConnectionLost: nothing answers there in time, or TLS fails.
+    """
+    try:
+        plain = socket.create_connection((address.host, address.port), timeout=access.connection_timeout)
+    except OSError as cause:
+        raise ConnectionLost(f"{address} cannot be reached: {cause}") from cause
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not address.secure:
+            return plain
+        context = access.tls or ssl.create_default_context()
+        return context.wrap_socket(plain, server_hostname=address.host)
+    except OSError as cause:
+        plain.close()
+        raise ConnectionLost(f"TLS with {address} fails: {cause}") from cause
+
+
+class Transport:
+    """Moves frames; `step` is for one thread, `queue` and `finish` are for all.
+
+    Args:
+        connected: the socket, which is this object's from now on.
+
+    Attributes:
+        heard: when something arrived last, by the monotonic clock.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        connected.settimeout(0)
+        self.heard = time.monotonic()
+        self._socket = connected
+        self._buffer = FrameBuffer()
+        self._queue: deque[bytes] = deque()
+        self._rest = memoryview(b"")
+        self._lock = threading.Lock()
+        self._woken = False
+        self._end: float | None = None
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.settimeout(0)
+        self._wake_write.settimeout(0)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._selector.register(connected, selectors.EVENT_READ)
+        self._wants_write = False
+
+    def queue(self, frame: bytes) -> None:
+        """Send a frame behind all others."""
+        self._queue.append(frame)
+        self._wake()
+
+    def finish(self) -> None:
+        """Send what is queued, and end."""
+        self._end = time.monotonic() + _LINGER
+        self._wake()
+
+    def step(self, patience: float, take: Callable[[bytes], None]) -> bool:
+        """Wait until something can be read or written, and do it; whether to go on.
+
+        Args:
+            patience: seconds to wait at most.
+            take: gets each frame that arrived.
+
+        Raises:
+            OSError: the connection is broken.
+            ConnectionLost: the other side closed it.
+        """
+        if self._end is not None:
+            patience = min(patience, max(0.0, self._end - time.monotonic()))
+        ready = [key.fileobj for key, _ in self._selector.select(patience)]
+        if self._wake_read in ready:
+            self._sleep_again()
+        if self._socket in ready:
+            self._receive(take)
+        self._send()
+        if self._end is None:
+            return True
+        return bool(self._queue or self._rest) and time.monotonic() < self._end
+
+    def close(self) -> None:
+        """End without sending anything more."""
+        self._selector.close()
+        for one in (self._socket, self._wake_read):
+            with contextlib.suppress(OSError):
+                one.close()
+        with self._lock:
+            self._woken = True
+            self._wake_write.close()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if self._woken:
+                return
+            self._woken = True
+            with contextlib.suppress(OSError):
+                self._wake_write.send(b"\0")
+
+    def _sleep_again(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_read.recv(64)
+        # Before the queue is looked at: who queues behind this line wakes the thread again.
+        with self._lock:
+            self._woken = False
+
+    def _receive(self, take: Callable[[bytes], None]) -> None:
+        try:
+            while True:
+                data = self._socket.recv(_READ)
+                if not data:
+                    raise ConnectionLost("the broker closed the connection")
+                self.heard = time.monotonic()
+                for frame in self._buffer.feed(data):
+                    take(frame)
+                # TLS may hold decrypted bytes of which the selector knows nothing.
+                if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
+                    return
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return
+
+    def _send(self) -> None:
+        try:
+            while self._rest or self._queue:
+                if not self._rest:
+                    self._rest = self._joined()
+                sent = self._socket.send(self._rest)
+                self._rest = self._rest[sent:]
+            self._watch(writing=False)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            self._watch(writing=True)
+        except ssl.SSLWantReadError:
+            self._watch(writing=False)
+
+    def _joined(self) -> memoryview:
+        parts: list[bytes] = []
+        size = 0
+        while self._queue and size < _WRITE:
+            parts.append(self._queue.popleft())
+            size += len(parts[-1])
+        return memoryview(b"".join(parts))
+
+    def _watch(self, *, writing: bool) -> None:
+        if writing is not self._wants_write:
+            self._wants_write = writing
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writing else 0)
+            self._selector.modify(self._socket, events)

@@ -1,0 +1,33 @@
+"""What tests of the client for scalable topics share: one broker of Pulsar 5."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack, StackSpec
+from pulsar_scalable.native import NativeClient
+from tests.support.stacks import SharedStack
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """One broker."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Its admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        yield admin
+
+
+@pytest.fixture
+def client(stack: Stack) -> Generator[NativeClient]:
+    """A client of it."""
+    with NativeClient(stack.broker_url) as client:
+        yield client

@@ -1,0 +1,230 @@
+"""Topics that a controller of ours scales: producers and consumers while it splits and merges."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from activities.topic_controller.names import segment_topic
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Retention
+from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.segment import SubscriptionKind
+from models.segment_layout import SegmentLayout
+from pulsar_scalable import Checkpoint, ScalableClient, ScalableProducer, errors
+from pulsar_scalable.controlled.layout import ControlledLayout
+from pulsar_scalable.layout import Segment
+from pulsar_scalable.names import TopicName
+from tests.support.lifecycle.environment import Environment
+from tests.support.scalable_client.account import Received, Receiving, Sending
+from tests.support.scalable_client.stand_in import StandIn
+from tests.support.stacks import MakeStack, SharedStack
+from tests.support.topic_controller.controllers import Controller
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+NAMESPACE = "public/controlled"
+SPACE = f"persistent://{NAMESPACE}"
+OPERATIONS = 20
+Control = Callable[..., Controller]
+
+
+@pytest.fixture(scope="module", params=["5.0.0-M1", pytest.param("4.0.7", marks=pytest.mark.exhaustive)])
+def stack(
+    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
+) -> Stack:
+    """Two brokers."""
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
+    return shared_stack(spec) if request.param == "5.0.0-M1" else make_stack(spec, tools=older_pulsar(toolchain))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Their admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        admin.namespaces.create(NAMESPACE)
+        # Consumers with checkpoints get what is kept.
+        admin.namespaces.set_retention(NAMESPACE, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
+        yield admin
+
+
+@pytest.fixture
+def control(environment: Environment, stack: Stack, admin: PulsarAdmin) -> Control:
+    """Starts controllers of topics."""
+
+    def control(topic: str, **more: object) -> Controller:
+        return Controller.of(environment.operator, stack, topic, **more)
+
+    return control
+
+
+@pytest.fixture
+def client(stack: Stack) -> Generator[ScalableClient]:
+    """A client that is quiet."""
+    with ScalableClient(stack.broker_url, logger=quiet()) as client:
+        yield client
+
+
+def quiet() -> Any:
+    """A logger of errors alone."""
+    from pulsar_scalable.controlled.library import pulsar
+
+    return pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -> SegmentLayout:
+    """A random split or merge."""
+    active = sorted(layout.active, key=lambda one: one.hash_range.start)
+    if len(active) > 2 and (len(active) > 6 or dice.random() < 0.5):
+        one, other = dice.choice(list(pairwise(active)))
+        return controller.merge(one.segment_id, other.segment_id)
+    return controller.split(dice.choice(active).segment_id)
+
+
+def settled(sending: Sending, received: Received, limit: float = 60) -> None:
+    """All that was sent came."""
+    wait_for("all has come", lambda: received.distinct >= sending.count, limit)
+
+
+@pytest.mark.parametrize("batching", [False, True])
+def test_traffic(
+    control: Control, client: ScalableClient, record_property: Callable[[str, object], None], *, batching: bool
+) -> None:
+    """Nothing is lost, no callback is missing, and keys keep their order, while segments come and go under load."""
+    dice = random.Random(12)
+    topic = f"{SPACE}/traffic-{batching}"
+    controller = control(topic, segments=2)
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    producer = client.create_producer(topic, block_if_queue_full=True, batching_enabled=batching)
+    sending = Sending(producer, 0.004)
+    consumer = client.subscribe(topic, "work")
+    queue = Receiving(consumer)
+    check = Receiving(client.create_checkpoint_consumer(topic))
+    layout = controller.layout()
+    for _ in range(OPERATIONS):
+        layout = change(controller, layout, dice)
+        time.sleep(dice.random() / 2)
+    sending.stop()
+    for one in (queue, check):
+        settled(sending, one.received)
+        one.stop()
+    figures = {"sent": sending.count, "again": queue.received.repeated, "stored twice": check.received.repeated}
+    record_property("figures", figures)
+    print(figures)
+    assert sending.unwell() == {}
+    assert queue.received.disorder_in_segments() == []
+    assert (check.received.disorder(), check.received.repeated) == ([], 0)
+    controller.delete(force=True)
+    for refused in (lambda: consumer.receive(10_000), lambda: producer.send(b"late")):
+        with pytest.raises(errors.TopicNotFound, match="was deleted"):
+            refused()
+
+
+def test_checkpoints(control: Control, client: ScalableClient) -> None:
+    """A consumer goes on where its checkpoint is, through a split and a merge, and from the end."""
+    controller = control(f"{SPACE}/checkpoints", segments=2)
+    # Its answer says that the topic is there.
+    controller.subscribe("others")
+    with client.create_producer(f"{SPACE}/checkpoints", batching_enabled=True) as producer:
+        send(producer, 0, 100)
+        consumer = client.create_checkpoint_consumer(f"{SPACE}/checkpoints")
+        received = Received()
+        for _ in range(60):
+            received.take(consumer.receive(10_000))
+        saved = consumer.checkpoint().serialize()
+        consumer.close()
+        controller.split(0)
+        send(producer, 100, 200)
+        latest = client.create_checkpoint_consumer(f"{SPACE}/checkpoints", "latest")
+        controller.merge(2, 3)
+        send(producer, 200, 300)
+    with client.create_checkpoint_consumer(f"{SPACE}/checkpoints", Checkpoint.deserialize(saved)) as consumer:
+        for _ in range(240):
+            received.take(consumer.receive(10_000))
+        with pytest.raises(errors.TimedOut):
+            consumer.receive(500)
+    assert (received.distinct, received.repeated, received.disorder()) == (300, 0, [])
+    assert sorted(int(latest.receive(10_000).data()) for _ in range(100)) == [*range(200, 300)]
+    controller.delete(force=True)
+    with pytest.raises(errors.TopicNotFound, match="it was deleted"):
+        latest.receive(10_000)
+
+
+def send(producer: ScalableProducer, first: int, behind: int) -> None:
+    """Numbered messages of some keys."""
+    for number in range(first, behind):
+        producer.send_async(str(number).encode(), lambda error, _: None, partition_key=f"k{number % 7}")
+    producer.flush()
+
+
+def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: PulsarAdmin) -> None:
+    """Two consumers share keys in order, one leaves, and another comes, with a stand-in for the controller's REST."""
+    controller = control(f"{SPACE}/streams", segments=2)
+    controller.subscribe("bill")
+    name = TopicName.parse(f"{SPACE}/streams")
+    producer = client.create_producer(f"{SPACE}/streams", block_if_queue_full=True)
+
+    def layout() -> ControlledLayout:
+        # The newest layout that any client has.
+        return cast("ControlledLayout", producer._watch.layout)  # pyright: ignore[reportPrivateUsage]
+
+    def is_drained(segment: Segment) -> bool:
+        try:
+            stats = admin.topics.stats(segment_topic(controller.name, segment.descriptor))
+        except AdminNotFound:
+            return True
+        return stats.subscriptions["bill"].msg_backlog == 0
+
+    with (
+        StandIn(stack.broker_url, name, layout, is_drained) as server,
+        ScalableClient(stack.broker_url, logger=quiet(), controller_url=server.url) as mine,
+    ):
+        received = Received()
+        one = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="one")
+        first = Receiving(one, received)
+        sending = Sending(producer, 0.005)
+        two = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="two")
+        second = Receiving(two, received)
+        for segment in (0, 1, 2):
+            controller.split(segment)
+            time.sleep(1)
+        controller.merge(4, 5)
+        first.stop()
+        one.close()
+        controller.merge(3, 8)
+        three = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="three/3")
+        third = Receiving(three, received)
+        server.evict("two")
+        wait_for("it is back", lambda: "two" in server.consumers, 20)
+        time.sleep(2)
+        sending.stop()
+        settled(sending, received)
+        assert sorted(server.consumers) == ["three/3", "two"]
+        for receiving in (second, third):
+            receiving.stop()
+    assert server.requests[0][:2] == (
+        "POST",
+        "/admin/v2/scalable/public/controlled/streams/subscriptions/bill/consumers/one",
+    )
+    assert sending.unwell() == {}
+    assert received.disorder() == []
+    controller.delete(force=True)
+
+
+def test_names(client: ScalableClient, admin: PulsarAdmin) -> None:
+    """What nobody controls is refused with a cure, and looking for it makes no topic."""
+    with pytest.raises(errors.TopicNotFound, match="start a controller for it"):
+        client.create_producer("nobodys")
+    with pytest.raises(errors.Unsupported, match="is no scalable topic"):
+        client.subscribe("non-persistent://public/default/one", "work")
+    assert not [one for one in admin.topics.names("public/default") if "nobodys" in one]

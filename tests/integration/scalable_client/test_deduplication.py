@@ -1,0 +1,53 @@
+"""Producers on topics that drop what they hold already."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from pulsar_scalable.native import InitialPosition, MessageId, NativeClient
+from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_client.topics import take_all
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+_NAMESPACE = "public/native-client-once"
+
+
+def test_each_message_is_stored_once(admin: PulsarAdmin, client: NativeClient) -> None:
+    """Sent again with its number, it is not stored again; the next producer of the name continues behind the last."""
+    create_namespace(admin, _NAMESPACE)
+    admin.namespaces.set_deduplication(_NAMESPACE, enabled=True)
+    name = TopicName.parse(f"{_NAMESPACE}/topic")
+    admin.scalable_topics.create(name, 1)
+    layout = client.look_up(f"topic://{name.local_path}")
+    topic = layout.topic_of(layout.active[0])
+
+    def is_on() -> bool:
+        """Whether the policy has reached the topic: from then on, a number that is not higher is a duplicate."""
+        with_number = client.create_producer(topic, f"probe-{time.monotonic_ns()}", initial_sequence_id=9)
+        with_number.send(b"probe")
+        with_number.close()
+        again = client.create_producer(topic, with_number.producer_name, initial_sequence_id=9)
+        dropped = again.send(b"probe again") == MessageId(-1, -1)
+        again.close()
+        return dropped
+
+    wait_for("deduplication", is_on, 60)
+    producer = client.create_producer(topic, "once")
+    assert producer.last_sequence_id() == -1
+    for number in range(5):
+        producer.send(b"%d" % number)
+    producer.close()
+    following = client.create_producer(topic, "once")
+    assert following.last_sequence_id() == 4
+    following.send(b"5")
+    following.close()
+    late = client.create_producer(topic, "once", initial_sequence_id=2)
+    assert [late.send(b"late").ledger_id() for _ in range(3)] == [-1, -1, -1]
+    found = take_all(client.subscribe(topic, "all", initial_position=InitialPosition.Earliest))
+    assert [one.data() for one in found if not one.data().startswith(b"probe")] == [b"%d" % one for one in range(6)]

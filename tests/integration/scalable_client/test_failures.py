@@ -1,0 +1,148 @@
+"""Brokers that die, come back, and hand topics over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack, StackSpec
+from pulsar_scalable.errors import ScalableError
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeClient
+from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+_LIMIT = 90.0
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two brokers, which are killed."""
+    return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Their admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        yield admin
+
+
+class Stream:
+    """Sends numbers one after the other until it is told to stop.
+
+    Attributes:
+        outcomes: of each number, in the order of the callbacks.
+    """
+
+    def __init__(self, send: Callable[[bytes, Callable[[ScalableError | None, MessageId | None], None]], None]) -> None:
+        self.outcomes: list[tuple[int, ScalableError | MessageId | None]] = []
+        self._send = send
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """How many were sent."""
+        self._stop.set()
+        self._thread.join()
+        return self._count
+
+    def _noting(self, number: int) -> Callable[[ScalableError | None, MessageId | None], None]:
+        return lambda error, place: self.outcomes.append((number, error or place))
+
+    def _run(self) -> None:
+        self._count = 0
+        while not self._stop.wait(0.005):
+            number = self._count
+            self._send(b"%d" % number, self._noting(number))
+            self._count += 1
+
+
+def broker_of(stack: Stack, url: str | None) -> str:
+    """The name of the broker with an address."""
+    (found,) = [one.name for one in stack if one.kind == "broker" and url and one.address in url]
+    return found
+
+
+def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+    """The producer loses nothing and keeps the order, and the consumer goes on, with the other broker or the same."""
+    name = make_scalable(admin, 1)
+    layout = client.look_up(scalable(name))
+    topic = layout.topic_of(layout.active[0])
+    consumer = client.subscribe(topic, SUBSCRIPTION)
+    producer = client.create_producer(topic, max_pending_messages=100_000, send_timeout_millis=int(_LIMIT * 1000))
+    stream = Stream(producer.send_async)
+    wait_for("messages", lambda: len(stream.outcomes) > 100, _LIMIT)
+    owner = broker_of(stack, dict(client.look_up(scalable(name)).brokers).get(0))
+    killed = time.monotonic()
+    stack[owner].kill()
+    before = len(stream.outcomes)
+    stack[owner].start()
+    wait_for("messages again", lambda: len(stream.outcomes) > before + 100, _LIMIT)
+    back = time.monotonic() - killed
+    count = stream.stop()
+    producer.flush()
+    assert [one for one, _ in stream.outcomes] == list(range(count))
+    assert all(isinstance(found, MessageId) for _, found in stream.outcomes)
+    numbers = [int(one.data()) for one in take_all(consumer, silence_ms=5000)]
+    # Each at least once; the first time each in order.
+    assert list(dict.fromkeys(numbers)) == list(range(count))
+    print(f"{count} messages, {len(numbers) - count} twice, back after {back:.1f} s")
+
+
+def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+    """Consumers register with the next leader by their names, and watches go on with the other broker."""
+    name, layouts = make_scalable(admin, 2), list[Layout]()
+    told: dict[str, list[Assignment]] = {"one": [], "two": []}
+    watch = client.watch(scalable(name), layouts.append)
+    registrations = [
+        client.register(scalable(name), SUBSCRIPTION, one, ConsumerKind.STREAM, found.append)
+        for one, found in told.items()
+    ]
+    wait_for("the balance", lambda: all(len(one.assignment.segments) == 1 for one in registrations), _LIMIT)
+    leader = broker_of(stack, client.look_up(scalable(name)).controller)
+    stack[leader].kill()
+    try:
+        wait_for("the loss", lambda: not any(one.is_registered for one in registrations), _LIMIT)
+        begun = time.monotonic()
+        wait_for("another leader", lambda: all(one.is_registered for one in registrations), _LIMIT)
+        print(f"registered again after {time.monotonic() - begun:.1f} s")
+        admin.scalable_topics.split(name, 0)
+        wait_for("the split", lambda: watch.layout.epoch == 1, _LIMIT)
+
+        def ids() -> set[int]:
+            return {segment.id for one in registrations for segment in one.assignment.segments}
+
+        wait_for("the children", lambda: {2, 3} <= ids(), _LIMIT)
+        assert all(found[-1].epoch == 1 for found in told.values())
+    finally:
+        stack[leader].start()
+
+
+def test_a_topic_that_moves(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+    """An unloaded bundle costs no message, and no message comes out of order."""
+    name = make_scalable(admin, 1)
+    layout = client.look_up(scalable(name))
+    topic = layout.topic_of(layout.active[0])
+    consumer = client.subscribe(topic, SUBSCRIPTION)
+    producer = client.create_producer(topic, max_pending_messages=100_000)
+    stream = Stream(producer.send_async)
+    for _ in range(3):
+        before = len(stream.outcomes)
+        admin.namespaces.unload("public/default")
+        wait_for("messages", lambda before=before: len(stream.outcomes) > before + 50, _LIMIT)
+    count = stream.stop()
+    producer.flush()
+    assert [one for one, _ in stream.outcomes] == list(range(count))
+    assert all(isinstance(found, MessageId) for _, found in stream.outcomes)
+    numbers = [int(one.data()) for one in take_all(consumer, silence_ms=3000)]
+    assert list(dict.fromkeys(numbers)) == list(range(count))

@@ -1,0 +1,124 @@
+"""Layouts and registrations on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from models.segment_layout import SegmentLayout
+from pulsar_scalable.errors import ScalableError, TopicNotFound
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
+from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
+from tests.support.waiting import wait_for
+
+_LIMIT = 30.0
+
+
+def same(layout: Layout, model: SegmentLayout) -> bool:
+    """Whether the binary protocol tells what the admin interface does."""
+    told = {
+        one.id: (one.start, one.end, one.active, one.parents, one.children, one.legacy_topic) for one in layout.segments
+    }
+    stored = {
+        number: (
+            one.hash_range.start,
+            one.hash_range.end,
+            one.active,
+            one.parent_ids,
+            one.child_ids,
+            one.legacy_topic_name,
+        )
+        for number, one in model.segments.items()
+    }
+    return layout.epoch == model.epoch and told == stored
+
+
+def test_splits_and_merges_are_told(admin: PulsarAdmin, client: NativeClient) -> None:
+    """The whole graph at first, and after each change."""
+    name, told = make_scalable(admin, 3), list[Layout]()
+    watch = client.watch(scalable(name), told.append)
+    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert watch.layout.topic == scalable(name)
+    admin.scalable_topics.split(name, 1)
+    wait_for("the split", lambda: watch.layout.epoch == 1, _LIMIT)
+    assert same(watch.layout, admin.scalable_topics.layout(name))
+    admin.scalable_topics.merge(name, 3, 4)
+    wait_for("the merge", lambda: watch.layout.epoch == 2, _LIMIT)
+    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert same(client.look_up(scalable(name)), admin.scalable_topics.layout(name))
+    assert [one.epoch for one in told] == [0, 1, 2]
+
+
+def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: NativeClient) -> None:
+    """The same watch tells the partitions, and then the segments."""
+    name, told = TopicName.parse("public/default/native-client-regular"), list[Layout]()
+    admin.topics.create_partitioned(name, 3)
+    watch = client.watch(str(name), told.append)
+    assert watch.layout.synthetic
+    assert [one.legacy_topic for one in watch.layout.active] == [str(name.of_partition(number)) for number in range(3)]
+    admin.scalable_topics.migrate(name)
+    wait_for("the segments", lambda: not watch.layout.synthetic, _LIMIT)
+    assert same(watch.layout, admin.scalable_topics.layout(name))
+    assert [one.synthetic for one in told] == [True, False]
+
+
+def test_topics_that_are_not_there(client: NativeClient) -> None:
+    """The broker's refusal is typed."""
+    with pytest.raises(TopicNotFound):
+        client.watch("topic://public/default/nowhere", lambda _: None)
+    with pytest.raises(ScalableError):
+        client.register("topic://public/default/nowhere", "sub", "me", ConsumerKind.STREAM, lambda _: None)
+
+
+def ids(found: Assignment) -> set[int]:
+    """Segments of an assignment."""
+    return {one.id for one in found.segments}
+
+
+def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClient) -> None:
+    """One has all; with a second one each has half, and children come once their parent is drained."""
+    name = make_scalable(admin, 4)
+    first = client.register(scalable(name), SUBSCRIPTION, "first", ConsumerKind.STREAM, lambda _: None)
+    assert ids(first.assignment) == {0, 1, 2, 3}
+    assert first.assignment.segments[0].topic == client.look_up(scalable(name)).segments[0].topic(scalable(name))
+    second = client.register(scalable(name), SUBSCRIPTION, "second", ConsumerKind.STREAM, lambda _: None)
+    wait_for("the balance", lambda: len(ids(first.assignment)) == len(ids(second.assignment)) == 2, _LIMIT)
+    assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
+    topic = scalable(name)
+    segment = client.look_up(topic).segments[0]
+    client.create_producer(segment.topic(topic)).send(b"held")
+    admin.scalable_topics.split(name, 0)
+    wait_for("the parent", lambda: first.assignment.epoch == second.assignment.epoch == 1, _LIMIT)
+    assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
+    consumer = client.subscribe(segment.topic(topic), SUBSCRIPTION, initial_position=InitialPosition.Earliest)
+    assert [one.data() for one in take_all(consumer)] == [b"held"]
+    wait_for("the children", lambda: {4, 5} <= ids(first.assignment) | ids(second.assignment), _LIMIT)
+
+
+def test_checkpoint_consumers_do_not_wait_for_parents(admin: PulsarAdmin, client: NativeClient) -> None:
+    """They share segments too, and have children at once."""
+    name = make_scalable(admin, 2)
+    pair = [
+        client.register(scalable(name), "checkpoints", one, ConsumerKind.CHECKPOINT, lambda _: None)
+        for one in ("one", "two")
+    ]
+    wait_for("the balance", lambda: [len(ids(one.assignment)) for one in pair] == [1, 1], _LIMIT)
+    segment = client.look_up(scalable(name)).segments[0]
+    client.create_producer(segment.topic(scalable(name))).send(b"held")
+    admin.scalable_topics.split(name, 0)
+    wait_for("the children", lambda: set[int]().union(*(ids(one.assignment) for one in pair)) == {0, 1, 2, 3}, _LIMIT)
+
+
+def test_a_consumer_that_comes_back_keeps_its_segments(admin: PulsarAdmin, client: NativeClient) -> None:
+    """Within the controller's grace period, by its name."""
+    name, others = make_scalable(admin, 2), list[Assignment]()
+    client.register(scalable(name), SUBSCRIPTION, "other", ConsumerKind.STREAM, others.append)
+    leaving = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
+    wait_for("the balance", lambda: len(ids(others[-1])) == 1, _LIMIT)
+    had, seen = ids(leaving.assignment), len(others)
+    leaving.close()
+    back = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
+    assert ids(back.assignment) == had
+    assert len(others) == seen

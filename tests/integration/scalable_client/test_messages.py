@@ -1,0 +1,226 @@
+"""Producers and consumers of segments on a real broker."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.segment import SubscriptionKind
+from pulsar_scalable.errors import ConsumerBusy, ProducerBusy, ScalableError, TopicTerminated, UnreadableMessage
+from pulsar_scalable.native import (
+    Compression,
+    ConsumerType,
+    InitialPosition,
+    MessageId,
+    NativeClient,
+    SegmentConsumer,
+    SegmentProducer,
+)
+from tests.support.scalable_client.fake_broker import unheard
+from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+_LIMIT = 30.0
+
+Outcome = tuple[int, ScalableError | MessageId | None]
+
+
+def open_segment(
+    admin: PulsarAdmin, client: NativeClient, consumer_type: ConsumerType = ConsumerType.Exclusive, **options: Any
+) -> tuple[TopicName, SegmentProducer, SegmentConsumer]:
+    """A topic of one segment, with a producer and a consumer."""
+    kind = SubscriptionKind.STREAM if consumer_type is ConsumerType.Exclusive else SubscriptionKind.QUEUE
+    name = make_scalable(admin, 1, kind)
+    topic = client.look_up(scalable(name)).segments[0].topic(scalable(name))
+    consumer = client.subscribe(topic, SUBSCRIPTION, consumer_type, **options)
+    return name, client.create_producer(topic, max_pending_messages=100_000), consumer
+
+
+def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
+    """What the next messages hold, which are not acknowledged."""
+    return [consumer.receive(10_000).data() for _ in range(count)]
+
+
+def test_keys_find_their_segments(admin: PulsarAdmin, client: NativeClient) -> None:
+    """Messages of all keys arrive once, in order, in the segment that the layout names."""
+    name = make_scalable(admin, 3)
+    layout = client.look_up(scalable(name))
+    producers = {one.id: client.create_producer(layout.topic_of(one)) for one in layout.active}
+    sent: dict[int, list[tuple[str, bytes]]] = {one.id: [] for one in layout.active}
+    for number in range(60):
+        key, segment = f"key-{number % 20}", layout.segment_for(f"key-{number % 20}").id
+        producers[segment].send_async(
+            b"%d" % number,
+            unheard,
+            partition_key=key,
+            properties={"number": str(number)},
+            event_timestamp=1000 + number,
+        )
+        sent[segment].append((key, b"%d" % number))
+    for one in producers.values():
+        one.flush()
+    assert all(sent.values())
+    for one in layout.active:
+        found = take_all(client.subscribe(layout.topic_of(one), SUBSCRIPTION))
+        assert [(message.partition_key(), message.data()) for message in found] == sent[one.id]
+        assert all(message.event_timestamp() == 1000 + int(message.properties()["number"]) for message in found)
+        assert all(abs(message.publish_timestamp() - time.time() * 1000) < 60_000 for message in found)
+
+
+def send_until_terminated(producer: SegmentProducer, outcomes: list[Outcome]) -> int:
+    """Send numbers, some of which are on their way at any time; how many there were."""
+    number, until = 0, time.monotonic() + _LIMIT
+    while time.monotonic() < until:
+
+        def on_sent(error: ScalableError | None, place: MessageId | None, number: int = number) -> None:
+            outcomes.append((number, error or place))
+
+        try:
+            producer.send_async(b"%d" % number, on_sent)
+        except TopicTerminated:
+            return number
+        number += 1
+        time.sleep(0.0002)
+    raise AssertionError("the topic takes messages still")
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_a_split_amid_sending(admin: PulsarAdmin, client: NativeClient, turn: int) -> None:
+    """All that the producer calls stored is there, and what is not stored fails with TopicTerminated, in order."""
+    ended: list[SegmentConsumer] = []
+    name, producer, consumer = open_segment(admin, client, end_of_topic=ended.append)
+    outcomes: list[Outcome] = []
+    # Amid writes the broker may fence the topic for good instead of saying that it is terminated; the layout tells.
+    watch = client.watch(scalable(name), lambda layout: producer.seal() if not layout.by_id[0].active else None)
+    splitting = threading.Thread(target=admin.scalable_topics.split, args=(name, 0))
+    splitting.start()
+    number = send_until_terminated(producer, outcomes)
+    splitting.join()
+    assert [one for one, _ in outcomes] == list(range(number))
+    stored = [one for one, found in outcomes if isinstance(found, MessageId)]
+    assert all(isinstance(found, TopicTerminated) for _, found in outcomes[len(stored) :])
+    assert stored == list(range(len(stored)))
+    assert [int(one.data()) for one in take_all(consumer)] == stored
+    wait_for("the end", lambda: ended == [consumer], _LIMIT)
+    layout = watch.layout
+    client.create_producer(layout.topic_of(layout.active[0])).send(b"on")
+    print(f"turn {turn}: {len(stored)} stored, {number - len(stored)} failed")
+
+
+def test_negative_acknowledgements(admin: PulsarAdmin, client: NativeClient) -> None:
+    """In a shared subscription one message comes again, and says how often it came before."""
+    options = {"negative_ack_redelivery_delay_ms": 200}
+    _, producer, consumer = open_segment(admin, client, ConsumerType.Shared, **options)
+    for number in range(3):
+        producer.send(b"%d" % number)
+    messages = [consumer.receive(10_000) for _ in range(3)]
+    consumer.negative_acknowledge(messages[1])
+    consumer.acknowledge(messages[0])
+    consumer.acknowledge(messages[2])
+    again = consumer.receive(10_000)
+    assert (again.data(), again.redelivery_count()) == (b"1", 1)
+    consumer.acknowledge(again)
+    assert take_all(consumer) == []
+
+
+def test_redelivery_in_order(admin: PulsarAdmin, client: NativeClient) -> None:
+    """In an exclusive subscription all that is not acknowledged comes again, once and in order."""
+    _, producer, consumer = open_segment(admin, client, negative_ack_redelivery_delay_ms=200)
+    for number in range(6):
+        producer.send(b"%d" % number)
+    messages = [consumer.receive(10_000) for _ in range(4)]
+    consumer.acknowledge_cumulative(messages[1])
+    consumer.negative_acknowledge(messages[2])
+    wait_for("the redelivery", lambda: not consumer._nacked, 5)  # pyright: ignore[reportPrivateUsage]
+    assert data_of(consumer, 4) == [b"2", b"3", b"4", b"5"]
+    consumer.redeliver_unacknowledged_messages()
+    assert [one.data() for one in take_all(consumer)] == [b"2", b"3", b"4", b"5"]
+
+
+def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
+    """The last message, and back to any message or time."""
+    _, producer, consumer = open_segment(admin, client, ack_receipt_enabled=True)
+    ids = [producer.send(b"%d" % number) for number in range(5)]
+    assert consumer.get_last_message_id() == ids[-1]
+    assert [one.data() for one in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+    consumer.seek(ids[3])
+    assert data_of(consumer, 2) == [b"3", b"4"]
+    consumer.seek(1)
+    assert [one.data() for one in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_who_holds_what(admin: PulsarAdmin, client: NativeClient) -> None:
+    """A second exclusive consumer, and a second producer of a name, are refused; closed ones make room."""
+    _, producer, consumer = open_segment(admin, client)
+    with pytest.raises(ConsumerBusy):
+        client.subscribe(consumer.topic, SUBSCRIPTION)
+    with pytest.raises(ProducerBusy):
+        client.create_producer(producer.topic, producer.producer_name)
+    consumer.close()
+    producer.close()
+    client.create_producer(producer.topic, producer.producer_name).send(b"x")
+    again = client.subscribe(consumer.topic, SUBSCRIPTION)
+    assert len(take_all(again)) == 1
+    again.unsubscribe()
+    new = client.subscribe(consumer.topic, SUBSCRIPTION, initial_position=InitialPosition.Earliest)
+    assert len(take_all(new)) == 1
+
+
+def test_batches_of_the_library(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
+    """What pulsar-client packs and compresses is read; what it compresses otherwise is named."""
+    topic = "persistent://public/default/native-client-library"
+    admin.topics.create(TopicName.parse(topic))
+    consumer = client.subscribe(topic, "sub", ConsumerType.Shared)
+    with closing(quiet_client(stack.broker_url)) as library:
+        for kind in (pulsar.CompressionType.NONE, pulsar.CompressionType.ZLib):
+            producer: Any = library.create_producer(topic, batching_enabled=True, compression_type=kind)
+            for number in range(50):
+                producer.send_async(b"%d" % number, unheard, partition_key=f"k{number}", properties={"n": str(number)})
+            producer.flush()
+            found = [consumer.receive(10_000) for _ in range(50)]
+            assert [one.data() for one in found] == [b"%d" % number for number in range(50)]
+            assert [(one.partition_key(), one.properties()["n"]) for one in found] == [
+                (f"k{number}", str(number)) for number in range(50)
+            ]
+            assert len({one.message_id().entry_id() for one in found}) < 50
+            for one in reversed(found):
+                consumer.acknowledge(one)
+        library.create_producer(topic, compression_type=pulsar.CompressionType.LZ4).send(b"x" * 1000)
+    with pytest.raises(UnreadableMessage, match="LZ4") as caught:
+        consumer.receive(10_000)
+    consumer.acknowledge(caught.value.message_id)
+    wait_for("no backlog", lambda: not admin.topics.stats(TopicName.parse(topic)).subscriptions["sub"].msg_backlog, 30)
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZLIB])
+def test_the_library_reads_what_is_sent(
+    stack: Stack, admin: PulsarAdmin, client: NativeClient, compression: Compression
+) -> None:
+    """Brokers and pulsar-client take messages without a checksum."""
+    topic = f"persistent://public/default/native-client-for-library-{compression}"
+    admin.topics.create(TopicName.parse(topic))
+    with closing(quiet_client(stack.broker_url)) as library:
+        consumer: Any = library.subscribe(topic, "sub")
+        producer = client.create_producer(topic, compression_type=compression)
+        sent = producer.send(
+            b"data" * 100, partition_key="key", properties={"a": "b"}, event_timestamp=77, ordering_key="order"
+        )
+        found = consumer.receive(10_000)
+        assert (found.data(), found.partition_key(), found.properties()) == (b"data" * 100, "key", {"a": "b"})
+        assert (found.event_timestamp(), found.ordering_key()) == (77, "order")
+        assert (found.message_id().ledger_id(), found.message_id().entry_id()) == (sent.ledger_id(), sent.entry_id())
+        assert pulsar.MessageId.deserialize(sent.serialize()).entry_id() == sent.entry_id()

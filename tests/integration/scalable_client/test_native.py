@@ -1,0 +1,129 @@
+"""Topics that a broker of Pulsar 5 scales: producers and consumers while it splits and merges."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from itertools import count, pairwise
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack, StackSpec
+from models.segment import SubscriptionKind
+from pulsar_scalable import ScalableClient, errors
+from pulsar_scalable.aio import AsyncScalableClient
+from tests.support.scalable_client.account import Receiving, Sending
+from tests.support.stacks import SharedStack
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+OPERATIONS = 20
+NAMESPACE = "public/upper"
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def stack(shared_stack: SharedStack) -> Stack:
+    """Two brokers."""
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Their admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=60), stack.admin_urls) as admin:
+        admin.namespaces.create(NAMESPACE)
+        # Consumers with checkpoints get what is kept.
+        admin.namespaces.set_retention(NAMESPACE, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
+        yield admin
+
+
+@pytest.fixture
+def client(stack: Stack) -> Generator[ScalableClient]:
+    """A client of them."""
+    with ScalableClient(stack.broker_url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(admin: PulsarAdmin) -> TopicName:
+    """A scalable topic that brokers leave as it is, with a recorded subscription of each kind."""
+    name = TopicName.parse(f"{NAMESPACE}/scaled-{next(_numbers)}")
+    admin.scalable_topics.create(name, 2)
+    admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
+    admin.scalable_topics.register(name, "bill", SubscriptionKind.STREAM)
+    admin.scalable_topics.register(name, "work", SubscriptionKind.QUEUE)
+    return name
+
+
+def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
+    """A random split or merge."""
+    active = sorted(admin.scalable_topics.layout(name).active, key=lambda one: one.hash_range.start)
+    if len(active) > 2 and (len(active) > 6 or dice.random() < 0.5):
+        one, other = dice.choice(list(pairwise(active)))
+        admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
+    else:
+        admin.scalable_topics.split(name, dice.choice(active).segment_id)
+
+
+@pytest.mark.timeout(400)
+def test_traffic(
+    admin: PulsarAdmin, client: ScalableClient, topic: TopicName, record_property: Callable[[str, object], None]
+) -> None:
+    """Nothing is lost, no callback is missing, and keys keep their order, while segments come and go under load."""
+    dice = random.Random(5)
+    native = f"topic://{topic.local_path}"
+    sending = Sending(client.create_producer(native, block_if_queue_full=True, max_pending_messages=20_000), 0.004)
+    stream = client.subscribe_stream(native, "bill", consumer_name="one")
+    queue = client.subscribe(native, "work")
+    # A short name finds a native topic as well.
+    check = client.create_checkpoint_consumer(topic.local_path)
+    all_of_them = [Receiving(one) for one in (stream, queue, check)]
+    for _ in range(OPERATIONS):
+        change(admin, topic, dice)
+        time.sleep(dice.random() / 2)
+    sending.stop()
+    # Segments that were terminated amid sends take no new consumers before they are loaded anew (pull request 26678).
+    admin.namespaces.unload(NAMESPACE)
+    for one in all_of_them:
+        wait_for("all has come", lambda one=one: one.received.distinct >= sending.count, 90)
+        one.stop()
+    figures = {"sent": sending.count, "again": [one.received.repeated for one in all_of_them]}
+    record_property("figures", figures)
+    print(figures)
+    assert sending.unwell() == {}
+    assert [one.received.disorder() for one in (all_of_them[0], all_of_them[2])] == [[], []]
+    assert all_of_them[1].received.disorder_in_segments() == []
+    wait_for(
+        "sealed segments are left",
+        lambda: queue.segments == sorted(one.segment_id for one in admin.scalable_topics.layout(topic).active),
+        30,
+    )
+
+
+async def test_asyncio(stack: Stack, topic: TopicName) -> None:
+    """What asyncio programs send arrives at each of their consumers, in order."""
+    native = f"topic://{topic.local_path}"
+    async with (
+        AsyncScalableClient(stack.broker_url) as client,
+        await client.subscribe_stream(native, "bill") as stream,
+        await client.subscribe(native, "work") as queue,
+        await client.create_checkpoint_consumer(native) as check,
+    ):
+        async with await client.create_producer(native, max_pending_messages=2) as producer:
+            sent = [await producer.send(str(number).encode(), partition_key="k") for number in range(10)]
+        assert sorted(sent, key=lambda one: one.place) == sent
+        for consumer in (check, queue, stream):
+            got = [await consumer.receive(10_000) for _ in range(10)]
+            assert [one.message_id() for one in got] == sent
+        await stream.acknowledge_cumulative(sent[-1])
+        with pytest.raises(errors.TimedOut):
+            await queue.receive(300)
+        assert len(check.checkpoint().positions) == 1

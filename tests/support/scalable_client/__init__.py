@@ -1,0 +1,1 @@
+"""What tests of the client for scalable topics share."""

@@ -1,0 +1,172 @@
+"""A broker that answers as a test says: for what real ones do seldom, or at no certain time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from pulsar_scalable.wire import commands, scalable
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.frames import FrameBuffer, decode, encode
+
+_KINDS: dict[int, type[Command]] = {
+    one.number: one
+    for one in (
+        commands.Connect,
+        commands.AuthResponse,
+        commands.Ping,
+        commands.Pong,
+        commands.LookupTopic,
+        commands.Producer,
+        commands.Send,
+        commands.CloseProducer,
+        commands.Subscribe,
+        commands.Flow,
+        commands.Ack,
+        commands.Redeliver,
+        commands.Seek,
+        commands.Unsubscribe,
+        commands.GetLastMessageId,
+        commands.CloseConsumer,
+        scalable.ScalableTopicLookup,
+        scalable.ScalableTopicClose,
+        scalable.ScalableTopicSubscribe,
+    )
+}
+
+Answers = Iterable[Command | tuple[Command, bytes]]
+OnCommand = Callable[["Peer", Command], Answers]
+
+
+def unheard(*_: object) -> None:
+    """A callback that nobody needs."""
+
+
+class Peer:
+    """One client's connection.
+
+    Attributes:
+        number: how many connections came before it.
+    """
+
+    def __init__(self, connected: socket.socket, number: int) -> None:
+        self.number = number
+        self._socket = connected
+
+    def push(self, command: Command, body: bytes = b"") -> None:
+        """Send something that nobody asked for."""
+        self._socket.sendall(encode(command, body))
+
+    def drop(self) -> None:
+        """Break the connection as a crash does."""
+        with contextlib.suppress(OSError):
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class FakeBroker:
+    """Greets, names itself the owner of every topic, opens what is to be opened, and asks a test for all else.
+
+    Args:
+        on_command: gives answers; called for every command before the broker's own answer, which is sent only where
+            this gives None.
+        tls: of the server.
+    """
+
+    def __init__(
+        self, on_command: Callable[[Peer, Command], Answers | None], *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._on_command = on_command
+        self._tls = tls
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self.peers: list[Peer] = []
+        self.received: list[Command] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The service URL."""
+        return f"{'pulsar+ssl' if self._tls else 'pulsar'}://127.0.0.1:{self.port}"
+
+    def of(self, kind: type[Command]) -> list[Command]:
+        """What came of one kind."""
+        return [one for one in self.received if type(one) is kind]
+
+    def drop_all(self) -> None:
+        """Break all connections."""
+        for one in self.peers:
+            one.drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self.drop_all()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                plain, _ = self._server.accept()
+                threading.Thread(target=self._greet, args=(plain,), daemon=True).start()
+
+    def _greet(self, plain: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connected = self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
+            peer = Peer(connected, len(self.peers))
+            self.peers.append(peer)
+            self._serve(connected, peer)
+
+    def _serve(self, connected: socket.socket, peer: Peer) -> None:
+        buffer = FrameBuffer()
+        while data := connected.recv(1 << 16):
+            for frame in buffer.feed(data):
+                command = decode(frame, _KINDS).command
+                assert command is not None, frame.hex()
+                self.received.append(command)
+                found = self._on_command(peer, command)
+                for answer in self._usual(command) if found is None else found:
+                    one, body = answer if isinstance(answer, tuple) else (answer, b"")
+                    peer.push(one, body)
+
+    def _usual(self, command: Command) -> list[Command]:
+        match command:
+            case commands.Connect():
+                flags = commands.FeatureFlags(supports_scalable_topics=True)
+                return [commands.Connected(server_version="fake", max_message_size=1000, feature_flags=flags)]
+            case commands.LookupTopic():
+                return [
+                    commands.LookupTopicResponse(
+                        broker_service_url=self.url,
+                        broker_service_url_tls=self.url,
+                        response=int(commands.LookupType.CONNECT),
+                        request_id=command.request_id,
+                    )
+                ]
+            case commands.Producer():
+                name = command.producer_name or "given"
+                return [commands.ProducerSuccess(command.request_id, name, -1)]
+            case commands.Ping():
+                return [commands.Pong()]
+            case (
+                commands.Subscribe()
+                | commands.CloseProducer()
+                | commands.CloseConsumer()
+                | commands.Unsubscribe()
+                | commands.Seek()
+            ):
+                return [commands.Success(command.request_id)]
+            case _:
+                return []

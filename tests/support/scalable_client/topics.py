@@ -1,0 +1,41 @@
+"""Scalable topics that tests make, and what tests do with their segments."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import TopicName
+from models.segment import SubscriptionKind
+from pulsar_scalable.errors import TimedOut
+from pulsar_scalable.native import Message, SegmentConsumer
+
+SUBSCRIPTION = "reader"
+_numbers = count(1)
+
+
+def make_scalable(admin: PulsarAdmin, segments: int, kind: SubscriptionKind = SubscriptionKind.STREAM) -> TopicName:
+    """A new scalable topic that brokers leave as it is, with a recorded subscription."""
+    name = TopicName.parse(f"public/default/native-client-{next(_numbers)}")
+    admin.scalable_topics.create(name, segments)
+    admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
+    admin.scalable_topics.register(name, SUBSCRIPTION, kind)
+    return name
+
+
+def scalable(name: TopicName) -> str:
+    """`topic://tenant/namespace/topic`."""
+    return f"topic://{name.local_path}"
+
+
+def take_all(consumer: SegmentConsumer, *, silence_ms: int = 1500) -> list[Message]:
+    """Receive and acknowledge until nothing more comes."""
+    found: list[Message] = []
+    while True:
+        try:
+            message = consumer.receive(silence_ms)
+        except TimedOut:
+            return found
+        consumer.acknowledge(message)
+        found.append(message)

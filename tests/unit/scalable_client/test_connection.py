@@ -1,0 +1,342 @@
+"""Connections: answers find who asked, silence is noticed, and nobody waits for a dead broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from pulsar_scalable.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    ProtocolViolation,
+    Refused,
+    ScalableError,
+    TimedOut,
+    TopicNotFound,
+    Unsupported,
+)
+from pulsar_scalable.wire import commands
+from pulsar_scalable.wire.access import Access, Address, addresses
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.connection import Channel, Connection
+from pulsar_scalable.wire.pool import Pool
+from tests.support.scalable_client.fake_broker import FakeBroker, Peer
+from tests.support.waiting import wait_for
+
+ACCESS = Access(operation_timeout=2, connection_timeout=2)
+LAST = commands.GetLastMessageIdResponse
+
+
+def ask(connection: Connection, timeout: float | None = None) -> Command:
+    """Ask for the last message."""
+    number = connection.new_request()
+    return connection.ask(commands.GetLastMessageId(1, number), number, "asking", timeout)
+
+
+def usual(_peer: Peer, _command: Command) -> None:
+    """What any broker does."""
+
+
+def test_answers_in_any_order() -> None:
+    """Each thread gets the answer to its own request, whichever comes first."""
+    asked: list[commands.GetLastMessageId] = []
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if not isinstance(command, commands.GetLastMessageId):
+            return None
+        asked.append(command)
+        if len(asked) < 5:
+            return []
+        places = [commands.MessageIdData(one.request_id, 0) for one in asked]
+        return [LAST(place, one.request_id) for place, one in reversed(list(zip(places, asked, strict=True)))]
+
+    found: list[int] = []
+
+    def run(number: int) -> None:
+        request = 100 + number
+        got = connection.ask(commands.GetLastMessageId(1, request), request, "asking")
+        assert isinstance(got, LAST)
+        assert got.last_message_id is not None
+        found.append(got.last_message_id.ledger_id - request)
+
+    with FakeBroker(answer) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(5)
+        connection.close()
+    assert found == [0] * 5
+
+
+def test_refusals_are_typed() -> None:
+    """What a code means, with the broker's words."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.GetLastMessageId):
+            return [commands.Error(command.request_id, 11, "no such thing")]
+        return None
+
+    with FakeBroker(answer) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        with pytest.raises(TopicNotFound, match="asking: no such thing") as caught:
+            ask(connection)
+        assert (caught.value.code, caught.value.message) == (11, "no such thing")
+        connection.close()
+
+
+def test_refused_credentials() -> None:
+    """The token is sent, and its refusal is named."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Connect):
+            return [commands.Error(-1, 3, f"{command.auth_method_name} {command.auth_data!r} is not known")]
+        return None
+
+    with FakeBroker(answer) as broker, pytest.raises(AuthenticationFailed, match="token b'secret' is not known"):
+        Connection(addresses(broker.url)[0], Access(connection_timeout=2, token="secret"))
+
+
+def test_tokens_are_given_again() -> None:
+    """A broker that asks before the token expires gets a new one."""
+    tokens = iter(["first", "second"])
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], Access(token=lambda: next(tokens)))
+        broker.peers[0].push(commands.AuthChallenge())
+        wait_for("the second token", lambda: broker.of(commands.AuthResponse), 3)
+        (answer,) = broker.of(commands.AuthResponse)
+        assert isinstance(answer, commands.AuthResponse)
+        assert answer.response == commands.AuthData("token", b"second")
+        connection.close()
+
+
+def test_no_answer() -> None:
+    """A request that is not answered ends in time, and the connection goes on."""
+    with FakeBroker(lambda _peer, command: [] if isinstance(command, commands.GetLastMessageId) else None) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        with pytest.raises(TimedOut, match=r"did not answer for 0\.2 s"):
+            ask(connection, 0.2)
+        assert connection.lost is None
+        connection.close()
+
+
+def test_no_greeting() -> None:
+    """Who listens and says nothing is no broker."""
+    with FakeBroker(lambda _peer, _command: []) as broker, pytest.raises(TimedOut):
+        Connection(addresses(broker.url)[0], Access(connection_timeout=0.2))
+
+
+def test_nobody_there() -> None:
+    """A closed port is noticed at once."""
+    with FakeBroker(usual) as broker:
+        address = addresses(broker.url)[0]
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        Connection(address, ACCESS)
+
+
+def test_all_that_wait_learn_of_the_loss() -> None:
+    """Requests fail at once, handlers are told once, and later requests are refused."""
+    told: list[ScalableError] = []
+
+    class Handler:
+        def on_command(self, command: Command, body: bytes) -> None:
+            raise AssertionError(command)
+
+        def on_lost(self, connection: Connection, error: ScalableError) -> None:
+            del connection
+            told.append(error)
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.GetLastMessageId):
+            peer.drop()
+        return None
+
+    with FakeBroker(answer) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        handler = Handler()
+        connection.attach(Channel.PRODUCER, 1, handler)
+        connection.attach(Channel.PRODUCER, 2, handler)
+        begun = time.monotonic()
+        with pytest.raises(ConnectionLost):
+            ask(connection)
+        assert time.monotonic() - begun < 1
+        wait_for("the handler to be told", lambda: told, 2)
+        with pytest.raises(ConnectionLost):
+            ask(connection)
+        with pytest.raises(ConnectionLost):
+            connection.attach(Channel.PRODUCER, 3, handler)
+    assert len(told) == 1
+
+
+def test_silence() -> None:
+    """A broker that answers pings stays, one that does not is given up."""
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], Access(keep_alive=0.1))
+        wait_for("three pings", lambda: len(broker.of(commands.Ping)) > 2, 3)
+        assert connection.lost is None
+        connection.close()
+    with FakeBroker(lambda _peer, command: [] if isinstance(command, commands.Ping) else None) as broker:
+        connection = Connection(addresses(broker.url)[0], Access(keep_alive=0.1))
+        wait_for("the connection to be given up", lambda: connection.lost, 3)
+        assert "was silent" in str(connection.lost)
+
+
+def test_pings_are_answered() -> None:
+    """So that the broker keeps the connection."""
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        broker.peers[0].push(commands.Ping())
+        wait_for("a pong", lambda: broker.of(commands.Pong), 2)
+        connection.close()
+
+
+def test_what_is_no_protocol_ends_the_connection() -> None:
+    """Nothing is guessed."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command | tuple[Command, bytes]] | None:
+        if isinstance(command, commands.GetLastMessageId):
+            return [commands.Deliver(1, commands.MessageIdData(1, 1))]
+        return None
+
+    class Handler:
+        def on_command(self, command: Command, body: bytes) -> None:
+            raise ProtocolViolation(f"{command}: {len(body)} bytes")
+
+        def on_lost(self, connection: Connection, error: ScalableError) -> None:
+            del connection, error
+
+    with FakeBroker(answer) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        connection.attach(Channel.CONSUMER, 1, Handler())
+        with pytest.raises(ConnectionLost, match="0 bytes"):
+            ask(connection)
+
+
+def test_callbacks_cannot_wait_for_their_connection() -> None:
+    """They would wait for themselves."""
+    told: list[BaseException] = []
+
+    class Handler:
+        def on_command(self, command: Command, body: bytes) -> None:
+            del command, body
+            try:
+                ask(connection)
+            except ScalableError as error:
+                told.append(error)
+
+        def on_lost(self, connection: Connection, error: ScalableError) -> None:
+            del connection, error
+
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+        connection.attach(Channel.CONSUMER, 1, Handler())
+        broker.peers[0].push(commands.ReachedEndOfTopic(1))
+        wait_for("the refusal", lambda: told, 2)
+        connection.close()
+    assert "cannot wait" in str(told[0])
+
+
+def test_large_frames_are_sent_whole() -> None:
+    """More than a socket takes at once, from several threads, in each thread's order."""
+    with FakeBroker(usual) as broker:
+        connection = Connection(addresses(broker.url)[0], ACCESS)
+
+        def run(number: int) -> None:
+            for turn in range(20):
+                connection.send(commands.Send(number, turn), bytes(200_000))
+
+        threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+        for one in threads:
+            one.start()
+        wait_for("all frames", lambda: len(broker.of(commands.Send)) == 60, 20)
+        connection.close()
+        sent = [(one.producer_id, one.sequence_id) for one in broker.received if isinstance(one, commands.Send)]
+    for number in range(3):
+        assert [turn for producer, turn in sent if producer == number] == list(range(20))
+
+
+def test_any_broker_of_a_url() -> None:
+    """Those that are down are passed over."""
+    with FakeBroker(usual) as gone:
+        dead = gone.port
+    with FakeBroker(usual) as broker:
+        pool = Pool(f"pulsar://127.0.0.1:{dead},127.0.0.1:{broker.port}", ACCESS)
+        found = pool.to_any()
+        assert found.address.port == broker.port
+        assert pool.to_any() is found
+        broker.drop_all()
+        wait_for("the loss", lambda: found.lost, 2)
+        assert pool.to_any() is not found
+        pool.close()
+
+
+def test_owners_behind_other_brokers() -> None:
+    """Redirects are followed, with what they say of authority."""
+
+    def redirect(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.LookupTopic):
+            return [commands.LookupTopicResponse(owner.url, None, 0, command.request_id, authoritative=True)]
+        return None
+
+    with FakeBroker(usual) as owner, FakeBroker(redirect) as first:
+        pool = Pool(first.url, ACCESS)
+        assert pool.to_owner("persistent://a/b/c").address.port == owner.port
+        assert [one.authoritative for one in owner.received if isinstance(one, commands.LookupTopic)] == [True]
+        pool.close()
+
+
+def test_brokers_that_hang_are_left() -> None:
+    """The next lookup goes to another one."""
+
+    def hang(_peer: Peer, command: Command) -> list[Command] | None:
+        return [] if isinstance(command, commands.LookupTopic) else None
+
+    with FakeBroker(hang) as sick, FakeBroker(usual) as sound:
+        pool = Pool(f"{sick.url},127.0.0.1:{sound.port}", Access(operation_timeout=0.2))
+        with pytest.raises(TimedOut):
+            pool.to_owner("persistent://a/b/c")
+        assert pool.to_owner("persistent://a/b/c").address.port == sound.port
+        pool.close()
+
+
+def test_brokers_that_send_each_other_on() -> None:
+    """Not for ever."""
+
+    def redirect(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.LookupTopic):
+            return [commands.LookupTopicResponse(broker.url, None, 0, command.request_id)]
+        return None
+
+    with FakeBroker(redirect) as broker:
+        pool = Pool(broker.url, ACCESS)
+        with pytest.raises(ConnectionLost, match="20 times"):
+            pool.to_owner("persistent://a/b/c")
+        pool.close()
+
+
+def test_lookups_that_fail() -> None:
+    """With the broker's reason."""
+
+    def refuse(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.LookupTopic):
+            return [commands.LookupTopicResponse(None, None, 2, command.request_id, error=22, message="not allowed")]
+        return None
+
+    with FakeBroker(refuse) as broker:
+        pool = Pool(broker.url, ACCESS)
+        with pytest.raises(Refused, match="not allowed"):
+            pool.to_owner("persistent://a/b/c")
+        pool.close()
+
+
+def test_addresses() -> None:
+    """One scheme, any number of hosts, the usual ports."""
+    assert addresses("pulsar://a:1,b,[::1]:3/") == [Address("a", 1), Address("b", 6650), Address("::1", 3)]
+    assert addresses("pulsar+ssl://a") == [Address("a", 6651, secure=True)]
+    assert str(Address("::1", 3)) == "pulsar://[::1]:3"
+    for wrong in ("http://a:1", "pulsar://", "a:1", "pulsar://a:b", "pulsar://:1"):
+        with pytest.raises(Unsupported):
+            addresses(wrong)

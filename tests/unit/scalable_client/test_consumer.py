@@ -1,0 +1,355 @@
+"""Consumers: permits, batches, redelivery, and what a broker's news mean."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
+from pulsar_scalable.native import ConsumerType, InitialPosition, MessageId, NativeClient, SegmentConsumer
+from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.wire import commands
+from pulsar_scalable.wire.commands import AckType, Command, Deliver, MessageIdData
+from pulsar_scalable.wire.payload import MessageMetadata, SingleMessageMetadata, framed
+from tests.support.scalable_client.fake_broker import FakeBroker, Peer
+from tests.support.waiting import wait_for
+
+TOPIC = "segment://public/default/orders/0000-ffff-0"
+Answer = list[Command | tuple[Command, bytes]] | None
+
+
+def single(number: int, *, consumer_epoch: int | None = None) -> tuple[Command, bytes]:
+    """A message as an entry of its own."""
+    body = framed(MessageMetadata(producer_name="p", sequence_id=number, publish_time=5), b"m%d" % number)
+    return Deliver(1, MessageIdData(7, number), consumer_epoch=consumer_epoch), body
+
+
+def batch(entry: int, size: int, ack_set: tuple[int, ...] = ()) -> tuple[Command, bytes]:
+    """Messages in one entry."""
+    parts: list[bytes] = []
+    for number in range(size):
+        data = b"b%d" % number
+        head = SingleMessageMetadata(payload_size=len(data)).encode()
+        parts += (struct.pack(">I", len(head)), head, data)
+    metadata = MessageMetadata(producer_name="p", num_messages_in_batch=size)
+    return Deliver(1, MessageIdData(7, entry), ack_set=ack_set), framed(metadata, b"".join(parts))
+
+
+def giving(*entries: tuple[Command, bytes]) -> Callable[[Peer, Command], Answer]:
+    """A broker that has some entries for each consumer that opens."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        first = isinstance(command, commands.Flow) and command.message_permits == 1000
+        return [*entries] if first else None
+
+    return answer
+
+
+def usual(_peer: Peer, _command: Command) -> None:
+    """What any broker does."""
+
+
+def acks(broker: FakeBroker) -> list[tuple[int, list[int]]]:
+    """Types and entries of acknowledgements."""
+    return [
+        (one.ack_type, [place.entry_id for place in one.message_id])
+        for one in broker.received
+        if isinstance(one, commands.Ack)
+    ]
+
+
+def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
+    """What the next messages hold."""
+    return [consumer.receive(3000).data() for _ in range(count)]
+
+
+def test_options_are_told() -> None:
+    """What pulsar-client's names mean to the broker."""
+    with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
+        client.subscribe(
+            TOPIC,
+            "sub",
+            ConsumerType.KeyShared,
+            InitialPosition.Earliest,
+            consumer_name="me",
+            receiver_queue_size=7,
+            properties={"a": "b"},
+        )
+        wait_for("permits", lambda: broker.of(commands.Flow), 2)
+        (one,) = broker.of(commands.Subscribe)
+        assert isinstance(one, commands.Subscribe)
+        assert (one.topic, one.subscription, one.sub_type, one.initial_position) == (TOPIC, "sub", 3, 1)
+        assert (one.consumer_name, one.durable, one.metadata) == ("me", True, commands.properties({"a": "b"}))
+        assert broker.of(commands.Flow) == [commands.Flow(1, 7)]
+
+
+def test_messages_and_permits() -> None:
+    """When half of the queue is used, the broker may send as many again."""
+    entries = [single(number) for number in range(4)]
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [*entries] if isinstance(command, commands.Flow) and command.message_permits == 4 else None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", receiver_queue_size=4)
+        message = consumer.receive(3000)
+        assert (message.data(), message.message_id(), message.topic_name()) == (b"m0", MessageId(7, 0), TOPIC)
+        assert (message.publish_timestamp(), message.partition_key(), message.redelivery_count()) == (5, "", 0)
+        assert data_of(consumer, 3) == [b"m1", b"m2", b"m3"]
+        wait_for("permits", lambda: broker.of(commands.Flow)[1:] == [commands.Flow(1, 2)] * 2, 3)
+        with pytest.raises(TimedOut):
+            consumer.receive(50)
+
+
+def test_batches_are_acknowledged_whole() -> None:
+    """Once all of their messages are; and what is acknowledged does not come again with the rest."""
+    with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Shared)
+        messages = [consumer.receive(3000) for _ in range(3)]
+        assert [one.message_id() for one in messages] == [MessageId(7, 3, number, 3) for number in range(3)]
+        consumer.acknowledge(messages[1])
+        broker.drop_all()
+        assert data_of(consumer, 2) == [b"b0", b"b2"]
+        assert acks(broker) == []
+        consumer.acknowledge(messages[2])
+        consumer.acknowledge(messages[0].message_id())
+        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [3])], 3)
+
+
+def test_brokers_that_know_parts_of_batches() -> None:
+    """What they say is acknowledged is passed over."""
+    with FakeBroker(giving(batch(3, 4, (0b1010,)))) as broker, NativeClient(broker.url) as client:
+        assert data_of(client.subscribe(TOPIC, "sub"), 2) == [b"b1", b"b3"]
+
+
+def test_cumulative_acknowledgements() -> None:
+    """Up to an entry, or the one before it where its batch is not complete."""
+    with FakeBroker(giving(single(0), batch(1, 3), single(2))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Failover)
+        messages = [consumer.receive(3000) for _ in range(5)]
+        for number in (0, 2, 3, 4):
+            consumer.acknowledge_cumulative(messages[number])
+        expected = [(AckType.CUMULATIVE, [entry]) for entry in (0, 0, 1, 2)]
+        wait_for("acknowledgements", lambda: acks(broker) == expected, 3)
+        shared = client.subscribe(TOPIC, "other", ConsumerType.Shared)
+        with pytest.raises(Unsupported, match="one by one"):
+            shared.acknowledge_cumulative(messages[0])
+
+
+@given(st.integers(1, 70).flatmap(lambda size: st.permutations(range(size))))
+def test_any_order_of_acknowledgements(order: list[int]) -> None:
+    """A batch is complete with its last message, whichever that is, and only then."""
+    size, batches = len(order), Batches()
+    assert batches.begin(MessageId(1, 2), size, ()) == set(range(size))
+    complete = [batches.acknowledge(MessageId(1, 2, index, size)) for index in order]
+    assert complete == [False] * (size - 1) + [True]
+
+
+def test_receipts() -> None:
+    """With them, a refused acknowledgement is an error."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, commands.Ack):
+            failed = command.message_id[0].entry_id == 1
+            return [commands.AckResponse(1, 22 if failed else None, "no" if failed else None, command.request_id)]
+        return giving(single(0), single(1))(_peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", ack_receipt_enabled=True)
+        consumer.acknowledge(consumer.receive(3000))
+        with pytest.raises(Refused, match="no"):
+            consumer.acknowledge(consumer.receive(3000))
+
+
+def test_negative_acknowledgements() -> None:
+    """After their delay, and not for what was acknowledged since."""
+    with FakeBroker(giving(single(0), single(1), single(2))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Shared, negative_ack_redelivery_delay_ms=300)
+        messages = [consumer.receive(3000) for _ in range(3)]
+        begun = time.monotonic()
+        consumer.negative_acknowledge(messages[0])
+        consumer.negative_acknowledge(messages[1])
+        consumer.acknowledge(messages[1])
+        wait_for("a request", lambda: broker.of(commands.Redeliver), 3)
+        assert time.monotonic() - begun > 0.25
+        (one,) = broker.of(commands.Redeliver)
+        assert one == commands.Redeliver(1, (MessageIdData(7, 0),))
+
+
+def test_redelivery_in_order() -> None:
+    """All comes again, once: what waits here, and what the broker sent before it knew, are dropped."""
+    with FakeBroker(giving(single(0), single(1))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", negative_ack_redelivery_delay_ms=0)
+        consumer.negative_acknowledge(consumer.receive(3000))
+        wait_for("a request", lambda: broker.of(commands.Redeliver), 3)
+        assert broker.of(commands.Redeliver) == [commands.Redeliver(1, (), 1)]
+        for entry in (single(1, consumer_epoch=0), single(0, consumer_epoch=1), single(1, consumer_epoch=1)):
+            broker.peers[0].push(*entry)
+        assert data_of(consumer, 2) == [b"m0", b"m1"]
+
+
+def test_lost_connections() -> None:
+    """It subscribes again, what waited comes again, and acknowledgements made meanwhile are not forgotten."""
+    allowed = threading.Event()
+
+    def answer(peer: Peer, command: Command) -> Answer:
+        if isinstance(command, commands.Subscribe) and peer.number and not allowed.is_set():
+            return [commands.Error(command.request_id, 5, "others hold it")]
+        return giving(single(0), single(1))(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        message = consumer.receive(3000)
+        broker.drop_all()
+        wait_for("a second attempt", lambda: len(broker.of(commands.Subscribe)) > 1, 3)
+        consumer.acknowledge(message)
+        allowed.set()
+        wait_for("the connection", lambda: consumer.is_connected, 3)
+        assert data_of(consumer, 2) == [b"m0", b"m1"]
+        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [0])], 3)
+
+
+def test_closed_by_the_broker() -> None:
+    """It is opened again."""
+    with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        assert data_of(consumer, 1) == [b"m0"]
+        broker.peers[0].push(commands.CloseConsumer(1, -1))
+        assert data_of(consumer, 1) == [b"m0"]
+        assert len(broker.of(commands.Subscribe)) == 2
+
+
+def test_subscriptions_of_others() -> None:
+    """A first attempt fails at once."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [commands.Error(command.request_id, 5, "busy")] if isinstance(command, commands.Subscribe) else None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client, pytest.raises(ConsumerBusy):
+        client.subscribe(TOPIC, "sub")
+
+
+def test_the_end_of_a_topic() -> None:
+    """It is told once, in its time."""
+    told: list[SegmentConsumer] = []
+    with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub", end_of_topic=told.append)
+        assert data_of(consumer, 1) == [b"m0"]
+        assert not consumer.has_reached_end_of_topic
+        for _ in range(2):
+            broker.peers[0].push(commands.ReachedEndOfTopic(1))
+        wait_for("the end", lambda: told, 3)
+        assert consumer.has_reached_end_of_topic
+        consumer.close()
+    assert told == [consumer]
+
+
+def test_unreadable_messages() -> None:
+    """They are told in their turn, and do not stop those behind them."""
+    encrypted = Deliver(1, MessageIdData(7, 1)), framed(MessageMetadata(encryption_keys=(b"k",)), b"x")
+    with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        assert data_of(consumer, 1) == [b"m0"]
+        with pytest.raises(UnreadableMessage, match="encrypted") as caught:
+            consumer.receive(3000)
+        consumer.acknowledge(caught.value.message_id)
+        assert data_of(consumer, 1) == [b"m2"]
+        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [1])], 3)
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(MessageMetadata(num_messages_in_batch=3), b"\0\0")])
+def test_damaged_messages(body: bytes) -> None:
+    """They are told as well, instead of breaking the connection over and over."""
+    damaged = Deliver(1, MessageIdData(7, 1)), body
+    with FakeBroker(giving(single(0), damaged, single(2))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        assert data_of(consumer, 1) == [b"m0"]
+        with pytest.raises(UnreadableMessage):
+            consumer.receive(3000)
+        assert data_of(consumer, 1) == [b"m2"]
+        assert len(broker.peers) == 1
+
+
+def test_seeking_forgets_parts_of_batches() -> None:
+    """What was acknowledged of one comes again."""
+    with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        consumer.acknowledge(consumer.receive(3000))
+        broker.peers[0].push(commands.CloseConsumer(1, -1))
+        wait_for("the rest", lambda: len(broker.of(commands.Subscribe)) == 2, 3)
+        assert data_of(consumer, 2) == [b"b1", b"b2"]
+        consumer.seek(MessageId(7, 3))
+        broker.peers[0].push(commands.CloseConsumer(1, -1))
+        assert data_of(consumer, 3) == [b"b0", b"b1", b"b2"]
+
+
+def test_markers_of_brokers_are_passed_over() -> None:
+    """They are no messages of an application."""
+    marker = Deliver(1, MessageIdData(7, 0)), framed(MessageMetadata(marker_type=10), b"x")
+    with FakeBroker(giving(marker, single(1))) as broker, NativeClient(broker.url) as client:
+        assert data_of(client.subscribe(TOPIC, "sub"), 1) == [b"m1"]
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_seeking(*, closes: bool) -> None:
+    """What was sent before is dropped, and what comes after is received, whether or not the broker closes for it."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, commands.Seek):
+            done = commands.Success(command.request_id)
+            return [single(8), commands.CloseConsumer(1, -1), done] if closes else [single(8), done, single(9)]
+        if isinstance(command, commands.Flow) and broker.of(commands.Seek):
+            return [single(9)] if closes else []
+        return giving(single(0), single(1))(_peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        assert data_of(consumer, 1) == [b"m0"]
+        consumer.seek(MessageId(7, 9))
+        if closes:
+            assert data_of(consumer, 1) == [b"m9"]
+        (one,) = broker.of(commands.Seek)
+        assert isinstance(one, commands.Seek)
+        assert (one.message_id, one.message_publish_time) == (MessageIdData(7, 9), None)
+
+
+def test_last_message_and_unsubscribing() -> None:
+    """Requests of a consumer, and its end."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, commands.GetLastMessageId):
+            return [commands.GetLastMessageIdResponse(MessageIdData(7, 5, -1, 2), command.request_id)]
+        return None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        assert consumer.get_last_message_id() == MessageId(7, 5, 2)
+        consumer.unsubscribe()
+        assert len(broker.of(commands.Unsubscribe)) == 1
+        with pytest.raises(AlreadyClosed):
+            consumer.receive(1000)
+
+
+def test_closing_wakes_who_waits() -> None:
+    """Nobody waits for a message of a closed consumer."""
+    with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
+        consumer = client.subscribe(TOPIC, "sub")
+        threading.Timer(0.1, consumer.close).start()
+        with pytest.raises(AlreadyClosed):
+            consumer.receive()
+        wait_for("the broker to be told", lambda: len(broker.of(commands.CloseConsumer)) == 1, 3)
+
+
+def test_ids_are_serialized() -> None:
+    """With and without a batch."""
+    for one in (MessageId(7, 5), MessageId(7, 5, 2, 3, 1)):
+        assert MessageId.deserialize(one.serialize()) == one
+    assert min(MessageId(7, 5, 1), MessageId(6, 9), MessageId(7, 5, 0)) == MessageId(6, 9)
+    one = MessageId(7, 5, 2, 3, 1)
+    assert (one.ledger_id(), one.entry_id(), one.batch_index(), one.partition()) == (7, 5, 2, 1)

@@ -1,0 +1,99 @@
+"""What controllers publish, as clients read it; names; and checkpoints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from activities.topic_controller.names import layout_topic, segment_topic
+from clients.pulsar.names import TopicName as OurName
+from models.topic_controller.record import ControlledLayout as Record
+from models.topic_controller.record import PublishedLayout
+from pulsar_scalable import Checkpoint, errors
+from pulsar_scalable.controlled.layout import assignment_key, parse_assignment, parse_layout
+from pulsar_scalable.controlled.rest import Place
+from pulsar_scalable.layout import Segment
+from pulsar_scalable.names import TopicName
+
+ORDERS = TopicName("public/default/orders")
+
+
+def published(record: Record) -> bytes:
+    """What the controller publishes."""
+    return PublishedLayout.of(record).encode()
+
+
+def test_a_layout() -> None:
+    """The controller's own layouts are read, and the names of topics are the controller's."""
+    record = Record.created(2, {}, 1000)
+    layout = parse_layout(ORDERS, published(record))
+    assert layout.active == (Segment(0, 0, 0x7FFF), Segment(1, 0x8000, 0xFFFF))
+    assert (layout.epoch, layout.created_ms, layout.is_deleted, layout.controller_urls) == (0, 1000, False, ())
+    ours = OurName.parse("orders")
+    assert layout.topic_of(layout.active[0]) == str(segment_topic(ours, "0000-7fff-0"))
+    assert ORDERS.layout_topic == str(layout_topic(ours))
+    assert not layout.synthetic
+
+
+def test_what_supersedes_what() -> None:
+    """An epoch never goes back, a deletion ends it, and a topic of the same name later begins anew."""
+    old = Record.created(1, {}, 1000)
+    split = old.model_copy(update={"epoch": 1})
+    deleted = split.model_copy(update={"deleting": True})
+    later = Record.created(1, {}, 2000)
+    courses = [parse_layout(ORDERS, published(one)) for one in (old, split, deleted, later)]
+    for place, one in enumerate(courses):
+        assert one.supersedes(None)
+        assert [one.supersedes(other) for other in courses] == [number < place for number in range(4)]
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"epoch": 1}', b'{"epoch":1,"createdMs":1,"segments":{"0":{}}}'])
+def test_what_is_no_layout(data: bytes) -> None:
+    """Anything else is refused with its name."""
+    with pytest.raises(errors.ProtocolViolation, match=r"orders\.scalable\.layout holds what is no layout"):
+        parse_layout(ORDERS, data)
+    with pytest.raises(errors.ProtocolViolation, match="this is no assignment"):
+        parse_assignment(data)
+
+
+def test_an_assignment() -> None:
+    """An assignment is read, and its places are encoded."""
+    segment = {"segmentId": 3, "start": 0, "end": 9, "topic": "persistent://public/default/x"}
+    told = parse_assignment(
+        json.dumps({"layoutEpoch": 4, "generation": 7, "createdMs": 1, "segments": [segment]}).encode()
+    )
+    assert (told.generation, told.evicted, told.assignment.epoch) == (7, False, 4)
+    assert [(one.id, one.start, one.end) for one in told.assignment.segments] == [(3, 0, 9)]
+    assert assignment_key("bill", "one") == "assignment/bill/one"
+    assert Place(ORDERS, "a/b", "c d").path.endswith("/public/default/orders/subscriptions/a%2Fb/consumers/c%20d")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("orders", ORDERS),
+        ("a/b/c", TopicName("a/b/c")),
+        ("persistent://a/b/c/d", TopicName("a/b/c/d")),
+        ("topic://a/b/c", TopicName("a/b/c", native=True)),
+    ],
+)
+def test_names(text: str, found: TopicName) -> None:
+    """Names are read as clients of Pulsar read them."""
+    assert TopicName.parse(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "a/b", "segment://a/b/c", "persistent://a/b", "topic://orders", "a//c"])
+def test_what_is_no_name(text: str) -> None:
+    """Anything else is refused."""
+    with pytest.raises(errors.Unsupported, match="is no scalable topic"):
+        TopicName.parse(text)
+
+
+def test_checkpoints() -> None:
+    """A checkpoint survives its bytes, and other bytes are refused."""
+    saved = Checkpoint(5, {0: "done", 3: "0a0b", 4: ""})
+    assert Checkpoint.deserialize(saved.serialize()) == saved
+    for data in (b"", b"{}", b"[]", b'{"incarnation":1,"positions":{"0":"no hex"}}'):
+        with pytest.raises(errors.ProtocolViolation, match="no checkpoint"):
+            Checkpoint.deserialize(data)

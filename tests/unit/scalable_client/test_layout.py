@@ -1,0 +1,169 @@
+"""Layouts: the arithmetic is the one by which this project checks brokers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.segment_layout import SegmentLayout
+from models.segment_layout import key_hash as expected_hash
+from pulsar_scalable.errors import LayoutError
+from pulsar_scalable.layout import HASHES, Layout, RoundRobin, Segment, key_hash, synthetic
+
+TOPIC = "topic://public/default/orders"
+CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 100)), max_size=8)
+
+
+def as_layout(model: SegmentLayout) -> Layout:
+    """The same layout in the client's words."""
+    return Layout(
+        TOPIC,
+        model.epoch,
+        tuple(
+            Segment(
+                one.segment_id,
+                one.hash_range.start,
+                one.hash_range.end,
+                one.active,
+                one.parent_ids,
+                one.child_ids,
+                one.legacy_topic_name,
+            )
+            for one in model.segments.values()
+        ),
+    )
+
+
+def changed(count: int, changes: list[tuple[bool, int]]) -> SegmentLayout:
+    """A layout after splits and merges."""
+    model = SegmentLayout.initial(count, 0)
+    for split, turn in changes:
+        active = model.active
+        at = turn % len(active)
+        if split and active[at].hash_range.size > 1:
+            model = model.split(active[at].segment_id, 0)
+        elif len(active) > 1:
+            one = active[at % (len(active) - 1) :][:2]
+            model = model.merge(one[0].segment_id, one[1].segment_id, 0)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "low"),
+    [
+        ("k0", 190934230, 27862),
+        ("k7", 456769406, 49022),
+        ("hello", 613153351, 64071),
+        ("order-123456789", 2066323698, 39154),
+        ("", 0, 0),
+    ],
+)
+def test_hashes_of_the_java_client(key: str, value: int, low: int) -> None:
+    """Vectors that Java's client gave."""
+    assert key_hash(key) == value
+    assert key_hash(key.encode()) % HASHES == low
+
+
+@given(st.text())
+def test_hashes_are_those_of_the_project(key: str) -> None:
+    """Two implementations, one hash."""
+    assert key_hash(key) == expected_hash(key)
+
+
+@given(st.integers(1, 9), CHANGES, st.text())
+def test_routes_are_those_of_the_project(count: int, changes: list[tuple[bool, int]], key: str) -> None:
+    """After any splits and merges, a key finds the segment that the project's model names."""
+    model = changed(count, changes)
+    layout = as_layout(model)
+    expected = model.route(key)
+    found = layout.segment_for(key)
+    assert found == layout.segment_for(key_hash(key))
+    assert (found.id, layout.topic_of(found)) == (expected.segment_id, expected.topic("public/default/orders"))
+
+
+@given(st.integers(1, 9), CHANGES)
+def test_parents_come_before_their_children(count: int, changes: list[tuple[bool, int]]) -> None:
+    """In the order in which segments are drained."""
+    layout = as_layout(changed(count, changes))
+    seen: set[int] = set()
+    for one in layout.drain_order():
+        assert seen.issuperset(one.parents)
+        seen.add(one.id)
+    assert seen == set(layout.by_id)
+
+
+def test_pruned_parents_hold_nobody_up() -> None:
+    """A parent that is not there any more is drained."""
+    layout = Layout(TOPIC, 3, (Segment(4, 0, 0xFFFF, parents=(1,)),))
+    assert [one.id for one in layout.drain_order()] == [4]
+
+
+def test_a_ring_of_parents_is_refused() -> None:
+    """A layout that no broker makes."""
+    layout = Layout(TOPIC, 0, (Segment(0, 0, 9, parents=(1,)), Segment(1, 0, 9, parents=(0,))))
+    with pytest.raises(LayoutError):
+        layout.drain_order()
+
+
+@given(st.integers(1, 9), st.text())
+def test_regular_topics_route_as_before(count: int, key: str) -> None:
+    """By the remainder of the hash, as partitioned topics do."""
+    parts = [f"persistent://public/default/orders-partition-{number}" for number in range(count)]
+    layout = synthetic(TOPIC, parts)
+    model = SegmentLayout.synthetic(parts, 0)
+    assert layout == as_layout(model)
+    found = layout.segment_for(key)
+    assert (found.id, layout.topic_of(found)) == (key_hash(key) % count, model.route(key).legacy_topic_name)
+
+
+@given(st.integers(1, 5), st.text())
+def test_migrated_topics_route_by_range(count: int, key: str) -> None:
+    """Their parents are sealed, and take nothing."""
+    parts = [f"persistent://public/default/orders-partition-{number}" for number in range(count)]
+    model = SegmentLayout.migrated(parts, 0)
+    layout = as_layout(model)
+    assert layout.segment_for(key).id == model.route(key).segment_id
+    assert layout.topic_of(layout.by_id[0]) == parts[0]
+
+
+def test_messages_without_a_key_take_turns() -> None:
+    """Over active segments only, also where their number changes."""
+    model = SegmentLayout.initial(3, 0)
+    turns = RoundRobin()
+    assert [turns.segment(as_layout(model)).id for _ in range(4)] == [0, 1, 2, 0]
+    split = as_layout(model.split(0, 0))
+    assert {turns.segment(split).id for _ in range(4)} == {1, 2, 3, 4}
+
+
+def test_no_segment() -> None:
+    """A hole in the hashes, or no active segment at all."""
+    hole = Layout(TOPIC, 0, (Segment(0, 0, 9), Segment(1, 20, 0xFFFF, active=False)))
+    with pytest.raises(LayoutError, match="takes hash"):
+        hole.segment_for(15)
+    with pytest.raises(LayoutError):
+        RoundRobin().segment(Layout(TOPIC, 0, ()))
+
+
+def test_epochs_never_go_back() -> None:
+    """A later layout counts, and at the same epoch only the scalable topic that a regular one became."""
+    regular = synthetic(TOPIC, ["persistent://public/default/orders"])
+    migrated = as_layout(SegmentLayout.migrated(["persistent://public/default/orders"], 0))
+    later = as_layout(SegmentLayout.initial(2, 0).split(0, 0))
+    assert regular.supersedes(None)
+    assert migrated.supersedes(regular)
+    assert not regular.supersedes(migrated)
+    assert later.supersedes(migrated)
+    assert not migrated.supersedes(later)
+    assert not later.supersedes(later)
+
+
+def test_descriptors() -> None:
+    """Four digits for each hash, lower case, and the id."""
+    one = Segment(12, 0xAB, 0xFFFF)
+    assert one.descriptor == "00ab-ffff-12"
+    assert (
+        one.topic("public/default/x")
+        == one.topic("topic://public/default/x")
+        == "segment://public/default/x/00ab-ffff-12"
+    )

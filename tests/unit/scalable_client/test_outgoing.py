@@ -1,0 +1,52 @@
+"""Which messages a sealed segment has stored, seen from what it holds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pulsar_scalable.backends import Content
+from pulsar_scalable.native import MessageId
+from pulsar_scalable.outgoing import Outgoing, stored_of
+from tests.support.scalable_client.fake_topics import Stored
+
+
+def outgoing(number: int, data: bytes) -> Outgoing:
+    """A message that was sent at second 1."""
+    one = Outgoing(number, Content(data), 0, wanted_sequence_id=None, deadline=0, on_outcome=lambda _, __: None)
+    one.sent_ms = 1000
+    return one
+
+
+def stored(data: bytes, entry: int, published: int = 1000) -> Stored:
+    """A message in the segment."""
+    return Stored(Content(data), "me", entry, MessageId(1, entry), published)
+
+
+runs = st.lists(st.integers(0, 8), max_size=4)
+
+
+@given(sent=st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=8), lengths=runs)
+def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> None:
+    """However equal messages are, none is taken for stored that is not: it would be lost."""
+    lengths = [min(one, len(sent)) for one in lengths]
+    tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
+    found = stored_of([outgoing(number, data) for number, data in enumerate(sent)], tail)
+    assert len(found) <= max(lengths, default=0)
+    assert [one.data() for one in found] == sent[: len(found)]
+
+
+@given(count=st.integers(0, 8), lengths=runs)
+def test_all_that_is_stored(count: int, lengths: list[int]) -> None:
+    """Where no two messages are equal, all that is stored is found, however often it was sent again."""
+    sent = [str(number).encode() for number in range(count)]
+    lengths = [min(one, len(sent)) for one in lengths]
+    tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
+    found = stored_of([outgoing(number, data) for number, data in enumerate(sent)], tail)
+    assert len(found) == max(lengths, default=0)
+
+
+def test_messages_of_an_earlier_life() -> None:
+    """A message that was published before this one was sent is another one."""
+    assert stored_of([outgoing(0, b"a")], [stored(b"a", 0, published=999)]) == []
+    assert len(stored_of([outgoing(0, b"a")], [stored(b"a", 0, published=999), stored(b"a", 1)])) == 1

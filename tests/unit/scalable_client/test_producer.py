@@ -1,0 +1,403 @@
+"""Producers: every message ends once, in order, whatever the broker does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    MessageTooBig,
+    ProducerBusy,
+    QueueFull,
+    Refused,
+    ScalableError,
+    TimedOut,
+    TopicTerminated,
+    Unsupported,
+)
+from pulsar_scalable.native import Compression, MessageId, NativeClient, SegmentProducer
+from pulsar_scalable.wire import commands
+from pulsar_scalable.wire.commands import Command, MessageIdData
+from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
+from tests.support.waiting import wait_for
+
+TOPIC = "segment://public/default/orders/0000-ffff-0"
+Outcome = tuple[int, ScalableError | MessageId | None]
+
+
+class Outcomes:
+    """What became of messages, in the order of the callbacks."""
+
+    def __init__(self) -> None:
+        self.all: list[Outcome] = []
+
+    def of(self, number: int) -> Callable[[ScalableError | None, MessageId | None], None]:
+        """The callback of a message."""
+
+        def on_sent(error: ScalableError | None, message_id: MessageId | None) -> None:
+            self.all.append((number, error or message_id))
+
+        return on_sent
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the messages."""
+        return [number for number, _ in self.all]
+
+
+def receipt(command: commands.Send) -> commands.SendReceipt:
+    """That a message is stored: as the entry of its number."""
+    return commands.SendReceipt(command.producer_id, command.sequence_id, MessageIdData(7, command.sequence_id))
+
+
+def storing(_peer: Peer, command: Command) -> list[Command] | None:
+    """A broker that stores everything."""
+    return [receipt(command)] if isinstance(command, commands.Send) else None
+
+
+def holding(_peer: Peer, command: Command) -> list[Command] | None:
+    """A broker that never says that anything is stored."""
+    return [] if isinstance(command, commands.Send) else None
+
+
+def sent(broker: FakeBroker) -> list[int]:
+    """Sequence ids that came, in order."""
+    return [one.sequence_id for one in broker.received if isinstance(one, commands.Send)]
+
+
+def test_messages_are_stored() -> None:
+    """One after the other, with growing numbers and the broker's places."""
+    with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, "mine")
+        assert producer.last_sequence_id() == -1
+        assert [producer.send(b"x") for _ in range(3)] == [MessageId(7, number) for number in range(3)]
+        assert (producer.last_sequence_id(), producer.producer_name, producer.topic) == (2, "mine", TOPIC)
+        (opened,) = broker.of(commands.Producer)
+        assert isinstance(opened, commands.Producer)
+        assert (opened.producer_name, opened.user_provided_producer_name) == ("mine", True)
+
+
+def test_numbers_of_the_application() -> None:
+    """They may jump ahead, and never go back."""
+    with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, initial_sequence_id=9)
+        producer.send(b"x")
+        producer.send(b"x", sequence_id=20)
+        producer.send(b"x")
+        with pytest.raises(ScalableError, match="not higher than 21"):
+            producer.send(b"x", sequence_id=21)
+        assert sent(broker) == [10, 20, 21]
+
+
+def test_numbers_go_on_where_deduplication_is() -> None:
+    """The broker knows the last one of a producer with this name."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Producer):
+            return [commands.ProducerSuccess(command.request_id, "mine", 41)]
+        return storing(_peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, "mine")
+        assert producer.last_sequence_id() == 41
+        producer.send(b"x")
+        assert sent(broker) == [42]
+
+
+def test_sent_again_after_a_lost_connection() -> None:
+    """What was not answered, in order, with the same numbers, and before what is new."""
+    outcomes, hold = Outcomes(), threading.Event()
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send) and not hold.is_set() and command.sequence_id > 1:
+            return []
+        return storing(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(5):
+            producer.send_async(b"x", outcomes.of(number))
+        wait_for("all to arrive", lambda: len(sent(broker)) == 5, 5)
+        hold.set()
+        broker.drop_all()
+        producer.send_async(b"x", outcomes.of(5))
+        producer.flush()
+        assert sent(broker) == [0, 1, 2, 3, 4, 2, 3, 4, 5]
+        epochs = [one.epoch for one in broker.received if isinstance(one, commands.Producer)]
+    assert outcomes.all == [(number, MessageId(7, number)) for number in range(6)]
+    assert epochs == [0, 1]
+
+
+def test_closed_by_the_broker() -> None:
+    """The topic moves: late receipts still count, and only the rest is sent again."""
+    outcomes, hold = Outcomes(), threading.Event()
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send) and not hold.is_set():
+            if command.sequence_id < 2:
+                return []
+            hold.set()
+            number = command.producer_id
+            return [
+                commands.CloseProducer(number, -1),
+                commands.SendReceipt(number, 0, MessageIdData(7, 0)),
+                commands.SendReceipt(number, 1, MessageIdData(7, 1)),
+            ]
+        return storing(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(3):
+            producer.send_async(b"x", outcomes.of(number))
+        producer.flush()
+        assert sent(broker)[-1] == 2
+    assert outcomes.all == [(number, MessageId(7, number)) for number in range(3)]
+
+
+def terminating(at: int) -> Callable[[Peer, Command], list[Command] | None]:
+    """A broker whose topic ends before a message."""
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send):
+            if command.sequence_id < at:
+                # Receipts of what was stored may come behind the refusal of what was not.
+                return []
+            refusal = commands.SendError(command.producer_id, command.sequence_id, 15, "terminated")
+            if command.sequence_id > at:
+                return [refusal]
+            stored = [commands.SendReceipt(command.producer_id, one, MessageIdData(7, one)) for one in range(at)]
+            return [refusal, *stored]
+        if isinstance(command, commands.Producer) and command.epoch:
+            return [commands.Error(command.request_id, 15, "terminated")]
+        return None
+
+    return answer
+
+
+def test_terminated_topics() -> None:
+    """What was stored before is stored, all else fails with TopicTerminated in order, and then every send."""
+    outcomes = Outcomes()
+    with FakeBroker(terminating(3)) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(6):
+            producer.send_async(b"x", outcomes.of(number))
+        producer.flush()
+        with pytest.raises(TopicTerminated):
+            producer.send(b"x")
+    assert outcomes.numbers == list(range(6))
+    assert [found for _, found in outcomes.all[:3]] == [MessageId(7, number) for number in range(3)]
+    assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all[3:])
+
+
+def test_messages_that_follow_a_termination() -> None:
+    """What a callback sends while those before it fail has its turn behind them."""
+    outcomes = Outcomes()
+    with FakeBroker(terminating(0)) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+
+        def again(error: ScalableError | None, message_id: MessageId | None) -> None:
+            outcomes.of(0)(error, message_id)
+            producer.send_async(b"x", outcomes.of(9))
+
+        producer.send_async(b"x", again)
+        producer.send_async(b"x", outcomes.of(1))
+        wait_for("the end of all", lambda: len(outcomes.all) == 3, 5)
+    assert outcomes.numbers == [0, 1, 9]
+    assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all)
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+def test_sealed_segments(*, fenced: bool) -> None:
+    """Where the broker does not say that the topic is terminated, the layout does; receipts that are due count."""
+    outcomes, told = Outcomes(), threading.Event()
+
+    def answer(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send):
+            told.set()
+            return [commands.CloseProducer(command.producer_id, -1)] if fenced and command.sequence_id == 2 else []
+        if isinstance(command, commands.Producer) and command.epoch:
+            return [commands.Error(command.request_id, 6, "Topic is temporarily unavailable")]
+        if isinstance(command, commands.CloseProducer):
+            stored = commands.SendReceipt(command.producer_id, 0, MessageIdData(7, 0))
+            return [stored, commands.Success(command.request_id)]
+        return None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(3):
+            producer.send_async(b"x", outcomes.of(number))
+        wait_for("all to arrive", lambda: len(sent(broker)) == 3, 3)
+        if fenced:
+            wait_for("a refusal", lambda: len(broker.of(commands.Producer)) > 2, 3)
+        producer.seal()
+        producer.seal()
+        with pytest.raises(TopicTerminated, match="sealed"):
+            producer.send(b"x")
+        attempts = len(broker.of(commands.Producer))
+        time.sleep(0.5)
+        assert len(broker.of(commands.Producer)) <= attempts + 1
+    assert outcomes.numbers == [0, 1, 2]
+    failed = outcomes.all if fenced else outcomes.all[1:]
+    assert all(isinstance(found, TopicTerminated) for _, found in failed)
+    assert fenced or outcomes.all[0][1] == MessageId(7, 0)
+
+
+def test_a_failing_ledger() -> None:
+    """An error that passes lets the producer be opened again, and the message be sent again."""
+    failed = threading.Event()
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send) and not failed.is_set():
+            failed.set()
+            return [commands.SendError(command.producer_id, command.sequence_id, 2, "bookies are away")]
+        return storing(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        assert client.create_producer(TOPIC).send(b"x") == MessageId(7, 0)
+        assert sent(broker) == [0, 0]
+        assert len(broker.of(commands.CloseProducer)) == 1
+
+
+def test_one_message_that_is_not_allowed() -> None:
+    """It fails alone."""
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Send) and command.sequence_id == 1:
+            return [commands.SendError(command.producer_id, 1, 22, "not this one")]
+        return storing(peer, command)
+
+    outcomes = Outcomes()
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        for number in range(3):
+            producer.send_async(b"x", outcomes.of(number))
+        producer.flush()
+        assert len(broker.of(commands.Producer)) == 1
+    found = [found for _, found in outcomes.all]
+    assert (found[0], found[2]) == (MessageId(7, 0), MessageId(7, 2))
+    assert isinstance(found[1], Refused)
+
+
+def test_send_timeouts() -> None:
+    """What is not stored in time fails, and a receipt that comes later is nobody's."""
+    outcomes = Outcomes()
+    with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, send_timeout_millis=300)
+        producer.send_async(b"x", outcomes.of(0))
+        producer.send_async(b"x", outcomes.of(1))
+        wait_for("both to fail", lambda: len(outcomes.all) == 2, 3)
+        broker.peers[0].push(receipt(commands.Send(1, 0)))
+        assert producer.pending_messages == 0
+    assert all(isinstance(found, TimedOut) for _, found in outcomes.all)
+
+
+def test_full_queues() -> None:
+    """They refuse, or wait for room."""
+    with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, max_pending_messages=2)
+        producer.send_async(b"x", unheard)
+        producer.send_async(b"x", unheard)
+        with pytest.raises(QueueFull):
+            producer.send_async(b"x", unheard)
+        waiting = client.create_producer(
+            TOPIC, max_pending_messages=1, block_if_queue_full=True, send_timeout_millis=300
+        )
+        waiting.send_async(b"x", unheard)
+        begun = time.monotonic()
+        waiting.send_async(b"x", unheard)
+        assert 0.1 < time.monotonic() - begun < 2
+
+
+def test_messages_that_are_too_big() -> None:
+    """They are refused before they are sent."""
+    with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        with pytest.raises(MessageTooBig):
+            producer.send(bytes(1000))
+        producer.send(b"x")
+        packed = client.create_producer(TOPIC, compression_type=Compression.ZLIB)
+        packed.send(bytes(5000))
+        with pytest.raises(Unsupported, match="LZ4"):
+            client.create_producer(TOPIC, compression_type=Compression.LZ4)
+
+
+def test_closing() -> None:
+    """What is not stored fails, later sends are refused, and the broker is told."""
+    outcomes = Outcomes()
+    with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        producer.send_async(b"x", outcomes.of(0))
+        producer.close()
+        producer.close()
+        with pytest.raises(AlreadyClosed):
+            producer.send(b"x")
+        assert len(broker.of(commands.CloseProducer)) == 1
+    assert isinstance(outcomes.all[0][1], AlreadyClosed)
+
+
+def test_names_that_are_taken() -> None:
+    """A first attempt fails; after a lost connection the broker may not have noticed it yet, and is asked again."""
+    refusals = {0: 0, 1: 2}
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Producer) and refusals[peer.number] > 0:
+            refusals[peer.number] -= 1
+            return [commands.Error(command.request_id, 16, "name is taken")]
+        return storing(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC, "mine")
+        broker.drop_all()
+        producer.send(b"x")
+        assert refusals[1] == 0
+    refusals.update({0: 1})
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client, pytest.raises(ProducerBusy):
+        client.create_producer(TOPIC, "mine")
+
+
+def test_unready_brokers() -> None:
+    """One that starts is asked again for as long as an operation may take, and no longer."""
+    left = [2]
+
+    def answer(peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, commands.Producer) and left[0] > 0:
+            left[0] -= 1
+            return [commands.Error(command.request_id, 6, "not yet")]
+        return storing(peer, command)
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        client.create_producer(TOPIC).send(b"x")
+    left[0] = 1000
+    with FakeBroker(answer) as broker, NativeClient(broker.url, operation_timeout_seconds=0.5) as client:
+        begun = time.monotonic()
+        with pytest.raises(Refused, match="not yet"):
+            client.create_producer(TOPIC)
+        assert time.monotonic() - begun < 3
+
+
+def test_callbacks_that_fail_or_wait() -> None:
+    """One that raises does not stop others, and one that waits for its own producer is refused."""
+    outcomes = Outcomes()
+    told: list[BaseException] = []
+    with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
+        producer: SegmentProducer = client.create_producer(TOPIC)
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("on purpose")
+
+        def wait(*_: object) -> None:
+            try:
+                producer.send(b"x")
+            except ScalableError as error:
+                told.append(error)
+
+        producer.send_async(b"x", fail)
+        producer.send_async(b"x", wait)
+        producer.send_async(b"x", outcomes.of(2))
+        producer.flush()
+    assert outcomes.numbers == [2]
+    assert "cannot wait" in str(told[0])

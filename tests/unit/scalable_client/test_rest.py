@@ -1,0 +1,109 @@
+"""How a controller's REST interface is asked, and what its refusals become."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from pulsar_scalable import errors
+from pulsar_scalable.controlled.rest import Place, RestAccess, join, leave
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.wire.commands import ConsumerKind
+
+PLACE = Place(TopicName("public/default/orders"), "bill", "one")
+PATH = "/admin/v2/scalable/public/default/orders/subscriptions/bill/consumers/one"
+
+
+class Controller(HTTPServer):
+    """Answers as a test says, and keeps what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 200
+        self.body = b'{"layoutEpoch": 3, "generation": 2, "segments": []}'
+        self.asked: list[tuple[str, str, str | None, bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    def do_POST(self) -> None:
+        """Any request."""
+        assert isinstance(self.server, Controller)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.server.asked.append((self.command, self.path, self.headers.get("Authorization"), body))
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_DELETE = do_POST  # noqa: N815 - the base class calls it
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+        """Say nothing."""
+
+
+@pytest.fixture
+def controller() -> Generator[Controller]:
+    """A controller."""
+    with Controller() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+
+
+def test_joining_and_leaving(controller: Controller) -> None:
+    """Both name the consumer in the path, and say who asks."""
+    access = RestAccess(token=lambda: "secret")
+    told = join(access, [controller.url], PLACE, ConsumerKind.STREAM)
+    assert (told.generation, told.assignment.epoch, told.assignment.segments) == (2, 3, ())
+    leave(access, [controller.url], PLACE)
+    assert controller.asked == [
+        ("POST", PATH, "Bearer secret", b'{"kind": "STREAM"}'),
+        ("DELETE", PATH, "Bearer secret", b""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, errors.AuthenticationFailed),
+        (403, errors.NotAuthorized),
+        (404, errors.TopicNotFound),
+        (409, errors.Refused),
+        (503, errors.ConnectionLost),
+    ],
+)
+def test_refusals(controller: Controller, status: int, error: type[errors.ScalableError]) -> None:
+    """A refusal has its type, and the controller's own words."""
+    controller.status, controller.body = status, b"because"
+    with pytest.raises(error, match=f"{PATH}.*because"):
+        join(RestAccess(), [controller.url], PLACE, ConsumerKind.STREAM)
+
+
+def test_controllers_that_are_away(controller: Controller) -> None:
+    """The next controller is asked where one is away; where none is named, the cure is."""
+    away = "http://127.0.0.1:1"
+    assert join(RestAccess(timeout=5), [away, controller.url], PLACE, ConsumerKind.STREAM).generation == 2
+    with pytest.raises(errors.ConnectionLost, match=r"127\.0\.0\.1:1"):
+        join(RestAccess(timeout=5), [away], PLACE, ConsumerKind.STREAM)
+    with pytest.raises(errors.Unsupported, match="option controller_url"):
+        join(RestAccess(), [], PLACE, ConsumerKind.STREAM)
+    with pytest.raises(errors.Unsupported, match="is no URL of a controller"):
+        join(RestAccess(), ["ftp://somewhere"], PLACE, ConsumerKind.STREAM)
+
+
+def test_an_answer_that_is_none(controller: Controller) -> None:
+    """What is no assignment is refused."""
+    controller.body = b"<html>"
+    with pytest.raises(errors.ProtocolViolation, match="this is no assignment"):
+        join(RestAccess(), [controller.url], PLACE, ConsumerKind.STREAM)

@@ -1,0 +1,172 @@
+"""Which segments consumers read, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+
+import pytest
+
+from pulsar_scalable import Checkpoint, CheckpointConsumer, Message, QueueConsumer, StreamConsumer
+from pulsar_scalable.errors import AlreadyClosed, TimedOut
+from pulsar_scalable.options import ConsumerOptions
+from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def world() -> FakeWorld:
+    """A topic of two segments."""
+    return FakeWorld(2)
+
+
+@pytest.fixture
+def queue(world: FakeWorld) -> Generator[QueueConsumer]:
+    """A consumer of all segments."""
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions()) as consumer:
+        yield consumer
+
+
+def stream(world: FakeWorld, name: str) -> StreamConsumer:
+    """A consumer with a name."""
+    return StreamConsumer(world, TOPIC, "bill", ConsumerOptions(consumer_name=name))
+
+
+def data(messages: list[Message]) -> list[str]:
+    """What they say."""
+    return [one.data().decode() for one in messages]
+
+
+def take(consumer: QueueConsumer | StreamConsumer | CheckpointConsumer, count: int) -> list[str]:
+    """So many messages, acknowledged where that is possible; no more come."""
+    found = [consumer.receive(5000) for _ in range(count)]
+    with pytest.raises(TimedOut):
+        consumer.receive(50)
+    if not isinstance(consumer, CheckpointConsumer):
+        for one in found:
+            consumer.acknowledge(one)
+    return data(found)
+
+
+def test_a_queue_reads_all_segments(world: FakeWorld, queue: QueueConsumer) -> None:
+    """Sealed segments are read, and left once all of them is acknowledged; new ones are read by themselves."""
+    world.tells_ends = True
+    world.store(0, "a", "b")
+    tell = world.seal(0)
+    world.store(2, "c")
+    world.store(1, "d")
+    tell()
+    assert sorted(take(queue, 4)) == ["a", "b", "c", "d"]
+    wait_for("the sealed one is left", lambda: queue.segments == [1, 2, 3], 5)
+
+
+def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueConsumer) -> None:
+    """A sealed segment is kept for a message that comes again."""
+    world.store(0, "a")
+    world.seal(0)()
+    message = queue.receive(5000)
+    queue.negative_acknowledge(message)
+    again = queue.receive(5000)
+    assert (again.message_id(), again.segment_id()) == (message.message_id(), 0)
+    assert 0 in queue.segments
+
+
+def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
+    """Some messages come together, as many as there are or are wanted."""
+    world.store(0, *"abc")
+    time.sleep(0.1)
+    assert data(queue.batch_receive(2, 1000)) == ["a", "b"]
+    assert data(queue.batch_receive(2, 100)) == ["c"]
+
+
+@pytest.mark.parametrize("tells_ends", [True, False])
+def test_a_stream_reads_parents_first(world: FakeWorld, *, tells_ends: bool) -> None:
+    """What came of a split begins behind all of what was split, also where that came of a split itself."""
+    world.tells_ends = tells_ends
+    with stream(world, "one") as consumer:
+        world.assign("one", 0, 1)
+        for tell in (world.seal(0), world.seal(2)):
+            tell()
+        world.store(4, "e")
+        world.store(2, "c", "d")
+        world.store(0, "a", "b")
+        world.assign("one", 0, 1, 2, 3, 4, 5)
+        assert take(consumer, 5) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_stream_waits_for_who_has_it(world: FakeWorld) -> None:
+    """A segment that is given to another consumer is read by that one once the first has given it up."""
+    with stream(world, "one") as one, stream(world, "two") as two:
+        world.assign("one", 0, 1)
+        world.store(0, "a", "b")
+        found = [one.receive(5000) for _ in range(2)]
+        one.acknowledge(found[0])
+        world.assign("two", 0)
+        with pytest.raises(TimedOut):
+            two.receive(300)
+        world.assign("one", 1)
+        assert take(two, 1) == ["b"]
+        with pytest.raises(AlreadyClosed, match="segment 0 is not this consumer's"):
+            one.acknowledge(found[1])
+        assert two.assignment.segments[0].id == 0
+        world.store(0, "c", "d")
+        world.store(1, "e")
+        two.acknowledge_cumulative([two.receive(5000) for _ in range(2)][1])
+        assert world.segments[0].cursors["bill"].acknowledged == {0, 1, 2, 3}
+        assert take(one, 1) == ["e"]
+    assert world.sessions == {}
+
+
+def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
+    """Messages that wait here when their segment goes to another consumer are not given to the application."""
+    with stream(world, "one") as one, stream(world, "two") as two:
+        world.assign("one", 0)
+        world.store(0, "a", "b")
+        time.sleep(0.2)
+        world.assign("one", 1)
+        world.assign("two", 0)
+        with pytest.raises(TimedOut):
+            one.receive(300)
+        assert take(two, 2) == ["a", "b"]
+
+
+def test_checkpoints(world: FakeWorld) -> None:
+    """A consumer goes on behind what it received, through a split, and not behind what only waited for it."""
+    world.store(0, "a", "b")
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert consumer.receive(5000).data() == b"a"
+        saved = Checkpoint.deserialize(consumer.checkpoint().serialize())
+    tell = world.seal(0)
+    world.store(2, "c")
+    tell()
+    with CheckpointConsumer(world, TOPIC, saved) as consumer:
+        assert take(consumer, 2) == ["b", "c"]
+        assert consumer.checkpoint().positions[0] == "done"
+        saved = consumer.checkpoint()
+    world.store(2, "d")
+    with CheckpointConsumer(world, TOPIC, saved) as consumer:
+        assert take(consumer, 1) == ["d"]
+
+
+def test_what_came_of_a_split_is_read_behind_it(world: FakeWorld) -> None:
+    """No message of a child comes before one of its parent, however many these are."""
+    numbers = [str(number) for number in range(500)]
+    world.store(0, *numbers[:400])
+    tell = world.seal(0)
+    world.store(2, *numbers[400:])
+    tell()
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert take(consumer, 500) == numbers
+
+
+def test_from_the_end(world: FakeWorld) -> None:
+    """A consumer that begins at the end gets what comes later, and can be stopped before it got anything."""
+    world.store(0, "a")
+    with CheckpointConsumer(world, TOPIC, "latest") as consumer:
+        saved = consumer.checkpoint()
+    world.store(0, "b")
+    world.store(1, "c")
+    with CheckpointConsumer(world, TOPIC, saved) as consumer:
+        assert sorted(take(consumer, 2)) == ["b", "c"]
+    with pytest.raises(AlreadyClosed):
+        consumer.receive()

@@ -1,0 +1,234 @@
+"""The order of a producer through any course of splits, merges and lost acknowledgements."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pulsar_scalable.errors import AlreadyClosed, QueueFull, ScalableError, TimedOut
+from pulsar_scalable.options import ProducerOptions
+from pulsar_scalable.producer import ScalableProducer
+from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld, Outcomes
+from tests.support.waiting import wait_for
+
+KEYS = [f"k{number}" for number in range(12)]
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(1, 40)),
+        st.tuples(st.just("split"), st.integers(0, 100)),
+        st.tuples(st.just("merge"), st.integers(0, 100)),
+        st.tuples(st.just("lose"), st.integers(0, 100)),
+        st.tuples(st.just("connect"), st.booleans().map(int)),
+        st.tuples(st.just("shut"), st.just(0)),
+        st.tuples(st.just("tell"), st.just(0)),
+        st.tuples(st.just("breathe"), st.integers(0, 3)),
+    ),
+    max_size=40,
+)
+
+
+def nothing(_: ScalableError | None, __: object) -> None:
+    """A callback."""
+
+
+class Course:
+    """A producer on a topic whose controller is the test."""
+
+    def __init__(self, segments: int, *, hasty: bool) -> None:
+        self.world = FakeWorld(segments)
+        self.outcomes = Outcomes()
+        self.sent: dict[str, list[bytes]] = {}
+        self.untold: list[Callable[[], None]] = []
+        self.hasty = hasty
+        self.doubled = False
+        options = ProducerOptions(max_pending_messages=100_000, send_timeout_millis=20_000)
+        self.producer = ScalableProducer(self.world, TOPIC, options)
+
+    def take(self, verb: str, figure: int) -> None:
+        """One step."""
+        if verb == "send":
+            self.send(figure)
+        elif verb == "tell":
+            self.tell()
+        elif verb == "breathe":
+            time.sleep(figure / 1000)
+        elif verb == "shut":
+            for one in list(self.world.senders):
+                one.close_itself()
+        elif verb == "connect":
+            self.doubled |= bool(figure)
+            self.connect(stores=bool(figure))
+        elif verb == "lose":
+            active = self.world.layout.active
+            with self.world.lock:
+                self.world.segments[active[figure % len(active)].id].lose += 1
+        elif verb == "split":
+            self.split(figure)
+        else:
+            self.merge(figure)
+        if self.hasty:
+            self.tell()
+
+    def connect(self, *, stores: bool) -> None:
+        """Connections that were lost come back."""
+        for one in list(self.world.senders):
+            one.connect_again(stores=stores)
+
+    def send(self, count: int) -> None:
+        """Messages of all keys, and some without."""
+        for _ in range(count):
+            number = sum(map(len, self.sent.values()))
+            key = KEYS[number * 7 % len(KEYS)] if number % 5 else ""
+            data = str(number).encode()
+            self.sent.setdefault(key, []).append(data)
+            self.producer.send_async(data, self.outcomes.of(data), partition_key=key or None)
+
+    def split(self, figure: int) -> None:
+        """Split a segment that is large enough."""
+        large = [one for one in self.world.layout.active if one.end - one.start > 64]
+        if large and len(self.world.segments) < 40:
+            self.untold.append(self.world.seal(large[figure % len(large)].id))
+
+    def merge(self, figure: int) -> None:
+        """Merge two neighbours."""
+        neighbours = list(pairwise(self.world.layout.active))
+        if neighbours:
+            one, other = neighbours[figure % len(neighbours)]
+            self.untold.append(self.world.seal(one.id, other.id))
+
+    def tell(self) -> None:
+        """Tell the layouts that the producer does not know."""
+        told, self.untold = self.untold, []
+        for one in told:
+            one()
+
+    def finish(self) -> None:
+        """What holds at the end."""
+        self.tell()
+        while self.producer.pending_messages:
+            self.connect(stores=False)
+            time.sleep(0.002)
+        self.producer.close()
+        assert {data: told for data, told in self.outcomes.told.items() if told != [None]} == {}
+        stored = self.world.history()
+        if self.doubled:
+            stored = {key: list(dict.fromkeys(found)) for key, found in stored.items()}
+        assert {key: stored.get(key) for key in self.sent if key} == {k: v for k, v in self.sent.items() if k}
+        assert sorted(stored.get("", [])) == sorted(self.sent.get("", []))
+
+
+@given(steps=steps, segments=st.integers(1, 4), hasty=st.booleans())
+@settings(max_examples=150)
+def test_any_course(steps: list[tuple[str, int]], segments: int, hasty: bool) -> None:
+    """Each message is stored once, in the order of its key, and its outcome is told once."""
+    course = Course(segments, hasty=hasty)
+    for verb, figure in steps:
+        course.take(verb, figure)
+    course.finish()
+
+
+def test_many_threads() -> None:
+    """Threads that each send a key keep its order, while segments are split and merged under them."""
+    course = Course(2, hasty=True)
+    told = Outcomes()
+
+    def run(key: str) -> None:
+        for number in range(300):
+            data = f"{key}/{number}".encode()
+            course.producer.send_async(data, told.of(data), partition_key=key)
+
+    threads = [threading.Thread(target=run, args=(key,)) for key in KEYS]
+    for one in threads:
+        one.start()
+    for number in range(12):
+        course.take("merge" if number % 3 == 2 else "split", number)
+        time.sleep(0.01)
+    for one in threads:
+        one.join()
+    course.finish()
+    assert all(outcome == [None] for outcome in told.told.values())
+    assert course.world.history() == {key: [f"{key}/{number}".encode() for number in range(300)] for key in KEYS}
+
+
+def test_what_is_stored_without_an_answer() -> None:
+    """Messages that a sealed segment stored and did not acknowledge are found in it, and not stored again."""
+    course = Course(1, hasty=False)
+    course.send(20)
+    wait_for("the first are acknowledged", lambda: course.producer.pending_messages == 0, 5)
+    course.take("lose", 0)
+    course.send(20)
+    wait_for("the others are stored", lambda: len(course.world.segments[0].log) == 40, 5)
+    assert course.producer.pending_messages == 20
+    course.take("split", 0)
+    course.send(20)
+    course.take("split", 0)
+    course.finish()
+    assert len(course.world.segments[0].log) == 40
+
+
+def test_equal_messages_are_not_lost() -> None:
+    """Where equal messages leave open how many are stored, they are sent again: none is lost."""
+    course = Course(1, hasty=False)
+    course.world.segments[0].lose = 1
+    outcomes = [Outcomes() for _ in range(6)]
+    for one in outcomes:
+        course.producer.send_async(b"same", one.of(b"same"), partition_key="k")
+    wait_for("all are stored", lambda: len(course.world.segments[0].log) == 6, 5)
+    course.take("split", 0)
+    course.producer.send_async(b"last", course.outcomes.of(b"last"), partition_key="k")
+    course.tell()
+    course.producer.flush()
+    course.producer.close()
+    assert [one.told for one in outcomes] == [{b"same": [None]}] * 6
+    assert course.world.history()["k"].count(b"same") >= 6
+
+
+def test_a_layout_that_does_not_come() -> None:
+    """What a sealed segment refused fails in time where nobody tells who took over, and gives its room back."""
+    world = FakeWorld(1)
+    options = ProducerOptions(send_timeout_millis=400, max_pending_messages=3)
+    with ScalableProducer(world, TOPIC, options) as producer:
+        producer.send(b"first", partition_key="k")
+        tell = world.seal(0)
+        for number in range(3):
+            producer.send_async(str(number).encode(), nothing, partition_key="k")
+        with pytest.raises(QueueFull, match="3 messages wait"):
+            producer.send_async(b"more", nothing)
+        wait_for("they have failed", lambda: producer.pending_messages == 0, 5)
+        with pytest.raises(TimedOut, match="not stored after 400 ms"):
+            producer.send(b"later", partition_key="k")
+        tell()
+        producer.send(b"last", partition_key="k")
+    assert world.history()["k"] == [b"first", b"last"]
+
+
+def test_what_is_closed() -> None:
+    """What is not stored when the producer is closed fails, and later calls say so; a callback cannot wait."""
+    world = FakeWorld(1)
+    producer = ScalableProducer(world, TOPIC, ProducerOptions())
+    errors: list[Exception] = []
+
+    def callback(error: ScalableError | None, _: object) -> None:
+        try:
+            producer.send(b"from a callback")
+        except ScalableError as refusal:
+            errors.append(refusal)
+
+    producer.send_async(b"one", callback)
+    producer.flush()
+    world.seal(0)
+    told = Outcomes()
+    producer.send_async(b"two", told.of(b"two"))
+    producer.close()
+    producer.close()
+    assert [type(one) for one in told.told[b"two"]] == [AlreadyClosed]
+    assert "a callback cannot wait" in str(errors[0])
+    with pytest.raises(AlreadyClosed):
+        producer.send(b"three")

@@ -1,0 +1,291 @@
+"""Watches and registrations: what brokers push, in any order, and what becomes of lost leaders."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound
+from pulsar_scalable.layout import Layout
+from pulsar_scalable.native import Assignment, ConsumerKind, NativeClient
+from pulsar_scalable.wire import commands, scalable
+from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.scalable import (
+    ScalableAssignedSegment,
+    ScalableConsumerAssignment,
+    ScalableTopicAssignmentUpdate,
+    ScalableTopicDAG,
+    ScalableTopicLookup,
+    ScalableTopicSubscribe,
+    ScalableTopicSubscribeResponse,
+    ScalableTopicUpdate,
+    SegmentInfoProto,
+)
+from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
+from tests.support.waiting import wait_for
+
+TOPIC = "topic://public/default/orders"
+Answer = list[Command] | None
+
+
+def update(session: int, epoch: int, *, controller: str | None = None, legacy: str | None = None) -> Command:
+    """A layout of one segment."""
+    segment = SegmentInfoProto(segment_id=epoch, hash_end=0xFFFF, legacy_topic_name=legacy)
+    dag = ScalableTopicDAG(epoch, (segment,), (), controller)
+    return ScalableTopicUpdate(session, dag, None, None, TOPIC)
+
+
+def assigned(epoch: int, *ids: int) -> ScalableConsumerAssignment:
+    """Segments by their ids."""
+    segments = tuple(ScalableAssignedSegment(one, 0, 0xFFFF, f"segment://{one}") for one in ids)
+    return ScalableConsumerAssignment(epoch, segments)
+
+
+def session_of(broker: FakeBroker) -> int:
+    """The newest session of layouts."""
+    newest = broker.of(ScalableTopicLookup)[-1]
+    assert isinstance(newest, ScalableTopicLookup)
+    return newest.session_id
+
+
+def ids(found: list[Assignment]) -> list[list[int]]:
+    """Segments of assignments."""
+    return [[segment.id for segment in one.segments] for one in found]
+
+
+# Watches --------------------------------------------------------------------------------------------------------------
+
+
+def test_layouts_are_told_as_they_come() -> None:
+    """The first one before the watch is there; older ones, and the same again, not at all."""
+    told: list[Layout] = []
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [update(command.session_id, 3)] if isinstance(command, ScalableTopicLookup) else None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        watch = client.watch("orders", told.append)
+        assert [one.epoch for one in told] == [3]
+        for epoch in (3, 2, 4, 1, 5):
+            broker.peers[0].push(update(session_of(broker), epoch))
+        wait_for("the newest", lambda: watch.layout.epoch == 5, 3)
+        assert (watch.layout.topic, [one.epoch for one in told]) == (TOPIC, [3, 4, 5])
+        watch.close()
+        wait_for("the session's end", lambda: broker.of(scalable.ScalableTopicClose), 3)
+
+
+def test_a_regular_topic_that_becomes_scalable() -> None:
+    """Its epoch is 0 before and after (5.0.0-M1)."""
+    told: list[Layout] = []
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return (
+            [update(command.session_id, 0, legacy="persistent://x")]
+            if isinstance(command, ScalableTopicLookup)
+            else None
+        )
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        client.watch(TOPIC, told.append)
+        broker.peers[0].push(update(session_of(broker), 0))
+        wait_for("the scalable one", lambda: len(told) == 2, 3)
+        broker.peers[0].push(update(session_of(broker), 0, legacy="persistent://x"))
+        broker.peers[0].push(update(session_of(broker), 1))
+        wait_for("the next one", lambda: len(told) == 3, 3)
+    assert [one.synthetic for one in told] == [True, False, False]
+
+
+def test_watches_outlive_connections_and_errors() -> None:
+    """They ask again, also where a broker has no answer for a while, and tell only what is newer."""
+    told: list[Layout] = []
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if not isinstance(command, ScalableTopicLookup):
+            return None
+        asked = len(broker.of(ScalableTopicLookup))
+        if asked == 2:
+            return [ScalableTopicUpdate(command.session_id, None, 11, "store is away")]
+        return [update(command.session_id, {1: 3, 3: 2}.get(asked, 4))]
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        watch = client.watch(TOPIC, told.append)
+        broker.drop_all()
+        wait_for("the third session", lambda: len(broker.of(ScalableTopicLookup)) == 3, 5)
+        wait_for("recovery", lambda: watch.error is None, 3)
+        assert watch.layout.epoch == 3
+        broker.drop_all()
+        wait_for("the fourth", lambda: watch.layout.epoch == 4, 5)
+    assert [one.epoch for one in told] == [3, 4]
+
+
+def test_topics_that_are_not_there() -> None:
+    """Watching them fails at once, with the broker's reason."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, ScalableTopicLookup):
+            return [ScalableTopicUpdate(command.session_id, None, 11, "Scalable topic not found")]
+        return None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        with pytest.raises(TopicNotFound, match="not found"):
+            client.watch(TOPIC, lambda _: None)
+        with pytest.raises(TopicNotFound):
+            client.look_up(TOPIC)
+
+
+def test_callbacks_that_fail() -> None:
+    """Later layouts come nevertheless."""
+    told: list[int] = []
+
+    def on_layout(layout: Layout) -> None:
+        told.append(layout.epoch)
+        raise RuntimeError("on purpose")
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [update(command.session_id, 0)] if isinstance(command, ScalableTopicLookup) else None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        client.watch(TOPIC, on_layout)
+        broker.peers[0].push(update(session_of(broker), 1))
+        wait_for("both", lambda: told == [0, 1], 3)
+
+
+def test_silent_brokers() -> None:
+    """A watch fails in time where nobody tells anything."""
+    with FakeBroker(unheard) as broker, NativeClient(broker.url, operation_timeout_seconds=0.3) as client:
+        begun = time.monotonic()
+        with pytest.raises(ScalableError):
+            client.watch(TOPIC, lambda _: None)
+        assert time.monotonic() - begun < 3
+
+
+# Registrations --------------------------------------------------------------------------------------------------------
+
+
+class Leader:
+    """A broker that leads, and does with registrations as a test says."""
+
+    def __init__(self) -> None:
+        self.refusals: list[tuple[int, str]] = []
+        self.updates: list[ScalableConsumerAssignment] = []
+        self.first: ScalableConsumerAssignment | None = assigned(1, 1)
+        self.peers: list[tuple[Peer, int]] = []
+
+    def __call__(self, peer: Peer, command: Command) -> Answer:
+        """What it answers."""
+        if isinstance(command, ScalableTopicLookup):
+            return [update(command.session_id, 1)]
+        if not isinstance(command, ScalableTopicSubscribe):
+            return None
+        if self.refusals:
+            code, message = self.refusals.pop(0)
+            return [ScalableTopicSubscribeResponse(command.request_id, code, message)]
+        self.peers.append((peer, command.consumer_id))
+        early = [ScalableTopicAssignmentUpdate(command.consumer_id, one) for one in self.updates]
+        return [*early, ScalableTopicSubscribeResponse(command.request_id, None, None, self.first)]
+
+    def push(self, found: ScalableConsumerAssignment) -> None:
+        """A new assignment."""
+        peer, number = self.peers[-1]
+        peer.push(ScalableTopicAssignmentUpdate(number, found))
+
+
+def test_assignments() -> None:
+    """The first one before the registration is there, and each that takes its place."""
+    leader, told = Leader(), list[Assignment]()
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        assert registration.is_registered
+        assert ids(told) == [[1]]
+        (asked,) = broker.of(ScalableTopicSubscribe)
+        assert isinstance(asked, ScalableTopicSubscribe)
+        assert (asked.topic, asked.subscription, asked.consumer_name, asked.consumer_type) == (TOPIC, "sub", "me", 0)
+        for found in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
+            leader.push(found)
+        wait_for("the last one", lambda: registration.assignment.epoch == 2, 3)
+        assert ids(told) == [[1], [1, 2], []]
+        registration.close()
+        assert not registration.is_registered
+
+
+def test_updates_before_the_answer() -> None:
+    """They are newer than it (5.0.0-M1 sends them first)."""
+    leader, told = Leader(), list[Assignment]()
+    leader.updates = [assigned(1, 1), assigned(1, 1, 2)]
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        leader.push(assigned(1, 3))
+        wait_for("the last one", lambda: ids(told)[-1] == [3], 3)
+    assert ids(told) == [[1], [1, 2], [3]]
+
+
+def test_brokers_that_do_not_lead_yet() -> None:
+    """The leader is looked up again."""
+    leader, told = Leader(), list[Assignment]()
+    leader.refusals = [(0, "This broker is not the leader")] * 2
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        client.register(TOPIC, "sub", "me", ConsumerKind.CHECKPOINT, told.append)
+        assert len(broker.of(ScalableTopicLookup)) == 3
+    assert ids(told) == [[1]]
+
+
+def test_no_leader_in_time() -> None:
+    """The error says so; and what no attempt can change fails at once."""
+    leader = Leader()
+    with FakeBroker(leader) as broker, NativeClient(broker.url, operation_timeout_seconds=0.5) as client:
+        leader.refusals = [(0, "This broker is not the leader")] * 99
+        with pytest.raises(NotTheLeader):
+            client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)
+        leader.refusals = [(4, "not for you")]
+        asked = len(broker.of(ScalableTopicSubscribe))
+        with pytest.raises(Refused, match="not for you"):
+            client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)
+        assert len(broker.of(ScalableTopicSubscribe)) == asked + 1
+
+
+def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps the connection and tells nothing; the layout says who leads."""
+    monkeypatch.setattr("pulsar_scalable.native.registration._LOOK_EVERY", 0.1)
+    first, second, told = Leader(), Leader(), list[Assignment]()
+    second.first = assigned(1, 7)
+    leading: list[str] = []
+
+    def watching(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, ScalableTopicLookup):
+            return [update(command.session_id, 1, controller=leading[-1])]
+        return None
+
+    with FakeBroker(first) as one, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
+        leading.append(one.url)
+        with NativeClient(any_broker.url) as client:
+            client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+            wait_for("some looks", lambda: len(any_broker.of(ScalableTopicLookup)) > 3, 3)
+            assert ids(told) == [[1]]
+            leading.append(other.url)
+            wait_for("the next leader", lambda: ids(told) == [[1], [7]], 5)
+
+
+def test_a_leader_that_dies() -> None:
+    """The consumer registers with the next one by the same name, and learns what changed."""
+    first, second, told = Leader(), Leader(), list[Assignment]()
+    second.first = assigned(1, 7)
+    leading: list[str] = []
+
+    def watching(_peer: Peer, command: Command) -> Answer:
+        if isinstance(command, ScalableTopicLookup):
+            return [update(command.session_id, 1, controller=leading[-1])]
+        return None
+
+    with FakeBroker(first) as one, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
+        leading.append(one.url)
+        with NativeClient(any_broker.url) as client:
+            registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+            leading.append(other.url)
+            one.drop_all()
+            wait_for("the next leader", lambda: ids(told) == [[1], [7]], 5)
+            assert registration.is_registered
+            names = {found.consumer_name for found in other.received if isinstance(found, ScalableTopicSubscribe)}
+            assert names == {"me"}
+            assert not any_broker.of(ScalableTopicSubscribe)
+            assert any_broker.of(commands.Connect)
