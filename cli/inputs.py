@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from models.lifecycle.base import faults, valid_fields
 from models.lifecycle.fields import read_duration
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import MigrationInput, WorkflowInput
 from worker.exit_codes import CommandFailed, ExitCode
 
 InputT = TypeVar("InputT", bound=MigrationInput)
@@ -62,7 +62,7 @@ def parse_duration(text: str) -> timedelta:
 def field_help(model: type[MigrationInput]) -> dict[str, str]:
     """What the docstrings of the input and its base say about each field."""
     found: dict[str, str] = {}
-    for cls in (base for base in reversed(model.__mro__) if issubclass(base, MigrationInput)):
+    for cls in (base for base in reversed(model.__mro__) if issubclass(base, WorkflowInput)):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
         for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
             found[match[1]] = " ".join(match[2].split())

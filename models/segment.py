@@ -97,6 +97,13 @@ class SegmentState(StrEnum):
     SEALED = "SEALED"
 
 
+class SubscriptionKind(StrEnum):
+    """How a subscription of a scalable topic is consumed: by key in order, or by all consumers together."""
+
+    STREAM = "STREAM"
+    QUEUE = "QUEUE"
+
+
 class SegmentInfo(Stored):
     """One segment.
 

@@ -22,7 +22,7 @@ from models.bookie_cluster import phases as bookie_cluster_phases
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.state import BookieClusterState
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import MigrationInput, WorkflowInput
 from models.lifecycle.state import MigrationState
 from models.metadata_store import phases as metadata_store_phases
 from models.metadata_store.input import KIND as METADATA_STORE
@@ -37,6 +37,8 @@ from models.scalable_topic.operation_input import KIND as SCALABLE_OPERATION
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.scalable_topic.operation_state import OperationState
 from models.scalable_topic.state import NamespaceState, TopicState
+from models.topic_controller.input import KIND as TOPIC_CONTROLLER
+from models.topic_controller.input import ControllerInput
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
@@ -45,30 +47,41 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 
 
 @dataclass(frozen=True)
-class Kind(Generic[InputT]):
+class Registered:
+    """Workflows and activities that a worker registers for one purpose.
+
+    Attributes:
+        package: name of its package or module in every layer.
+        name: as the search attribute `MigrationKind` calls it.
+        workflow: type of the workflow that a start names.
+        input: that workflow's input.
+        workflows: `module:class` of each workflow that a worker registers for it.
+        activities: `module:class` of its activities; each class takes the process's runtime.
+    """
+
+    package: str
+    name: str
+    workflow: str
+    input: type[WorkflowInput]
+    workflows: tuple[str, ...]
+    activities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kind(Registered, Generic[InputT]):
     """One kind of migration.
 
     Its own commands are in `cli.<package>`, its demo is `deploy.demos.<package>`, its page `docs/<package>.md`,
     all of them shared by the kinds of one package but for the page.
 
     Attributes:
-        package: name of its package or module in every layer.
         name: as the command line, workflow ids and the search attribute `MigrationKind` call it.
-        workflow: type of the workflow that a start names.
-        input: that workflow's input.
-        workflows: `module:class` of each workflow that a worker registers for it.
-        activities: `module:class` of its activities; each class takes the process's runtime.
         state: what its workflow carries; holds the models of its facts, figures and certificate.
         phases: of its workflow.
         docs: name of its page, where the package has more than one kind.
     """
 
-    package: str
-    name: str
-    workflow: str
     input: type[InputT]
-    workflows: tuple[str, ...]
-    activities: tuple[str, ...]
     state: type[MigrationState[Any, Any, Any]]
     phases: type[StrEnum]
     docs: str = ""
@@ -162,19 +175,35 @@ _ALL: tuple[Kind[Any], ...] = (
     ),
 )
 
+
 KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in _ALL}
 """All migrations, by name."""
+
+ENTITIES = {
+    TOPIC_CONTROLLER: Registered(
+        package="topic_controller",
+        name=TOPIC_CONTROLLER,
+        workflow="ScalableTopicController",
+        input=ControllerInput,
+        workflows=("workflows.topic_controller.workflow:ScalableTopicController",),
+        activities=("activities.topic_controller.activities:TopicControllerActivities",),
+    ),
+}
+"""Workflows that live as long as what they are about, and are no migrations; by name."""
+
+ALL: dict[str, Registered] = {**KINDS, **ENTITIES}
+"""All that workers register, by name."""
 
 
 def workflows() -> list[type]:
     """All workflows, and the one that ends what has none."""
-    named = [workflow for kind in KINDS.values() for workflow in kind.workflows]
+    named = [workflow for kind in ALL.values() for workflow in kind.workflows]
     return [resolve_name(workflow) for workflow in [*named, "worker.unknown_workflow:UnknownWorkflow"]]
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
-    classes = [resolve_name(name) for kind in KINDS.values() for name in kind.activities]
+    classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
     return [activity for steps in classes for activity in activities_of(steps(runtime))]
 
 

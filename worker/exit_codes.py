@@ -44,6 +44,7 @@ _OF_FAILURES: dict[str, ExitCode] = {
     FailureKind.VERIFICATION_FAILED: ExitCode.VERIFICATION,
     FailureKind.CONFLICT: ExitCode.CONFLICT,
     FailureKind.CONTENTION: ExitCode.CONFLICT,
+    FailureKind.NOT_LEADER: ExitCode.CONFLICT,
     FailureKind.UNREACHABLE: ExitCode.UNREACHABLE,
     FailureKind.REFUSED: ExitCode.REFUSED,
 }

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
-    from worker.catalog import KINDS
+    from worker.catalog import ALL
 
 
 @workflow.defn(dynamic=True)
@@ -21,6 +21,6 @@ class UnknownWorkflow:
     async def run(self, given: Sequence[RawValue]) -> None:
         """Fail, and name the types that there are."""
         del given
-        known = ", ".join(sorted(kind.workflow for kind in KINDS.values()))
+        known = ", ".join(sorted(kind.workflow for kind in ALL.values()))
         why = f"there is no workflow type {workflow.info().workflow_type!r}. Cure: start one of these: {known}"
         raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)

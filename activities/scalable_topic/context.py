@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import ExitStack, contextmanager
-from typing import Generic, Self, TypeVar
+from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
-from activities.lifecycle.parallel import LANES, ItemT, ResultT, each
-from activities.lifecycle.registrations import brokers
+from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import ClaimHeld, StoreNotFound, Superseded
-from clients.pulsar.admin.brokers import registered_urls
-from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.http import HttpSession
-from clients.pulsar.admin.late_requests import IDLE_LIMIT, change_or_never
 from clients.pulsar.names import TopicName
-from clients.stores import Access, open_cas, open_reader
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
@@ -32,13 +24,10 @@ from models.scalable_topic.operation_claims import OperatedTopic, operation_reco
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
-LONGEST_MIGRATION = 30.0
-"""Seconds that a broker may take for a request that it has; a cold one took half a minute (5.0.0-M1)."""
-
 _LOOK_EVERY = 2.0
 
 
-class ClusterTask(Generic[InputT_co]):
+class ClusterTask(PulsarCluster[InputT_co]):
     """One attempt's view of a cluster whose topics are, or become, scalable; a context manager.
 
     Args:
@@ -52,33 +41,10 @@ class ClusterTask(Generic[InputT_co]):
     def __init__(
         self, runtime: Runtime, input: InputT_co, attempt: Attempt, context: ActivityContext, owners: Owners
     ) -> None:
-        self.runtime = runtime
-        self.input = input
-        self.attempt = attempt
-        self.context = context
+        super().__init__(runtime, input, attempt, context)
         self._owners = owners
         self._ended: set[str] = set()
         self._going_on: dict[str, bool] = {}
-        self._open = ExitStack()
-        access = runtime.admin_of(input.credentials)
-        self.admin = self._open.enter_context(PulsarAdmin.open(access, input.admin_urls, connections=LANES))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
-
-    @property
-    def stores(self) -> Access:
-        """How the metadata store is talked to."""
-        return self.runtime.stores_of(self.input.credentials)
-
-    @contextmanager
-    def store(self) -> Generator[CasStore]:
-        """The brokers' metadata store."""
-        with open_cas(self.input.store, self.stores) as store:
-            yield store
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
         """The claim on the cluster."""
@@ -130,22 +96,6 @@ class ClusterTask(Generic[InputT_co]):
         mine = found.claim.workflow_id == self.attempt.workflow_id
         return mine or (is_ours(found.claim) and not self._owners.is_open(found.claim, store.url))
 
-    def change_or_never(
-        self,
-        *,
-        look: Callable[[PulsarAdmin], object],
-        fence: Callable[[], object],
-        change: Callable[[PulsarAdmin], ResultT],
-    ) -> ResultT:
-        """Make a change that arrives soon after the look at the fence, or never; see `late_requests`."""
-        access = self.runtime.admin_of(self.input.credentials)
-        return change_or_never(access, self.input.admin_urls, look=look, fence=fence, change=change)
-
-    def await_late_requests(self) -> None:
-        """Wait until no such change of an earlier attempt can arrive any more."""
-        with self.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
-            self.context.pause(IDLE_LIMIT + LONGEST_MIGRATION)
-
     def take_over(self, claim: Claim) -> None:
         """Count the run that left a record as ended: whoever holds the cluster may take its records over."""
         self._ended.add(claim.run_id)
@@ -163,18 +113,6 @@ class ClusterTask(Generic[InputT_co]):
         """The right to carry out an operation on a topic."""
         path = operation_record(f"{topic.namespace_path}/{topic.topic}")
         return RecordGuard(store, self.attempt, OperatedTopic, path, ended=self._ended)
-
-    def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; see `parallel.each`."""
-        return each(self.context, items, work)
-
-    def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker that is active, with its address, for what each has to know."""
-        access = self.runtime.admin_of(self.input.credentials)
-        session = self._open.enter_context(HttpSession(access))
-        with open_reader(self.input.store, self.stores) as reader:
-            found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
-        return [(name, PulsarAdminReader(session, urls)) for name, urls in found]
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
         """A regular topic as it is; None where there is none.

@@ -29,17 +29,14 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 
-from activities.lifecycle.registrations import brokers
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.copy_proof import prove
 from activities.scalable_topic.copy_rounds import CopyRounds
 from activities.scalable_topic.copy_source import CopySource, parents_of
 from activities.scalable_topic.copy_target import CopyTarget
 from clients.cas.claims import ClaimKeeper
-from clients.errors import NoServer, StoreConflict
-from clients.pulsar.admin.brokers import registered_service_url
+from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
-from clients.stores import open_reader
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.copies import CopiedOut, KeyHash
@@ -154,7 +151,7 @@ def _job(
     return CopyOut(
         store=task.input.store,
         attempt=task.attempt,
-        brokers_url=brokers_url or _registered(task),
+        brokers_url=brokers_url or task.service_url(),
         admin_urls=task.input.admin_urls,
         target=target.name,
         partitions=target.partitions,
@@ -177,20 +174,6 @@ def _record(source: TopicName, layout: SegmentLayout, job: CopyOut) -> CopyRecor
 
 def _since(begun: float) -> float:
     return round(time.monotonic() - begun, 3)
-
-
-def _registered(task: ClusterTask[ClusterInput]) -> str:
-    """The addresses of all brokers; of one kind, with TLS or without."""
-    access = task.runtime.admin_of(task.input.credentials)
-    with open_reader(task.input.store, task.stores) as reader:
-        urls = [registered_service_url(one.data, access) for one in brokers(reader)]
-    if not urls:
-        raise NoServer(
-            f"no broker is registered in {task.input.metadata_url}; start one", server=task.input.metadata_url
-        )
-    scheme = urls[0].partition("://")[0]
-    hosts = [url.partition("://")[2].rstrip("/") for url in urls if url.startswith(f"{scheme}://")]
-    return f"{scheme}://{','.join(hosts)}"
 
 
 def _require_whole(source: TopicName, target: TopicName) -> None:

@@ -9,10 +9,10 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census
 from activities.scalable_topic.regular import ORDERED
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
+from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 
 # Of a subscription that has had no consumer since its topic was loaded.

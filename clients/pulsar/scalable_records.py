@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, retry
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import StoredTopic, TopicName
+from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 
 _DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"

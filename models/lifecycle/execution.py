@@ -1,4 +1,4 @@
-"""What every activity of a migration gets first: the input, and which attempt of which run this is."""
+"""What every activity gets first: the input, and which attempt of which run this is."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 from pydantic import SerializeAsAny
 
 from models.lifecycle.base import Frozen
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import WorkflowInput
 
-InputT = TypeVar("InputT", bound=MigrationInput)
+InputT = TypeVar("InputT", bound=WorkflowInput)
 
 
 class Execution(Frozen, Generic[InputT]):

@@ -34,6 +34,7 @@ class FailureKind(StrEnum):
     NOT_READY = "ParticipantsNotReady"
     DEADLINE = "DeadlineExceeded"
     REFUSED = "Refused"
+    NOT_LEADER = "NotTheLeader"
     IN_USE = "SourceInUse"
     NOT_WRITABLE = "RecordNotWritable"
     LEDGER_UNREADABLE = "LedgerUnreadable"

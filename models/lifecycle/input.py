@@ -11,25 +11,19 @@ from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool
 
 
-class MigrationInput(Frozen):
-    """Base of each migration's input.
+class WorkflowInput(Frozen):
+    """Base of the input of each workflow that an operator starts.
 
     Attributes:
-        cluster: name of the Pulsar cluster that is migrated; part of the workflow id.
-        dry_run: end after the precheck with the plan; nothing is written anywhere.
-        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
-        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
+        cluster: name of the Pulsar cluster that it is about.
     """
 
     cluster: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
-    dry_run: Bool = False
-    hold_before_cutover: Bool = False
-    cutover_at: AwareDatetime | None = None
 
     @property
     @abstractmethod
     def workflow_id(self) -> str:
-        """One id for what must be migrated only once at a time: the server refuses a second start."""
+        """One id for what must be done only once at a time: the server refuses a second start."""
 
     @property
     @abstractmethod
@@ -40,6 +34,20 @@ class MigrationInput(Frozen):
     @abstractmethod
     def summary(self) -> str:
         """One line for the Web UI."""
+
+
+class MigrationInput(WorkflowInput):
+    """Base of each migration's input; the cluster's name is part of the workflow id.
+
+    Attributes:
+        dry_run: end after the precheck with the plan; nothing is written anywhere.
+        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
+        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
+    """
+
+    dry_run: Bool = False
+    hold_before_cutover: Bool = False
+    cutover_at: AwareDatetime | None = None
 
 
 class SourceCleanup(StrEnum):

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, cast
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import BaseModel, model_validator
 
 from models.lifecycle.execution import InputT
-from models.lifecycle.state import StateT
+
+CarriedT = TypeVar("CarriedT", bound=BaseModel)
 
 _FIELDS = {"input", "state"}
 
 
-class Start(BaseModel, Generic[InputT, StateT]):
+class Start(BaseModel, Generic[InputT, CarriedT]):
     """The one argument of a workflow: JSON of the input alone, or an object with input and state.
 
     One argument, because Temporal decodes arguments by their types only if all are given.
 
     Attributes:
         input: what the operator typed.
-        state: as the run before left it; None for a new migration.
+        state: as the run before left it; None for a new one.
     """
 
     input: InputT
-    state: StateT | None = None
+    state: CarriedT | None = None
 
     @model_validator(mode="before")
     @classmethod

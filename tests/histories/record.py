@@ -16,14 +16,19 @@ from typing import Any, cast
 
 from deploy.devstack.provision import provision
 from tests.workflows.lifecycle.harness import Harness, Run, harness
-from worker.catalog import KINDS
+from worker.catalog import ALL, Kind, Registered
 
 FOLDER = Path(__file__).parent
 
+
+def _module(kind: Registered) -> str:
+    return (kind.docs if isinstance(kind, Kind) else "") or "paths"
+
+
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
     f"{kind.name}-{name}": scene
-    for kind in KINDS.values()
-    for name, scene in import_module(f"tests.histories.{kind.package}.{kind.docs or 'paths'}").SCENES.items()
+    for kind in ALL.values()
+    for name, scene in import_module(f"tests.histories.{kind.package}.{_module(kind)}").SCENES.items()
 }
 """By the name of the saved history's file: those of each package's `paths.py`; another kind that shares the package has
 them in a module that is called like its page.

@@ -25,15 +25,10 @@ class ContinuationDue(Exception):
         self.state = state
 
 
-class Continuation:
-    """Asks for a new run at points where no activity runs, and nothing is lost but the place in the code.
+class HistoryLimit:
+    """When a run has grown enough."""
 
-    The state finds that again: phases that are done are not entered, and activities of the running phase that have
-    answered are not run again.
-    """
-
-    def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
-        self._state = state
+    def __init__(self) -> None:
         self._limit = workflow.memo_value(HISTORY_LIMIT, default=0, type_hint=int)
         self._begin: int | None = None
 
@@ -49,6 +44,18 @@ class Continuation:
             # Counted from the first look: a run gets somewhere, however small the limit is.
             self._begin = info.get_current_history_length()
         return info.get_current_history_length() - self._begin >= self._limit
+
+
+class Continuation(HistoryLimit):
+    """Asks for a new run at points where no activity runs, and nothing is lost but the place in the code.
+
+    The state finds that again: phases that are done are not entered, and activities of the running phase that have
+    answered are not run again.
+    """
+
+    def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
+        super().__init__()
+        self._state = state
 
     async def checkpoint(self) -> None:
         """Leave this run if it has grown enough; never call this from a handler.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 
 from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.execution import InputT
     from models.lifecycle.failures import FailureKind
+    from models.lifecycle.input import MigrationInput
     from models.lifecycle.policy import PhasePolicy
     from models.lifecycle.report import Report
     from models.lifecycle.start import Start
@@ -31,6 +31,8 @@ with workflow.unsafe.imports_passed_through():
 
 KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
 TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
+
+InputT = TypeVar("InputT", bound=MigrationInput)
 
 # Most characters of a wrong argument that a note repeats.
 _SHOWN = 200

@@ -13,11 +13,10 @@ from activities.scalable_topic.operations.context import Hand, Look, local
 from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import SegmentName, recordable, stored_topic
 from clients.pulsar.scalable_records import cursors_on, keep_subscription, recorded_subscriptions
 from models.lifecycle.failures import some
-from models.segment import SegmentInfo
+from models.segment import SegmentInfo, SubscriptionKind
 from models.segment_layout import SegmentLayout
 
 

@@ -7,24 +7,17 @@ broker for them makes it a controller of the topic, which can then lead without 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, Answer
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.names import TopicName, encoded, encoded_namespace
+from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 
 # The first scalable topic of a cluster took a broker half a minute (seen).
 _CREATION = 60.0
-
-
-class SubscriptionKind(StrEnum):
-    """How a subscription is consumed: by key in order, or by all consumers together."""
-
-    STREAM = "STREAM"
-    QUEUE = "QUEUE"
 
 
 class AutoScalePolicy(Answer):

@@ -98,6 +98,7 @@ class TopicStats(Answer):
     Attributes:
         msg_in_counter: messages since it was loaded.
         msg_rate_in: messages per second.
+        msg_throughput_in: bytes per second.
         storage_size: bytes.
         backlog_size: bytes that are not acknowledged.
         publishers: that are connected.
@@ -107,6 +108,7 @@ class TopicStats(Answer):
 
     msg_in_counter: int = 0
     msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
     storage_size: int = 0
     backlog_size: int = 0
     publishers: tuple[Client, ...] = ()

@@ -10,11 +10,12 @@ import pytest
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminPreconditionFailed, AdminServerError
-from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import quiet_client, send_to
+from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url

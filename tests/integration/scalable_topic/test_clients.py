@@ -8,7 +8,6 @@ import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
@@ -16,6 +15,7 @@ from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
+from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
 from tests.support.scalable_topic.flips import flip_of

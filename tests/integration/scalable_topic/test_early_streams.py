@@ -6,12 +6,12 @@ import pytest
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from deploy.devstack.stack import Stack
+from models.segment import SubscriptionKind
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 

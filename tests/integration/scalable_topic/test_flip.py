@@ -11,12 +11,12 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.claims import Stage
+from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar

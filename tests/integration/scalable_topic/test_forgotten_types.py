@@ -8,11 +8,11 @@ from activities.scalable_topic import clients, drain, flip, one_topic
 from activities.scalable_topic.precheck import precheck
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from deploy.devstack.stack import Stack
 from models.scalable_topic.claims import TopicClaim, topic_record
+from models.segment import SubscriptionKind
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic, pulsar
 from tests.support.scalable_topic.topics import drain as consume_all

@@ -9,7 +9,8 @@ from contextlib import closing
 
 import pytest
 
-from activities.scalable_topic import cleanup, context, flip, one_topic
+from activities.lifecycle import pulsar_cluster
+from activities.scalable_topic import cleanup, flip, one_topic
 from clients.cas.store import CasStore
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
@@ -58,8 +59,8 @@ def store(stack: Stack) -> Generator[CasStore]:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "IDLE_LIMIT", IDLE_SECONDS + 1.0)
-    monkeypatch.setattr(context, "LONGEST_MIGRATION", 1.0)
+    monkeypatch.setattr(pulsar_cluster, "IDLE_LIMIT", IDLE_SECONDS + 1.0)
+    monkeypatch.setattr(pulsar_cluster, "LONGEST_REQUEST", 1.0)
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ import pytest
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import Language, ProducerPlan
 from deploy.devstack.stack import Stack
+from models.segment import SubscriptionKind
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar, regular_parents_of, stream_plan
 from tests.support.waiting import wait_for

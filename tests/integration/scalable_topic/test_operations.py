@@ -16,7 +16,7 @@ from activities.scalable_topic.operations.subscriptions import secure
 from clients.cas.store import CasStore
 from clients.errors import Superseded
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
 from deploy.devstack.stack import Stack, StackSpec
@@ -24,6 +24,7 @@ from models.lifecycle.claim import CLAIM
 from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.results import Released
+from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out

@@ -10,13 +10,13 @@ import pytest
 from clients.cas.claims import read_claim
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import controller_of
 from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
 from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 from models.scalable_topic.operation_input import Operation
+from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import SharedStack

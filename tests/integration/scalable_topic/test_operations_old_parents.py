@@ -6,7 +6,6 @@ from contextlib import closing
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import controller_of
 from deploy.devstack.moving.client_program import ClientProgram
@@ -14,7 +13,7 @@ from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import OperationOutcome
-from models.segment import SegmentInfo
+from models.segment import SegmentInfo, SubscriptionKind
 from models.segment_repair import NEVER_DROPPED
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.scalable_topic.operations import Operations, carried_out

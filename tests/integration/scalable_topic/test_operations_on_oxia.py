@@ -6,7 +6,7 @@ import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import AutoScalePolicy, SubscriptionKind
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas
@@ -14,6 +14,7 @@ from deploy.devstack.stack import StackSpec
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
+from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
 from tests.support.scalable_topic.operations import Operations, carried_out

@@ -10,7 +10,6 @@ import pytest
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import controller_of, read_scalable, recorded_subscriptions
 from deploy.devstack.moving.client_program import ClientProgram
@@ -22,7 +21,7 @@ from deploy.devstack.server import Server
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.scalable_topic.operation_input import Operation
-from models.segment import SegmentInfo
+from models.segment import SegmentInfo, SubscriptionKind
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill

@@ -8,7 +8,6 @@ import pytest
 
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import recorded_subscriptions
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
@@ -17,6 +16,7 @@ from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.scalable_topic.operation_input import Operation
+from models.segment import SubscriptionKind
 from tests.support.scalable_topic.operations import carried_out
 from tests.support.stacks import SharedStack
 

@@ -11,7 +11,6 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.names import SegmentName, TopicName, recordable
 from clients.pulsar.scalable_records import (
     RecordState,
@@ -23,6 +22,7 @@ from clients.pulsar.scalable_records import (
 )
 from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
+from models.segment import SubscriptionKind
 from models.store_url import parse_store_url
 from tests.support.stacks import SharedStack
 

@@ -8,13 +8,13 @@ from activities.scalable_topic import cleanup, flip, one_topic
 from activities.scalable_topic import drain as draining
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.scalable_topics import SubscriptionKind
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
+from models.segment import SubscriptionKind
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.scalable_topic.steps import TopicSteps, refused
 from tests.support.scalable_topic.topics import (

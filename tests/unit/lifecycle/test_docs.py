@@ -23,7 +23,7 @@ from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.settings import Settings
 from worker import catalog as migrations
-from worker.catalog import KINDS, Kind
+from worker.catalog import ENTITIES, KINDS, Kind, Registered
 from worker.exit_codes import MEANINGS, ExitCode
 
 ROOT = Path(__file__).parents[3]
@@ -70,12 +70,14 @@ def option(command: list[str], name: str) -> str | None:
     return command[command.index(name) + 1] if name in command else None
 
 
-def kind_of(command: list[str]) -> Kind[Any]:
-    """The kind of migration that a `temporal` line is about, by its workflow id."""
-    return KINDS[(option(command, "--workflow-id") or "").partition("/")[0]]
+def kind_of(command: list[str]) -> Registered:
+    """What a `temporal` line is about, by the workflow type that it starts, else by its workflow id."""
+    entities = {kind.workflow: kind for kind in ENTITIES.values()}
+    migration = (option(command, "--workflow-id") or "").partition("/")[0]
+    return entities.get(option(command, "--type") or "") or KINDS[migration]
 
 
-def definition(kind: Kind[Any]) -> Any:
+def definition(kind: Registered) -> Any:
     """What Temporal knows of a workflow's signals, queries and updates."""
     known = [workflow._Definition.must_from_class(found) for found in migrations.workflows()]
     (mine,) = [found for found in known if found.name == kind.workflow]

@@ -39,7 +39,7 @@ from tests.workflows.lifecycle.workers import workers
 from worker.exit_codes import CommandFailed, ExitCode
 from worker.payloads import DATA_CONVERTER
 from worker.registration import register_search_attributes
-from workflows.lifecycle.activities import Call
+from workflows.lifecycle.fenced import Call
 from workflows.lifecycle.migration import Migration
 
 LIMIT = 60.0

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, NamedTuple, cast
 from temporalio import activity
 
 from models.lifecycle.execution import Execution
-from models.lifecycle.input import MigrationInput
-from worker.catalog import KINDS, activities_of
+from models.lifecycle.input import WorkflowInput
+from worker.catalog import ALL, activities_of
 
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     step: str
     args: tuple[Any, ...]
     queue: str
-    input: MigrationInput
+    input: WorkflowInput
 
 
 class Hang:
@@ -148,8 +148,8 @@ class Script:
 
 
 def real_steps() -> list[Callable[..., Any]]:
-    """The activities of all migrations, without a runtime: good for their names and signatures only."""
-    classes = [resolve_name(name) for kind in KINDS.values() for name in kind.activities]
+    """All activities, without a runtime: good for their names and signatures only."""
+    classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
     return [method for found in classes for method in activities_of(found.__new__(found))]
 
 
@@ -166,7 +166,7 @@ class Doubles:
     def _doubled(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         # The wrapper takes over the activity's definition with all other attributes of the original.
         @functools.wraps(method)
-        async def double(execution: Execution[MigrationInput], *args: Any) -> Any:
+        async def double(execution: Execution[WorkflowInput], *args: Any) -> Any:
             call = Call(method.__name__, args, activity.info().task_queue, execution.input)
             return await self.scripts[execution.input.cluster].play(call)
 

@@ -165,7 +165,7 @@ class Harness:
 
     async def start_raw(self, input: dict[str, Any], script: Script, *, history_limit: int = 0) -> Run:
         """Start a migration with this JSON object as its input, right or wrong."""
-        cluster, kind = str(input.get("cluster")), migrations.KINDS[script.kind]
+        cluster, kind = str(input.get("cluster")), migrations.ALL[script.kind]
         self._doubles.scripts[cluster] = script
         handle = await self.client.start_workflow(
             kind.workflow,

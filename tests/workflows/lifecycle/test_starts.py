@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
 from tests.workflows.lifecycle.harness import Harness
-from worker.catalog import KINDS, Kind
+from worker.catalog import ALL, KINDS, Kind
 
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((), "there is no input"),
@@ -59,5 +59,5 @@ async def test_a_wrong_start_ends(stage: Harness, kind: Kind[Any], args: tuple[A
 async def test_an_unknown_type_ends(stage: Harness) -> None:
     """A workflow type that does not exist fails at once, and the failure names those that do."""
     message = (await _failure(stage, "MetadataMigration", {"cluster": "prod"})).message
-    known = ", ".join(sorted(kind.workflow for kind in KINDS.values()))
+    known = ", ".join(sorted(kind.workflow for kind in ALL.values()))
     assert message == f"there is no workflow type 'MetadataMigration'. Cure: start one of these: {known}"

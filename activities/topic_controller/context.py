@@ -1,0 +1,83 @@
+"""What the steps of a topic's controller share: the cluster, the right to lead the topic, and its records."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from enum import Enum, auto
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.lifecycle.runtime import Runtime
+from activities.topic_controller.records import Records, controller_path, coordinator_path
+from clients.cas.claims import ClaimKeeper
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from models.lifecycle.claim import Attempt, Claim
+from models.topic_controller.input import ControllerInput
+
+
+class Role(Enum):
+    """What an attempt may change.
+
+    LEADER: segments, layout and subscriptions; one step at a time.
+    COORDINATOR: what consumers are told to read, also while a split takes long.
+    READER: nothing, and stops nobody.
+    """
+
+    LEADER = auto()
+    COORDINATOR = auto()
+    READER = auto()
+
+
+class ControllerTask(PulsarCluster[ControllerInput]):
+    """One attempt of the controller of a topic; a context manager. `take` says what else it can raise.
+
+    Args:
+        runtime: what the process shares.
+        input: of the workflow.
+        attempt: which attempt of it this is.
+        context: of the activity.
+    """
+
+    def __init__(self, runtime: Runtime, input: ControllerInput, attempt: Attempt, context: ActivityContext) -> None:
+        super().__init__(runtime, input, attempt, context)
+        self.name = TopicName.parse(input.topic)
+        self._metadata = self._open.enter_context(ExitStack())
+        self.metadata: CasStore = self._metadata.enter_context(self.store())
+        self.keeper = ClaimKeeper(self.metadata, Claim, attempt, path=controller_path(self.name))
+        # Asked right before each change, since brokers know no versions.
+        self.admin = self.admin.guarded(self.require)
+        self.records = Records(self.metadata, self.name, self.keeper)
+
+    def take(self, role: Role) -> None:
+        """Take the right to do something, beside whoever has another role; every earlier attempt in it stops.
+
+        Raises:
+            Superseded: a newer attempt or run has it.
+            ClaimHeld: another workflow has it.
+            StoreConflict: brokers control the topic themselves.
+        """
+        if role is Role.READER:
+            return
+        self._require_ours()
+        if role is Role.COORDINATOR:
+            self.keeper = ClaimKeeper(self.metadata, Claim, self.attempt, path=coordinator_path(self.name))
+            self.records = Records(self.metadata, self.name, self.keeper)
+        self.keeper.take()
+
+    def leave_store(self) -> None:
+        """Use the metadata store no more: a step that lasts for hours has no session there."""
+        self._metadata.close()
+
+    def require(self) -> None:
+        """The fence, asked right before each change."""
+        self.keeper.require()
+
+    def _require_ours(self) -> None:
+        if read_scalable(self.metadata, self.name).state is not RecordState.ABSENT:
+            raise StoreConflict(
+                f"{self.name} has a record at {self.name.scalable_path}: brokers of Pulsar 5 control it themselves. "
+                "Use ScalableTopicOperation (pulsar-migrate start scalable-operation) for it"
+            )

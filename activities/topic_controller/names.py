@@ -1,0 +1,16 @@
+"""Names of the topics that make a scalable one, as clients of the cluster take them."""
+
+from __future__ import annotations
+
+from clients.pulsar.names import TopicName
+from models.topic_controller import names
+
+
+def segment_topic(topic: TopicName, descriptor: str) -> TopicName:
+    """The topic that holds the messages of a segment; see `models.topic_controller.names`."""
+    return TopicName.parse(names.segment_topic(str(topic), descriptor))
+
+
+def layout_topic(topic: TopicName) -> TopicName:
+    """The topic in which clients see the layout; see `models.topic_controller.names`."""
+    return TopicName.parse(names.layout_topic(str(topic)))

@@ -1,0 +1,216 @@
+"""What the metadata store keeps of topics with a controller of ours, in the proposal's form under a root of our own.
+
+```
+/pulsar/pulsar-migrate/topics/{tenant}/{namespace}/{topic}                  the layout (`ControlledLayout`)
+/pulsar/pulsar-migrate/topics/…/controller                                  who leads: the newest attempt
+/pulsar/pulsar-migrate/topics/…/coordinator                                 who tells consumers what to read
+/pulsar/pulsar-migrate/topics/…/subscriptions/{subscription}                {"type": "STREAM" or "QUEUE"}
+/pulsar/pulsar-migrate/topics/…/subscriptions/…/consumers/{consumer}        {"segments": [0, 3]}: the session
+```
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar, cast
+
+from pydantic import ValidationError
+
+from clients.cas.claims import ClaimKeeper
+from clients.cas.store import CasReader, CasStore, Set, retry
+from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
+from clients.pulsar.names import TopicName
+from models.lifecycle.base import faults
+from models.lifecycle.claim import Claim
+from models.segment import SubscriptionKind
+from models.topic_controller.record import ControlledLayout
+
+ResultT = TypeVar("ResultT")
+
+ROOT = "/pulsar/pulsar-migrate"
+
+
+class Stored(NamedTuple):
+    """The record of a topic, with the version of its node."""
+
+    record: ControlledLayout
+    version: int
+
+
+def record_path(topic: TopicName) -> str:
+    """The node of a topic's layout."""
+    return f"{ROOT}{topic.scalable_path}"
+
+
+def controller_path(topic: TopicName) -> str:
+    """The node that says who leads a topic."""
+    return f"{record_path(topic)}/controller"
+
+
+def coordinator_path(topic: TopicName) -> str:
+    """The node that says who tells a topic's consumers what to read."""
+    return f"{record_path(topic)}/coordinator"
+
+
+def read_record(store: CasReader, topic: TopicName) -> Stored | None:
+    """The record of a topic; None where there is none, or only its controller.
+
+    Raises:
+        StoreConflict: it is no layout.
+    """
+    path = record_path(topic)
+    node = store.get(path)
+    if node is None or not node.value:
+        return None
+    try:
+        return Stored(ControlledLayout.parse(node.value), node.version)
+    except ValidationError as error:
+        raise StoreConflict(
+            f"{path} in {store.url} holds no layout ({faults(error)}); put the one of the layout topic back",
+            server=str(store.url),
+            path=path.encode(),
+        ) from error
+
+
+class Records:
+    """The records of one topic, on behalf of the attempt that leads it.
+
+    Args:
+        store: the metadata store.
+        topic: the scalable one.
+        keeper: of the right to lead it.
+    """
+
+    def __init__(self, store: CasStore, topic: TopicName, keeper: ClaimKeeper[Claim]) -> None:
+        self._store = store
+        self._topic = topic
+        self._keeper = keeper
+
+    def read(self) -> ControlledLayout | None:
+        """The layout; None where the topic was never created, or is deleted."""
+        found = read_record(self._store, self._topic)
+        return found.record if found else None
+
+    def create(self, record: ControlledLayout) -> ControlledLayout:
+        """Write the first layout, unless there is one; returns what stands."""
+        path = record_path(self._topic)
+
+        def create() -> ControlledLayout:
+            if found := self.read():
+                return found
+            self._keeper.require()
+            # Beneath it is who leads, so the node itself may be there, and empty.
+            if node := self._store.get(path):
+                self._store.set(path, record.encode(), node.version)
+            else:
+                self._store.create(path, record.encode())
+            return record
+
+        return retry(create, path)
+
+    def change(self, change: Callable[[ControlledLayout], ControlledLayout]) -> ControlledLayout:
+        """Compare and set; the change is asked again with what stands then where somebody else came first.
+
+        Raises:
+            StoreConflict: there is no record.
+            Superseded, ClaimHeld: another attempt leads.
+        """
+        path = record_path(self._topic)
+
+        def replace() -> ControlledLayout:
+            found = read_record(self._store, self._topic)
+            if found is None:
+                raise StoreConflict(f"{self._topic} has no layout: somebody has deleted {path} in {self._store.url}")
+            new = change(found.record)
+            if new != found.record:
+                self._write(path, new.encode(), found.version)
+            return new
+
+        return retry(replace, path)
+
+    def subscriptions(self) -> dict[str, SubscriptionKind]:
+        """Those that are registered, by name."""
+        base = self._subscriptions
+        found = {name: self._store.get(f"{base}/{name}") for name in self._store.children(base)}
+        return {
+            name: SubscriptionKind(cast("dict[str, str]", json.loads(node.value))["type"])
+            for name, node in found.items()
+            if node is not None and node.value
+        }
+
+    def register(self, subscription: str, kind: SubscriptionKind) -> None:
+        """Note a subscription; harmless when done twice.
+
+        Raises:
+            StoreConflict: it is there, and is consumed in another way.
+        """
+        known = self.subscriptions().get(subscription)
+        if known is None:
+            self._keeper.require()
+            with suppress(VersionConflict):
+                self._store.create(f"{self._subscriptions}/{subscription}", json.dumps({"type": kind.value}).encode())
+            known = self.subscriptions().get(subscription)
+        if known is not kind:
+            raise StoreConflict(f"subscription {subscription} of {self._topic} is {known}, and not {kind}")
+
+    def consumers(self, subscription: str) -> list[str]:
+        """Consumers that have a session."""
+        return self._store.children(f"{self._subscriptions}/{subscription}/consumers")
+
+    def keep_session(self, subscription: str, consumer: str, segments: Sequence[int]) -> None:
+        """Note what a consumer reads; harmless when done twice."""
+        path = f"{self._subscriptions}/{subscription}/consumers/{consumer}"
+        value = json.dumps({"segments": segments}).encode()
+
+        def keep() -> None:
+            node = self._store.get(path)
+            self._keeper.require()
+            if node is None:
+                self._store.create(path, value)
+            elif node.value != value:
+                self._store.set(path, value, node.version)
+
+        retry(keep, path)
+
+    def end_session(self, subscription: str, consumer: str) -> None:
+        """Delete the note of a consumer; harmless where there is none."""
+        self._remove(f"{self._subscriptions}/{subscription}/consumers/{consumer}")
+
+    def forget(self, subscription: str) -> None:
+        """Delete the note of a subscription with its consumers; harmless where there is none."""
+        self._remove(f"{self._subscriptions}/{subscription}")
+
+    def forget_all(self) -> None:
+        """Delete all that is noted of a topic that is gone; the right to lead it goes last."""
+        for name in self._store.children(self._subscriptions):
+            self.forget(name)
+        self._remove(self._subscriptions)
+        path = record_path(self._topic)
+        if self.read() is not None:
+            # It has a child while somebody leads, and cannot go before it.
+            self.change(lambda record: record.model_copy(update={"deleting": True}))
+            node = self._store.get(path)
+            if node is not None:
+                self._write(path, b"", node.version)
+        self._keeper.release()
+
+    @property
+    def _subscriptions(self) -> str:
+        return f"{record_path(self._topic)}/subscriptions"
+
+    def _write(self, path: str, value: bytes, version: int) -> None:
+        """Behind the fence, in one transaction with it where the store has such."""
+        with suppress(StoreUnsupported):
+            self._store.transaction([self._keeper.guard(), Set(path, value, version)])
+            return
+        self._keeper.require()
+        self._store.set(path, value, version)
+
+    def _remove(self, path: str) -> None:
+        for name in self._store.children(path):
+            self._remove(f"{path}/{name}")
+        if node := self._store.get(path):
+            self._keeper.require()
+            self._store.delete(path, node.version)

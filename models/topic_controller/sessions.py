@@ -1,0 +1,249 @@
+"""Sessions of consumers, which outlive their connections (PIP-468, "Consumer Session Lifecycle")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, Field
+
+from models.lifecycle.base import Frozen, Result
+from models.lifecycle.fields import Duration
+from models.segment import HashRange, Stored
+from models.segment_layout import SegmentLayout
+from models.topic_controller.assignment import Assignments, assign, changed
+from models.topic_controller.input import SubscriptionName
+from models.topic_controller.names import segment_topic
+from models.topic_controller.record import ControlledLayout
+
+GRACE = timedelta(seconds=60)
+"""How long a session outlives its connection, unless somebody says otherwise; as brokers do (5.0.0-M1)."""
+
+MOST_AT_ONCE = 500
+"""Consumers of one update."""
+
+
+def _consumer(name: str) -> str:
+    if not name or len(name) > 200 or "/" in name or not name.isprintable() or name in (".", ".."):
+        raise ValueError(f"{name!r} is no name of a consumer; write at most 200 characters without /")
+    return name
+
+
+ConsumerName = Annotated[str, AfterValidator(_consumer)]
+"""The stable name of a consumer, which its client chooses."""
+
+
+class Registrations(Frozen):
+    """Consumers that join a subscription, or return to it."""
+
+    subscription: SubscriptionName
+    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class Departures(Frozen):
+    """Consumers that leave a subscription for good."""
+
+    subscription: SubscriptionName
+    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+
+
+class GraceChange(Frozen):
+    """How long sessions outlive their connections from now on."""
+
+    grace: Duration = Field(ge=timedelta(seconds=1), le=timedelta(days=7))
+
+
+class AssignedSegment(Stored):
+    """A segment as a consumer is told of it.
+
+    Attributes:
+        segment_id: its id.
+        hash_range: of its keys.
+        topic: where its messages are, in full.
+    """
+
+    segment_id: int
+    hash_range: HashRange
+    topic: str
+
+
+class ConsumerAssignment(Stored):
+    """What one consumer reads from now on: the answer to its registration, and each message about it.
+
+    Attributes:
+        created_ms: of the topic, which tells topics of one name apart.
+        layout_epoch: of the layout that it follows from.
+        generation: grows with each that is sent in this topic; clients never go back in it.
+        segments: to be read, parents before children.
+        evicted: the session has ended; the consumer has to register again.
+    """
+
+    created_ms: int
+    layout_epoch: int
+    generation: int
+    segments: tuple[AssignedSegment, ...] = ()
+    evicted: bool = False
+
+
+def assignment_of(topic: str, record: ControlledLayout, generation: int, segments: Iterable[int]) -> ConsumerAssignment:
+    """What a consumer is told; segments that the layout does not name any more are consumed.
+
+    Args:
+        topic: the scalable one, in full.
+        record: of it.
+        generation: see `ConsumerAssignment`.
+        segments: their ids.
+    """
+    there = [record.segments[number] for number in segments if number in record.segments]
+    return ConsumerAssignment(
+        created_ms=record.created_ms,
+        layout_epoch=record.epoch,
+        generation=generation,
+        segments=tuple(
+            AssignedSegment(
+                segment_id=one.segment_id, hash_range=one.hash_range, topic=segment_topic(topic, one.descriptor)
+            )
+            for one in there
+        ),
+    )
+
+
+class Session(BaseModel):
+    """One consumer.
+
+    Attributes:
+        segments: that it was told to read; None before it was told anything.
+        gone_since: when its connection was missed; None while it is connected.
+    """
+
+    segments: tuple[int, ...] | None = None
+    gone_since: datetime | None = None
+
+
+class Coordinator(BaseModel):
+    """The sessions of one subscription.
+
+    Attributes:
+        consumers: by name.
+        evicted: those whose end was not told yet.
+        drained: sealed segments of which the subscription has consumed all.
+    """
+
+    consumers: dict[str, Session] = Field(default_factory=dict[str, Session])
+    evicted: set[str] = Field(default_factory=set[str])
+    drained: set[int] = Field(default_factory=set[int])
+
+    def join(self, names: Iterable[str]) -> None:
+        """Register consumers; one that returns keeps what it has, and its grace ends."""
+        for name in names:
+            self.evicted.discard(name)
+            self.consumers.setdefault(name, Session()).gone_since = None
+
+    def leave(self, names: Iterable[str]) -> None:
+        """End sessions."""
+        for name in names:
+            if self.consumers.pop(name, None) is not None:
+                self.evicted.add(name)
+
+    def observe(self, gone: Iterable[str], now: datetime) -> None:
+        """Note which of the consumers are not connected now."""
+        missing = {*gone}
+        for name, session in self.consumers.items():
+            session.gone_since = (session.gone_since or now) if name in missing else None
+
+    def is_missed(self, name: str) -> bool:
+        """Whether a consumer has a session, and no connection."""
+        session = self.consumers.get(name)
+        return session is not None and session.gone_since is not None
+
+    def missed(self, now: datetime) -> dict[str, float]:
+        """For how many seconds consumers are missed, by their names."""
+        return {
+            name: (now - session.gone_since).total_seconds()
+            for name, session in self.consumers.items()
+            if session.gone_since is not None
+        }
+
+    def changes(self, layout: SegmentLayout) -> Assignments:
+        """What consumers have to be told."""
+        told = {name: one.segments for name, one in self.consumers.items() if one.segments is not None}
+        return changed(told, assign(layout, self.drained, self.consumers))
+
+    def tell(self, told: Mapping[str, tuple[int, ...]], ended: Iterable[str]) -> None:
+        """Note what consumers were told; those that came meanwhile are told later."""
+        for name, ids in told.items():
+            if name in self.consumers:
+                self.consumers[name].segments = ids
+        self.evicted -= {*ended}
+
+
+class SubscriptionChanges(Result):
+    """What is told to consumers of one subscription.
+
+    Attributes:
+        subscription: its name.
+        assignments: ids of segments, by consumer.
+        ended: consumers whose sessions are over.
+    """
+
+    subscription: str
+    assignments: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    ended: tuple[str, ...] = ()
+
+
+class AssignmentChanges(Result):
+    """What is told to consumers at once.
+
+    Attributes:
+        generation: of all of it.
+        subscriptions: those with changes.
+    """
+
+    generation: int
+    subscriptions: tuple[SubscriptionChanges, ...]
+
+    @classmethod
+    def of(cls, coordinators: Mapping[str, Coordinator], layout: SegmentLayout, generation: int) -> Self | None:
+        """All that has to be told now; None for nothing."""
+        found = [
+            SubscriptionChanges(subscription=name, assignments=told, ended=tuple(sorted(one.evicted)))
+            for name, one in sorted(coordinators.items())
+            if (told := one.changes(layout)) or one.evicted
+        ]
+        return cls(generation=generation, subscriptions=tuple(found)) if found else None
+
+
+class Watching(Result):
+    """What an observer begins with.
+
+    Attributes:
+        subscriptions: that have consumers.
+        gone: for how many seconds consumers are missed already, by subscription and name.
+        drained: sealed segments that are known to be consumed, by subscription.
+        grace_seconds: after which a session ends.
+    """
+
+    subscriptions: tuple[str, ...]
+    gone: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
+    drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    grace_seconds: float
+
+    @property
+    def afresh(self) -> Self:
+        """The same for who begins anew: nobody is missed yet."""
+        return self.model_copy(update={"gone": {}})
+
+
+class Observation(Result):
+    """What has changed.
+
+    Attributes:
+        gone: consumers that are not connected now, by subscription.
+        expired: those of them that were missed for the whole grace.
+        drained: sealed segments of which a subscription has consumed all, by subscription; those that were known too.
+    """
+
+    gone: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    expired: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])

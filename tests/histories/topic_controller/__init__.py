@@ -1,0 +1,1 @@
+"""Saved histories of the controller of scalable topics."""

@@ -1,0 +1,106 @@
+"""A topic that scales, with nothing but its controller: created, split, merged and deleted on real brokers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from activities.topic_controller.names import layout_topic, segment_topic
+from activities.topic_controller.records import ROOT, record_path
+from clients.cas.store import CasStore
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.lifecycle.failures import FailureKind
+from models.segment import SubscriptionKind
+from models.segment_layout import SegmentLayout
+from models.segment_layout_check import layout_faults
+from models.topic_controller.input import MergeRequest, SplitRequest, SubscriptionRequest
+from models.topic_controller.record import PublishedLayout
+from tests.integration.topic_controller.conftest import Control
+from tests.support.scalable_topic.topics import pulsar
+
+SPACE = "persistent://public/default"
+
+
+def published(stack: Stack, name: TopicName) -> list[PublishedLayout]:
+    """All layouts that the layout topic has, oldest first."""
+    found: list[PublishedLayout] = []
+    with closing(quiet_client(stack.broker_url)) as client:
+        reader: Any = client.create_reader(str(layout_topic(name)), pulsar.MessageId.earliest)
+        while reader.has_message_available():
+            message = reader.read_next(10_000)
+            assert message.partition_key() == "layout"
+            found.append(PublishedLayout.model_validate_json(message.data()))
+        reader.close()
+    return found
+
+
+def segments_of(name: TopicName, layout: SegmentLayout) -> list[TopicName]:
+    """The topics of active segments."""
+    return [segment_topic(name, one.descriptor) for one in layout.active]
+
+
+def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """Each change is in the layout, its subscriptions are on each new segment, and clients see each epoch in order."""
+    controller = control(f"{SPACE}/life", segments=2, properties={"owner": "somebody"})
+    name = controller.name
+    controller.subscribe("audit", SubscriptionKind.QUEUE)
+    controller.subscribe("bill")
+    split = controller.split(1)
+    assert [one.descriptor for one in split.active] == ["0000-7fff-0", "8000-bfff-2", "c000-ffff-3"]
+    assert layout_faults(split) == []
+    for topic in segments_of(name, split):
+        assert {*admin.subscriptions.names(topic)} == {"audit", "bill"}
+    assert admin.topics.internal_stats(segment_topic(name, "8000-ffff-1")).state == "Terminated"
+    merged = controller.merge(2, 0)
+    assert [one.descriptor for one in merged.active] == ["0000-bfff-4", "c000-ffff-3"]
+    assert (controller.layout(), controller.status().epoch, controller.status().changes) == (merged, 2, 2)
+    told = published(stack, name)
+    assert [one.epoch for one in told] == sorted(one.epoch for one in told)
+    assert (told[-1].epoch, told[-1].segments) == (2, merged.segments)
+    stats = controller.stats()
+    assert (stats.epoch, len(stats.segments), stats.subscriptions) == (2, 5, {"audit": 0, "bill": 0})
+    assert not [one.trouble for one in stats.segments if one.trouble]
+    controller.unsubscribe("bill")
+    assert [admin.subscriptions.names(topic) for topic in segments_of(name, merged)] == [["audit"]] * 2
+    assert controller.delete() == "public/default/life is deleted"
+    assert [topic for topic in admin.topics.names("public/default") if "/life.scalable." in topic] == []
+    assert store.get(record_path(name)) is None
+    assert store.children(ROOT) == []
+
+
+def test_what_does_not_fit_is_refused(control: Control, admin: PulsarAdmin) -> None:
+    """A wrong change is refused with its reason, and changes nothing."""
+    controller = control(f"{SPACE}/refusals", segments=3)
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    before = controller.layout()
+    for update, request, why in (
+        ("split", SplitRequest(segment=7), "there is no segment 7; there are 0, 1, 2"),
+        ("merge", MergeRequest(segments=(0, 2)), "segments 0000-5554-0 and aaaa-ffff-2 are not neighbours"),
+        ("create_subscription", SubscriptionRequest(name="work"), "subscription work is QUEUE, and not STREAM"),
+    ):
+        refusal = controller.refusal(update, request)
+        assert (refusal.type, refusal.message) == (FailureKind.REFUSED, why)
+    assert controller.layout() == before
+    controller.delete()
+    assert not [topic for topic in admin.topics.names("public/default") if "/refusals.scalable." in topic]
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "partitioned", "of Pulsar 5"])
+def test_a_name_that_is_taken(control: Control, admin: PulsarAdmin, kind: str) -> None:
+    """A topic of this name that somebody else controls is left alone."""
+    name = TopicName.parse(f"{SPACE}/taken-{kind.split(maxsplit=1)[0].lower()}")
+    if kind == "ordinary":
+        admin.topics.create(name)
+    elif kind == "partitioned":
+        admin.topics.create_partitioned(name, 2)
+    else:
+        admin.scalable_topics.create(name, 2)
+    failure = control(str(name)).failure()
+    assert failure.type == FailureKind.CONFLICT
+    assert ("ScalableTopicOperation" if kind == "of Pulsar 5" else "is an ordinary topic") in failure.message
+    assert not [topic for topic in admin.topics.names("public/default") if f"/{name.topic}.scalable." in topic]

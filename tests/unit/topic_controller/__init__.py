@@ -1,0 +1,1 @@
+"""What tests of the controller of scalable topics share."""

@@ -1,0 +1,94 @@
+"""Which consumer reads which segments, over random lives of layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models.segment_layout import SegmentLayout
+from models.topic_controller.assignment import Assignments, assign, changed
+
+_NAMES = st.sets(st.sampled_from([f"consumer-{number}" for number in range(8)]), max_size=8)
+_MOVES = st.lists(st.tuples(st.sampled_from(["split", "merge", "drain"]), st.integers(0, 100)), max_size=25)
+
+
+def _lived(moves: Iterable[tuple[str, int]]) -> tuple[SegmentLayout, set[int]]:
+    """A layout behind splits and merges, and the segments that were consumed meanwhile, parents first."""
+    layout, drained = SegmentLayout.initial(2, 0), set[int]()
+    for move, choice in moves:
+        active = layout.active
+        if move == "split":
+            layout = layout.split(active[choice % len(active)].segment_id, 0)
+        elif move == "merge" and len(active) > 1:
+            first = choice % (len(active) - 1)
+            layout = layout.merge(active[first].segment_id, active[first + 1].segment_id, 0)
+        elif move == "drain":
+            ready = [
+                number
+                for number, one in layout.segments.items()
+                if one.sealed
+                and number not in drained
+                and all(parent.segment_id in drained for parent in layout.ancestors(number))
+            ]
+            drained.update(ready[choice % len(ready) :][:1] if ready else [])
+    return layout, drained
+
+
+def _given_out(assignments: Assignments) -> list[int]:
+    return [number for ids in assignments.values() for number in ids]
+
+
+@given(_MOVES, _NAMES)
+def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int]], names: set[str]) -> None:
+    """Nothing is read twice, nothing is left out whose parents are consumed, and nothing overtakes its parents."""
+    layout, drained = _lived(moves)
+    found = assign(layout, drained, names)
+    assert {*found} == names
+    given_out = _given_out(found)
+    assert len(given_out) == len({*given_out})
+    for number in given_out:
+        assert {one.segment_id for one in layout.ancestors(number)} <= drained
+    wanted = {
+        number
+        for number in layout.segments
+        if number not in drained and {one.segment_id for one in layout.ancestors(number)} <= drained
+    }
+    assert {*given_out} == (wanted if names else set())
+
+
+@given(_MOVES, _NAMES)
+def test_what_is_consumed_moves_nothing_else(moves: list[tuple[str, int]], names: set[str]) -> None:
+    """When a sealed segment is consumed, only its children are handed out; nobody loses what he has."""
+    layout, drained = _lived(moves)
+    before = assign(layout, drained, names)
+    sealed = [number for number in _given_out(before) if layout.segments[number].sealed]
+    for number in sealed:
+        after = assign(layout, {*drained, number}, names)
+        for name, ids in before.items():
+            assert {*ids} - {number} <= {*after[name]}
+
+
+@given(_MOVES, _NAMES, st.sampled_from([f"consumer-{number}" for number in range(8)]))
+def test_whoever_returns_has_what_he_had(moves: list[tuple[str, int]], names: set[str], name: str) -> None:
+    """Assignments follow from the names alone: a consumer that leaves and returns disturbs nobody in the end."""
+    layout, drained = _lived(moves)
+    whole = assign(layout, drained, {*names, name})
+    assert changed(whole, assign(layout, drained, [*sorted(names, reverse=True), name])) == {}
+
+
+def test_turns_go_over_active_segments() -> None:
+    """As the proposal says: active segments in the order of their hashes, consumers in the order of their names."""
+    layout = SegmentLayout.initial(5, 0)
+    assert assign(layout, (), ["b", "a"]) == {"a": (0, 2, 4), "b": (1, 3)}
+    assert assign(layout, (), []) == {}
+    # Whoever waits for the first child of a sealed segment reads that first.
+    split = layout.split(1, 0)
+    assert assign(split, (), ["b", "a"]) == {"a": (0, 3), "b": (1, 2, 4)}
+    assert assign(split, (1,), ["b", "a"]) == {"a": (0, 6, 3), "b": (5, 2, 4)}
+
+
+def test_only_what_changed_is_told() -> None:
+    """A consumer whose segments are the same hears nothing."""
+    assert changed({"a": (1,), "b": (2,)}, {"a": (1,), "b": (), "c": (2,)}) == {"b": (), "c": (2,)}

@@ -1,0 +1,240 @@
+"""Sessions of consumers: they outlive connections, workers and runs, and only what changes is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import TypeVar
+
+import pytest
+import pytest_asyncio
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from models.lifecycle.failures import FailureKind
+from models.segment import SubscriptionKind
+from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
+from models.topic_controller.sessions import (
+    AssignmentChanges,
+    ConsumerAssignment,
+    Departures,
+    GraceChange,
+    Observation,
+    Registrations,
+    SubscriptionChanges,
+)
+from models.topic_controller.state import ControllerStatus
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.topic_controller.activities import CREATED_MS, Script, status_of
+
+ResultT = TypeVar("ResultT")
+
+BILL = "bill"
+
+
+Start = Callable[..., Awaitable[Run]]
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def start(stage: Harness) -> AsyncIterator[Start]:
+    """Starts controllers of topics with an ordered subscription, and ends them: while one observes, no time passes."""
+    started: list[Run] = []
+
+    async def start(script: Script, *, history_limit: int = 0) -> Run:
+        run = await stage.start(script, history_limit=history_limit)
+        started.append(run)
+        await run.update("create_subscription", SubscriptionRequest(name=BILL))
+        return run
+
+    yield start
+    for run in started:
+        newest = stage.client.get_workflow_handle(run.handle.id)
+        # It may have ended by itself.
+        with suppress(RPCError, WorkflowFailureError):
+            await newest.cancel()
+            await newest.result()
+
+
+async def _register(run: Run, *names: str) -> dict[str, tuple[int, ...]]:
+    """Register consumers; the ids of segments that each reads."""
+    found = await run.update("register", Registrations(subscription=BILL, consumers=names))
+    told = {name: ConsumerAssignment.model_validate(one) for name, one in found.items()}
+    assert {one.created_ms for one in told.values()} == {CREATED_MS}
+    return {name: tuple(segment.segment_id for segment in one.segments) for name, one in told.items()}
+
+
+async def _assignments(run: Run) -> dict[str, tuple[int, ...]]:
+    found = await run.handle.query("assignments", BILL)
+    return {name: tuple(ids) for name, ids in found.items()}
+
+
+async def _until(run: Run, condition: Callable[[ControllerStatus], bool]) -> ControllerStatus:
+    async with asyncio.timeout(30):
+        while True:
+            status = await status_of(run)
+            if condition(status):
+                return status
+            await asyncio.sleep(0.05)
+
+
+def _told(script: Script) -> list[dict[str, tuple[int, ...]]]:
+    return [dict(one.assignments) for changes in script.told for one in changes.subscriptions]
+
+
+async def test_consumers_share_segments(start: Start) -> None:
+    """Who joins is told what it reads; of the others only those hear something whose segments change."""
+    script = Script()
+    run = await start(script)
+    assert await _register(run, "b") == {"b": (0, 1)}
+    assert await _register(run, "c") == {"c": (1,)}
+    assert await _register(run, "d") == {"d": ()}
+    assert _told(script) == [{"b": (0, 1)}, {"b": (0,), "c": (1,)}, {"d": ()}]
+    await run.update("unregister", Departures(subscription=BILL, consumers=("b", "nobody")))
+    await _until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 4)
+    assert script.told[-1] == AssignmentChanges(
+        generation=4,
+        subscriptions=(SubscriptionChanges(subscription=BILL, assignments={"c": (0,), "d": (1,)}, ended=("b",)),),
+    )
+    assert await _assignments(run) == {"c": (0,), "d": (1,)}
+
+
+async def test_who_returns_disturbs_nobody(start: Start) -> None:
+    """A consumer that registers again has what it had, and nobody is told anything."""
+    script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
+    run = await start(script)
+    before = await _register(run, "a", "b")
+    await _until(run, lambda status: f"{BILL}/a" in status.away)
+    assert await _register(run, "a") == {"a": before["a"]}
+    assert (await status_of(run)).away == {}
+    assert len(script.told) == 1
+
+
+async def test_who_stays_away_loses_its_session(start: Start) -> None:
+    """A consumer that was missed for the whole grace is evicted, and others read its segments."""
+    gone = {BILL: ("a",)}
+    late = Hang(answer=Observation(gone=gone, expired=gone))
+    script = Script(observe=[Observation(gone=gone), late, None])
+    run = await start(script)
+    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    await late.entered()
+    watching = script.calls[-1].args[0]
+    assert (watching.subscriptions, watching.grace_seconds) == ((BILL,), 60)
+    assert [*watching.gone[BILL]] == ["a"]
+    late.release()
+    await _until(run, lambda status: status.consumers == {BILL: 1} and len(script.told) == 2)
+    assert _told(script)[-1] == {"b": (0, 1)}
+    assert script.told[-1].subscriptions[0].ended == ("a",)
+    assert await _register(run, "a") == {"a": (0,)}
+
+
+async def test_a_late_look_evicts_nobody_who_is_back(start: Start) -> None:
+    """What an observer saw before a consumer returned does not end its session."""
+    gone = {BILL: ("a",)}
+    late = Hang(deaf=True, answer=Observation(gone=gone, expired=gone))
+    run = await start(Script(observe=[Observation(gone=gone), late, None]))
+    await _register(run, "a", "b")
+    await late.entered()
+    assert await _register(run, "a") == {"a": (0,)}
+    late.release()
+    await _until(run, lambda status: status.consumers == {BILL: 2})
+    assert await _assignments(run) == {"a": (0,), "b": (1,)}
+
+
+async def test_children_are_read_when_their_parents_are_consumed(stage: Harness, start: Start) -> None:
+    """After a split the parent's reader keeps it, and the new segments are handed out when nothing of it is left."""
+    drained = Hang(answer=Observation(drained={BILL: (0,)}))
+    script = Script()
+    run = await start(script)
+    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    script.say("observe", [drained, None])
+    await run.update("split", SplitRequest(segment=0))
+    await drained.entered()
+    assert _told(script)[-1] == {"a": (0, 1), "b": ()}
+    drained.release()
+    async with asyncio.timeout(30):
+        while await _assignments(run) != {"a": (2, 1), "b": (3,)}:
+            await stage.env.sleep(timedelta(milliseconds=100))
+
+
+async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
+    """The observer begins anew with the new grace, and with what it has waited for so far."""
+    script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
+    run = await start(script)
+    await _register(run, "a")
+    await _until(run, lambda status: bool(status.away))
+    await run.update("set_grace", GraceChange(grace=timedelta(hours=2)))
+    async with asyncio.timeout(30):
+        while not [call for call in script.calls if call.step == "observe" and call.args[0].grace_seconds == 7200]:
+            await stage.env.sleep(timedelta(milliseconds=500))
+    assert [*script.calls[-1].args[0].gone[BILL]] == ["a"]
+
+
+async def test_what_is_not_told_is_tried_again(start: Start) -> None:
+    """A registration has its answer when it is noted and published, and not before."""
+    script = Script(tell=[ApplicationError("no broker", type=FailureKind.CONFLICT, non_retryable=True), None])
+    run = await start(script)
+    assert await _register(run, "a") == {"a": (0, 1)}
+    assert [call.step for call in script.calls].count("tell") == 2
+
+
+async def test_nobody_registers_for_what_is_not_there(start: Start) -> None:
+    """Consumers of a subscription that is not there, or needs no session, are refused."""
+    run = await start(Script())
+    await run.update("create_subscription", SubscriptionRequest(name="work", kind=SubscriptionKind.QUEUE))
+    for name, why in (("work", "its consumers need no session"), ("none", "there is no subscription none")):
+        refusal = await run.refusal("register", Registrations(subscription=name, consumers=("a",)))
+        assert why in refusal.message
+
+
+async def test_a_subscription_that_goes_takes_its_sessions(start: Start) -> None:
+    """Consumers of a deleted subscription have none, and those of a deleted topic neither."""
+    run = await start(Script())
+    await _register(run, "a", "b")
+    await run.update("delete_subscription", Unsubscription(name=BILL))
+    assert (await status_of(run)).consumers == {}
+    await run.update("create_subscription", SubscriptionRequest(name=BILL))
+    assert await _register(run, "c") == {"c": (0, 1)}
+    await run.update("delete", Deletion())
+    assert "is deleted" in await run.handle.result()
+
+
+async def _until_taken(send: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Send an update again that came as a run was continued as the next."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await send()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
+
+
+async def _again(run: Run) -> dict[str, tuple[int, ...]]:
+    return await _until_taken(lambda: _register(run, "a", "b"))
+
+
+async def test_sessions_outlive_a_run(start: Start) -> None:
+    """The next run of the workflow has the same sessions, and tells nobody anything."""
+    script = Script()
+    run = await start(script, history_limit=60)
+    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    for _ in range(25):
+        assert await _again(run) == {"a": (0,), "b": (1,)}
+    assert await run.runs() > 1
+    assert len(script.told) == 1
+
+
+@pytest.mark.parametrize("step", ["tell", "observe"])
+async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) -> None:
+    """A run whose sessions are another's ends."""
+    lost = ApplicationError("superseded", type=FailureKind.NOT_LEADER, non_retryable=True)
+    run = await start(Script(**{step: lost}))
+    if step == "tell":
+        await run.refusal("register", Registrations(subscription=BILL, consumers=("a",)))
+    else:
+        await _register(run, "a")
+    assert (await run.typed_failure()).type == FailureKind.NOT_LEADER

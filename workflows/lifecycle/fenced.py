@@ -1,0 +1,167 @@
+"""How a workflow calls an activity: retries, silence, and the numbers by which attempts are ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+
+from temporalio import workflow
+from temporalio.api.common.v1 import Payload
+from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.execution import Execution, InputT
+    from models.lifecycle.failures import FailureKind
+
+ArgsT = ParamSpec("ArgsT")
+ResultT = TypeVar("ResultT")
+
+HEARTBEAT = timedelta(seconds=10)
+"""Longest silence of a running activity before Temporal starts it anew."""
+
+RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
+"""Activities are retried until they succeed, fail for good, or the workflow's own deadlines end them."""
+
+_JSON = {"encoding": b"json/plain"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """How one activity is called.
+
+    Attributes:
+        summary: one line for the Web UI.
+        limit: longest run of one attempt.
+        total: longest time of all attempts together; None for no limit.
+        queue: the queue of one worker that can do it faster. A worker that does not answer there, or falls silent, is
+            given up after a few seconds, and any worker takes over.
+        once: whether a later run of the workflow takes the answer over. False for what is asked again and again.
+        again: asks once more what the last call of this activity asked; a later run takes the newest answer over.
+        handover: whether the workflow may continue as a new run before it.
+    """
+
+    summary: str
+    limit: timedelta = timedelta(days=7)
+    total: timedelta | None = None
+    queue: str | None = None
+    once: bool = True
+    again: bool = False
+    handover: bool = True
+
+
+class Numbered(Protocol):
+    """The part of a workflow's state by which its attempts are ordered.
+
+    Attributes:
+        started: when the first run of the workflow began; None before the first activity.
+        epoch: grows with each activity that is scheduled.
+    """
+
+    started: datetime | None
+    epoch: int
+
+
+class FencedCalls(Generic[InputT]):
+    """Calls the activities of one workflow.
+
+    Args:
+        input: of the workflow; every activity gets it as part of its `Execution`.
+        state: holds the numbers, and goes from one run of the workflow to the next.
+    """
+
+    def __init__(self, input: InputT, state: Numbered) -> None:
+        self._input = input
+        self._numbers = state
+
+    async def ask(
+        self,
+        activity: Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]],
+        call: Call,
+        *args: ArgsT.args,
+        **nothing: ArgsT.kwargs,
+    ) -> ResultT:
+        """Run an activity beside the phase: from a handler, or to look how things stand.
+
+        Raises:
+            ActivityError: it failed for good, ran out of time, or was cancelled.
+            ApplicationError: its answer cannot be read.
+        """
+        del nothing  # activities take their arguments by place
+        definition = definition_of(activity)
+        return cast("ResultT", decode(definition, await self.execute(definition, call, args)))
+
+    async def execute(self, definition: Definition, call: Call, args: tuple[Any, ...]) -> str:
+        """Run an activity; the answer, as JSON."""
+        return text_of(await workflow.execute_activity(definition.name, **self.options(call, args)))
+
+    def options(self, call: Call, args: tuple[Any, ...]) -> dict[str, Any]:
+        """How an activity is scheduled, with the next numbers."""
+        state, info = self._numbers, workflow.info()
+        # By the clock, because a reset takes the state back: a count would give numbers out again, and an attempt from
+        # before the reset would pass the fence of one from after it.
+        state.epoch = max(state.epoch + 1, round(workflow.now().timestamp() * 1000))
+        # A later run has a start of its own, and would order its attempts by that.
+        state.started = state.started or info.workflow_start_time
+        execution = Execution(
+            input=self._input,
+            # For claims a run that continues as new is the same run.
+            run_id=info.first_execution_run_id,
+            started=state.started,
+            epoch=state.epoch,
+        )
+        return {
+            "args": [execution, *args],
+            "result_type": RawValue,
+            "start_to_close_timeout": call.limit,
+            "schedule_to_close_timeout": call.total,
+            # A worker that is gone is noticed by its silence; the limit of an attempt is days.
+            "heartbeat_timeout": HEARTBEAT,
+            "retry_policy": RETRIES,
+            # The way back begins when the cancelled activity has ended, and not beside its last writes.
+            "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+            "summary": call.summary,
+        }
+
+
+@dataclass(frozen=True)
+class Definition:
+    """An activity as its method says.
+
+    Attributes:
+        name: by which workers know it.
+        answer: type of what it returns.
+    """
+
+    name: str
+    answer: Any
+
+
+def definition_of(activity: Callable[..., Any]) -> Definition:
+    """The definition of a method that is marked as an activity."""
+    # The SDK keeps the definition on the method; it has no public way to ask for it.
+    found: Any = getattr(activity, "__temporal_activity_definition")
+    return Definition(found.name, found.ret_type)
+
+
+def text_of(answer: RawValue) -> str:
+    """An answer as JSON."""
+    return answer.payload.data.decode() or "null"
+
+
+def decode(definition: Definition, answer: str) -> Any:
+    """What an activity answered.
+
+    Decoded here and not by the SDK, where a failure would stop the workflow's task, and with it the way back.
+    """
+    try:
+        payload = Payload(metadata=_JSON, data=answer.encode())
+        return workflow.payload_converter().from_payload(payload, definition.answer)
+    except Exception as error:
+        raise ApplicationError(
+            f"the answer of {definition.name} cannot be read: {error}. Do workers of different versions run?",
+            type=FailureKind.UNEXPECTED,
+            non_retryable=True,
+        ) from error
