@@ -187,6 +187,7 @@ class Records:
         for name in self._store.children(self._subscriptions):
             self.forget(name)
         self._remove(self._subscriptions)
+        self._remove(coordinator_path(self._topic))
         path = record_path(self._topic)
         if self.read() is not None:
             # It has a child while somebody leads, and cannot go before it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -50,13 +51,14 @@ class Sessions:
         """Tell consumers what they read, and watch them, until this is cancelled or another run does it."""
         tasks = [asyncio.create_task(self._coordinate()), asyncio.create_task(self._watch())]
         try:
-            done, _ = await workflow.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
+            await workflow.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await _end(tasks)
+            raise
+        await _end(tasks)
+        for task in tasks:
+            if not task.cancelled():
                 task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await workflow.wait(tasks)
 
     # What is asked of it ----------------------------------------------------------------------------------------------
 
@@ -141,10 +143,11 @@ class Sessions:
             await workflow.wait_condition(lambda: self._anew or observing.done())
             if not observing.done():
                 await workflow.sleep(_SETTLE)
-        finally:
-            # The next one, also that of the next run, begins when this one has ended.
-            observing.cancel()
-            await workflow.wait([observing])
+        except asyncio.CancelledError:
+            await _end([observing])
+            raise
+        # The next one, also that of the next run, begins when this one has ended.
+        await _end([observing])
         if observing.cancelled():
             return
         error = observing.exception()
@@ -190,3 +193,9 @@ class Sessions:
             drained={name: tuple(sorted(one.drained)) for name, one in watched.items()},
             grace_seconds=self._state.grace.total_seconds(),
         )
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await workflow.wait(tasks)

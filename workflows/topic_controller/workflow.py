@@ -76,14 +76,18 @@ class ScalableTopicController:
         upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(self._input.target_name))
         await self._open()
         sessions = asyncio.create_task(self._sessions.run())
+        cancelled: asyncio.CancelledError | None = None
         try:
             await workflow.wait_condition(lambda: self._ends or self._must_continue or sessions.done())
-        finally:
-            # Also where it was cancelled: a change that is under way comes to its end first, and updates that are under
-            # way have their answers; those that come later are the next run's.
-            await workflow.wait_condition(workflow.all_handlers_finished)
-            sessions.cancel()
-            await workflow.wait([sessions])
+        except asyncio.CancelledError as error:
+            cancelled = error
+        # Also where it was cancelled: a change that is under way comes to its end first, and updates that are under way
+        # have their answers; those that come later are the next run's.
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        sessions.cancel()
+        await workflow.wait([sessions])
+        if cancelled is not None:
+            raise cancelled
         if self._sessions.lost is not None:
             self._lost = raised_again(failure_of(self._sessions.lost))
         if self._lost is not None:
