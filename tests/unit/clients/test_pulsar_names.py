@@ -94,6 +94,20 @@ def test_subscriptions_that_brokers_cannot_record(name: str) -> None:
     assert not recordable(name)
 
 
+@pytest.mark.parametrize("name", ["\N{GRINNING FACE}", "a\x85", "\ue000", "\uffff"])
+def test_subscriptions_that_the_metadata_store_refuses(name: str) -> None:
+    """Brokers answer 500 for their records, for ever."""
+    assert not recordable(name)
+
+
+@pytest.mark.parametrize(("name", "number"), [("x-partition-0", 0), ("x-partition-12", 12), ("x-partition-00", None)])
+def test_a_partition_has_no_zero_before_its_number(name: str, number: int | None) -> None:
+    """As brokers read it: what has one is an ordinary topic."""
+    topic = TopicName.parse(f"acme/eu/{name}")
+    assert topic.partition == number
+    assert topic.whole.topic == ("x" if number is not None else name)
+
+
 @pytest.mark.parametrize(
     "name", ["a", "a b", "a+b", "a%b", "100%", "%", "app:eu", "a..b", "a\\b", "日", "a~b*[c]|d^e`"]
 )
