@@ -14,8 +14,6 @@ from clients.pulsar.names import TopicName, recordable
 ORDERED = ("Exclusive", "Failover")
 """Types of subscriptions whose messages are consumed in their order."""
 
-_TERMINATED = "Terminated"
-
 
 def unrecordable(topic: TopicInventory) -> list[str]:
     """Subscriptions that brokers cannot record, in words."""
@@ -45,7 +43,7 @@ def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
 def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
     """Whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
     try:
-        return admin.topics.internal_stats(part).state == _TERMINATED
+        return admin.topics.internal_stats(part).terminated
     except AdminNotFound:
         return True
 

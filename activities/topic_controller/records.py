@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar, cast
 from pydantic import ValidationError
 
 from clients.cas.claims import ClaimKeeper
-from clients.cas.store import CasReader, CasStore, Set, retry
+from clients.cas.store import CasReader, CasStore, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.base import faults
@@ -184,17 +184,12 @@ class Records:
 
     def forget_all(self) -> None:
         """Delete all that is noted of a topic that is gone; the right to lead it goes last."""
-        for name in self._store.children(self._subscriptions):
-            self.forget(name)
         self._remove(self._subscriptions)
         self._remove(coordinator_path(self._topic))
         path = record_path(self._topic)
-        if self.read() is not None:
-            # It has a child while somebody leads, and cannot go before it.
-            self.change(lambda record: record.model_copy(update={"deleting": True}))
-            node = self._store.get(path)
-            if node is not None:
-                self._write(path, b"", node.version)
+        # It has a child while somebody leads, and cannot go before it.
+        if (node := self._store.get(path)) and node.value:
+            self._write(path, b"", node.version)
         self._keeper.release()
 
     @property
@@ -210,8 +205,4 @@ class Records:
         self._store.set(path, value, version)
 
     def _remove(self, path: str) -> None:
-        for name in self._store.children(path):
-            self._remove(f"{path}/{name}")
-        if node := self._store.get(path):
-            self._keeper.require()
-            self._store.delete(path, node.version)
+        remove_tree(self._store, path, self._keeper.require)

@@ -22,7 +22,6 @@ _STAYS = {
     "deleteWhileInactive": False,
 }
 _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-_TERMINATED = "Terminated"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 
 
@@ -31,11 +30,9 @@ def make_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscri
     task.each(segments, lambda one: _make_segment(task, segment_topic(task.name, one.descriptor), subscriptions))
 
 
-def make_layout_topic(task: ControllerTask) -> TopicName:
+def make_layout_topic(task: ControllerTask) -> None:
     """Make the topic in which the layout is published, and which keeps all of it until it is compacted."""
-    name = layout_topic(task.name)
-    _make_topic(task, name, {_INACTIVE: _STAYS, _RETENTION: _KEPT})
-    return name
+    _make_topic(task, layout_topic(task.name), {_INACTIVE: _STAYS, _RETENTION: _KEPT})
 
 
 def require_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Sequence[str]) -> None:
@@ -85,7 +82,7 @@ def is_ended(admin: PulsarAdminReader, name: TopicName) -> bool:
     Raises:
         AdminNotFound: it is not there.
     """
-    return admin.topics.internal_stats(name).state == _TERMINATED
+    return admin.topics.internal_stats(name).terminated
 
 
 def places(admin: PulsarAdminReader, name: TopicName) -> list[str]:
@@ -93,16 +90,12 @@ def places(admin: PulsarAdminReader, name: TopicName) -> list[str]:
     return [one for one in admin.topics.internal_stats(name).cursors if one != COMPACTION]
 
 
-def delete_topic(task: ControllerTask, name: TopicName, *, force: bool) -> None:
-    """Delete one of the topics; harmless where it is gone.
-
-    Raises:
-        AdminPreconditionFailed: clients are connected.
-    """
+def delete_topic(task: ControllerTask, name: TopicName) -> None:
+    """Delete one of the topics, also under clients; harmless where it is gone."""
 
     def delete(admin: PulsarAdmin) -> None:
         with suppress(AdminNotFound):
-            admin.topics.delete(name, force=force)
+            admin.topics.delete(name, force=True)
 
     # A late one would delete a segment of a topic that was created anew under the same name.
     task.change_or_never(look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete)

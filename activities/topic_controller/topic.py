@@ -64,7 +64,7 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
     """Delete the topic with all that it holds; another attempt goes on where one died.
 
     Raises:
-        AdminPreconditionFailed: clients are connected.
+        StoreConflict: clients are connected, and it is not forced.
     """
     record = task.records.read()
     if record is not None:
@@ -75,8 +75,8 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
             _require_idle(task, record)
         publish(task)
         names = [segment_topic(task.name, one.descriptor) for one in (*record.segments.values(), *made)]
-        task.each(names, lambda name: delete_topic(task, name, force=True))
-        delete_topic(task, layout_topic(task.name), force=True)
+        task.each(names, lambda name: delete_topic(task, name))
+        delete_topic(task, layout_topic(task.name))
     task.records.forget_all()
 
 

@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 
 from pydantic import ValidationError
 
-from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, retry
+from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import StoredTopic, TopicName
@@ -79,17 +79,9 @@ def clear_empty(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
 
     def clear() -> None:
         if read_scalable(store, topic).state is RecordState.EMPTY:
-            _remove(store, topic.scalable_path, fence)
+            remove_tree(store, topic.scalable_path, fence)
 
     retry(clear, topic.scalable_path)
-
-
-def _remove(store: CasStore, path: str, fence: Callable[[], object]) -> None:
-    for name in store.children(path):
-        _remove(store, f"{path}/{name}", fence)
-    if node := store.get(path):
-        fence()
-        store.delete(path, node.version)
 
 
 def controller_of(store: CasReader, topic: TopicName) -> str | None:

@@ -19,6 +19,8 @@ PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 COMPACTION = "__compaction"
 """The broker's own cursor of a topic that is compacted."""
 
+_TERMINATED = "Terminated"
+
 _MIGRATED = "migrated"
 
 
@@ -194,6 +196,11 @@ class InternalStats(Answer):
     ledgers: tuple[LedgerStats, ...] = ()
     cursors: dict[str, CursorStats] = Field(default_factory=dict[str, CursorStats])
     compacted_ledger: LedgerStats | None = None
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the topic takes no messages any more."""
+        return self.state == _TERMINATED
 
     @field_validator("cursors", mode="before")
     @classmethod

@@ -71,7 +71,7 @@ def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: 
 
 def test_clients_that_cannot_follow_refuse_it(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """Nothing changes under a client of before, unless it is forced."""
-    name = TopicName.parse("persistent://public/default/attached")
+    name = TopicName.parse("persistent://public/default/flip-attached")
     fill(stack, admin, name, 0)
     flip = flip_of(admin, store, name, 0)
     with closing(quiet_client(stack.broker_url)) as client:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import suppress
 
 import pytest
 
 from clients.cas.store import CasStore
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import SegmentName, TopicName, recordable
@@ -20,34 +18,11 @@ from clients.pulsar.scalable_records import (
     recorded_subscriptions,
     subscription_path,
 )
-from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from models.segment import SubscriptionKind
-from models.store_url import parse_store_url
-from tests.support.stacks import SharedStack
 
 ODD = "a b+c~d*e%fé"
 """Letters that are encoded in the names of other nodes."""
-
-
-@pytest.fixture(scope="module")
-def stack(shared_stack: SharedStack) -> Stack:
-    """One broker."""
-    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
-
-
-@pytest.fixture(scope="module")
-def admin(stack: Stack) -> Generator[PulsarAdmin]:
-    """Its admin interface."""
-    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
-        yield admin
-
-
-@pytest.fixture(scope="module")
-def store(stack: Stack) -> Generator[CasStore]:
-    """Its metadata store."""
-    with open_cas(parse_store_url(stack.metadata_url), Access()) as store:
-        yield store
 
 
 def test_records_of_a_topic(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
