@@ -6,13 +6,13 @@ import re
 from typing import NamedTuple, Self
 from urllib.parse import quote, quote_plus, unquote_plus
 
+from models.topic_names import PARTITION
+
 _MANAGED_LEDGERS = "/managed-ledgers/"
 _SCALABLE = "/topics/"
 _SEGMENT = "segment://"
 _NAMESPACE = "public/default"
 _DOMAIN = re.compile(r"(persistent|non-persistent)://")
-# As brokers read it: a number with a zero before it is a part of an ordinary name.
-_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
 # What brokers take for something else, and what ZooKeeper allows in no path: characters beyond U+FFFF among it.
 _NOT_RECORDABLE = re.compile(
     r"[/;{}\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]|%[0-9A-Fa-f]{2}|^\.{1,2}$"
@@ -84,13 +84,13 @@ class TopicName(NamedTuple):
     @property
     def partition(self) -> int | None:
         """Which partition of a partitioned topic this is; None for a whole topic."""
-        found = _PARTITION.search(self.topic)
+        found = PARTITION.search(self.topic)
         return int(found[1]) if found else None
 
     @property
     def whole(self) -> Self:
         """The partitioned topic of a partition; itself otherwise."""
-        return self._replace(topic=_PARTITION.sub("", self.topic))
+        return self._replace(topic=PARTITION.sub("", self.topic))
 
     def of_partition(self, number: int) -> Self:
         """The name of one of its partitions."""

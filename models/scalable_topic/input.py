@@ -13,11 +13,11 @@ from models.lifecycle.input import NO_CLEANUP, SourceCleanup
 from models.lifecycle.parent import ParentRun
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
+from models.topic_names import PARTITION
 
 KIND = "scalable-topic"
 
 _TOPIC = re.compile(r"persistent://[^/]+/[^/]+/.+")
-_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
 
 
 def whole_topic(name: str) -> str:
@@ -26,7 +26,7 @@ def whole_topic(name: str) -> str:
     Raises:
         ValueError: it is another.
     """
-    if not _TOPIC.fullmatch(name) or _PARTITION.search(name):
+    if not _TOPIC.fullmatch(name) or PARTITION.search(name):
         raise ValueError(f"{name!r} is not a whole stored topic; write persistent://tenant/namespace/topic")
     return name
 

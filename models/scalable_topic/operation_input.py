@@ -13,12 +13,12 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.copies import KeyHash
 from models.scalable_topic.input import whole_topic
+from models.topic_names import PARTITION
 
 KIND = "scalable-operation"
 
 _DOMAIN = re.compile(r"(persistent|topic)://")
 _NAME = re.compile(r"[^/:]+/[^/]+/.+")
-_PARTITION = re.compile(r"-partition-(0|[1-9]\d*)$")
 
 
 class Operation(StrEnum):
@@ -64,7 +64,7 @@ def local_name(text: str) -> str:
         ValueError: it is none.
     """
     name = _DOMAIN.sub("", text)
-    if not _NAME.fullmatch(name) or _PARTITION.search(name):
+    if not _NAME.fullmatch(name) or PARTITION.search(name):
         raise ValueError(
             f"{text!r} is no whole topic; write topic://tenant/namespace/topic, or a pattern: tenant/namespace/*"
         )
