@@ -11,6 +11,7 @@ async with AsyncScalableClient("pulsar://localhost:6650") as client:
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -30,7 +31,6 @@ _InnerT = TypeVar("_InnerT", ScalableClient, ScalableProducer, QueueConsumer, St
 _ReceiverT = TypeVar("_ReceiverT", QueueConsumer, StreamConsumer, CheckpointConsumer)
 _SubscribedT = TypeVar("_SubscribedT", QueueConsumer, StreamConsumer)
 
-# A call that is cancelled leaves its thread waiting for no longer than this.
 _SLICE_MS = 500
 _FULL_PAUSE = 0.01
 
@@ -42,9 +42,14 @@ class _Async(Generic[_InnerT]):
         self._inner = inner
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="pulsar-scalable aio")
 
+    def _begin(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> asyncio.Future[_T]:
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
+        except RuntimeError as cause:
+            raise AlreadyClosed(f"it is closed: {cause}") from cause
+
     async def _call(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: call(*args, **kwargs))
+        return await self._begin(call, *args, **kwargs)
 
     async def close(self) -> None:
         """Close it. Harmless when done twice."""
@@ -124,7 +129,7 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
     ) -> None:
         """Close it; without an error, what was sent is stored first."""
         try:
-            if kind is None:
+            if kind is None and not self._inner.is_closed:
                 await self.flush()
         finally:
             await self.close()
@@ -133,20 +138,34 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
 class _AsyncReceiver(_Async[_ReceiverT]):
     """What all consumers have."""
 
+    def __init__(self, inner: _ReceiverT) -> None:
+        super().__init__(inner)
+        self._coming: asyncio.Future[None] | None = None
+
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message; errors are those of the synchronous one.
+        """The next message; errors are those of the synchronous one. A call that is cancelled takes none.
 
         Args:
             timeout_millis: to wait at most; None for ever.
         """
-        left = timeout_millis
+        until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
+        # Where messages wait, others of the loop have their turn.
+        await asyncio.sleep(0)
         while True:
-            part = _SLICE_MS if left is None else min(left, _SLICE_MS)
             try:
-                return await self._call(self._inner.receive, part)
+                # Nothing else takes messages: a thread would go on, and take one for a call that is gone.
+                return self._inner.receive(0)
             except TimedOut:
-                if left is not None and (left := left - part) <= 0:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
                     raise
+            await self._wait(left)
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait until there may be a message; all calls share one thread for it."""
+        if self._coming is None or self._coming.done():
+            self._coming = self._begin(self._inner.wait_for_message, _SLICE_MS)
+        await asyncio.wait([self._coming], timeout=seconds)
 
     def __aiter__(self) -> Self:
         return self
@@ -181,6 +200,11 @@ class AsyncStreamConsumer(_AsyncSubscribed[StreamConsumer]):
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Say that all messages of a segment up to this one are processed."""
         await self._call(self._inner.acknowledge_cumulative, message)
+
+    async def detach(self) -> None:
+        """Close it, and keep its session for the grace period."""
+        await asyncio.to_thread(self._inner.detach)
+        await self.close()
 
 
 class AsyncCheckpointConsumer(_AsyncReceiver[CheckpointConsumer]):

@@ -34,6 +34,10 @@ class Content:
         partition_key: its key, None for none.
         ordering_key: the key for Key_Shared subscriptions alone.
         event_timestamp: milliseconds since 1970.
+
+    Raises:
+        TypeError: something is of another type.
+        ValueError: a number is out of range, or a text cannot be encoded.
     """
 
     data: bytes
@@ -41,6 +45,46 @@ class Content:
     partition_key: str | None = None
     ordering_key: str | None = None
     event_timestamp: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse here what the library would refuse in another thread."""
+        require_type("content", self.data, bytes)
+        for name, text in (("partition_key", self.partition_key), ("ordering_key", self.ordering_key)):
+            if text is not None:
+                _require_text(name, text)
+        for name, text in (self.properties or {}).items():
+            _require_text("the name of a property", name)
+            _require_text(f"property {name}", text)
+        if self.event_timestamp is not None:
+            require_number("event_timestamp", self.event_timestamp)
+
+
+def require_type(name: str, found: object, kind: type) -> None:
+    """Refuse what is of another type.
+
+    Raises:
+        TypeError: it is.
+    """
+    if not isinstance(found, kind):
+        raise TypeError(f"{name} has to be {kind.__name__}, and is {type(found).__name__}: {found!r:.100}")
+
+
+def require_number(name: str, found: int) -> None:
+    """Refuse what is no number of 63 bits.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is negative, or too large.
+    """
+    require_type(name, found, int)
+    if not 0 <= found < 1 << 63:
+        raise ValueError(f"{name} has to be a number from 0 to 2^63 - 1, and is {found}")
+
+
+def _require_text(name: str, found: str) -> None:
+    require_type(name, found, str)
+    # Half of a surrogate pair cannot be.
+    found.encode()
 
 
 class Closable(Protocol):
@@ -142,10 +186,13 @@ class Start:
     Attributes:
         behind: serialised id of the last message that is not wanted.
         time_ms: publishing time in milliseconds since 1970.
+        answer_limit: seconds that each answer of a broker may take. pulsar-client waits for one that was lost with a
+            connection until then.
     """
 
     behind: bytes | None = None
     time_ms: int | None = None
+    answer_limit: int = 10
 
 
 class Session(Protocol):
@@ -158,6 +205,10 @@ class Session(Protocol):
 
     def leave(self) -> None:
         """End it; the controller gives its segments to others. Harmless when done twice."""
+        ...
+
+    def detach(self) -> None:
+        """Tell no more of it; the controller keeps it for the grace period. Harmless when done twice."""
         ...
 
 
@@ -182,6 +233,15 @@ class Sessions(Protocol):
 
 class Backend(Sessions, Closable, Protocol):
     """Whoever controls a topic, and where its segments are."""
+
+    @property
+    def sealed_can_be_read(self) -> bool:
+        """Whether all segments that are sealed can be read in the end.
+
+        Brokers may give no access to a topic that was ended amid sends, until they load it anew (apache/pulsar pull
+        request 26678): a controller has to see to that.
+        """
+        ...
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic now, before this returns, and each newer one; never an older one.

@@ -15,13 +15,15 @@ from pulsar_scalable.backends import Backend, SegmentReader, Start
 from pulsar_scalable.errors import AlreadyClosed, ProtocolViolation, ScalableError, TimedOut, TopicNotFound
 from pulsar_scalable.inbox import End, Inbox
 from pulsar_scalable.layout import Layout, Segment
-from pulsar_scalable.messages import Message
+from pulsar_scalable.messages import Message, RawId, place_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.native.message import MessageId
 
 _logger = logging.getLogger("pulsar_scalable")
 _TICK_MS = 200
 _LONGEST_PAUSE = 2.0
+_SILENCE = 5.0
 
 DONE = "done"
 """The position of a sealed segment all of which was received."""
@@ -35,10 +37,23 @@ class Checkpoint:
         incarnation: tells topics of one name apart.
         positions: by segment, the serialised id of the last message that was received, as hex digits; empty for the
             begin, and `done` for a sealed segment of which nothing is left.
+
+    Raises:
+        ProtocolViolation: a position is no id.
     """
 
     incarnation: int = 0
     positions: Mapping[int, str] = field(default_factory=dict[int, str])
+
+    def __post_init__(self) -> None:
+        """Look at what an application kept before anything is read."""
+        for number, place in self.positions.items():
+            if place in ("", DONE):
+                continue
+            try:
+                MessageId.deserialize(bytes.fromhex(place))
+            except (ProtocolViolation, ValueError) as cause:
+                raise ProtocolViolation(f"this is no checkpoint: {place!r} of segment {number} is no id") from cause
 
     def serialize(self) -> bytes:
         """The checkpoint as bytes, JSON."""
@@ -55,11 +70,7 @@ class Checkpoint:
         try:
             found = cast("dict[str, Any]", json.loads(data))
             positions = cast("dict[str, str]", found["positions"])
-            places = {int(number): str(place) for number, place in positions.items()}
-            for place in places.values():
-                if place != DONE:
-                    bytes.fromhex(place)
-            return cls(int(found["incarnation"]), places)
+            return cls(int(found["incarnation"]), {int(number): str(place) for number, place in positions.items()})
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
             raise ProtocolViolation(f"this is no checkpoint: {cause!r}") from cause
 
@@ -86,7 +97,7 @@ class CheckpointConsumer:
         self._layout: Layout | None = None
         self._positions: dict[int, str] = dict(start.positions) if isinstance(start, Checkpoint) else {}
         self._incarnation = start.incarnation if isinstance(start, Checkpoint) else None
-        self._last: dict[int, bytes] = {}
+        self._last: dict[int, RawId] = {}
         self._error: ScalableError | None = None
         self._watch = backend.watch(topic, self._on_layout if start != "latest" else self._keep_layout)
         if start == "latest":
@@ -126,6 +137,14 @@ class CheckpointConsumer:
                     return found
                 self._positions[cast("int", found.source)] = DONE
                 self._begin_ready()
+
+    def wait_for_message(self, timeout_millis: int) -> None:
+        """Wait until `receive` is likely to find something at once, or has an error to raise; nothing is taken.
+
+        Args:
+            timeout_millis: to wait at most.
+        """
+        self._inbox.wait(timeout_millis)
 
     def checkpoint(self) -> Checkpoint:
         """The positions behind all that `receive` returned."""
@@ -216,25 +235,38 @@ class CheckpointConsumer:
                 if isinstance(error, TopicNotFound) and self._is_pruned(segment):
                     break
                 # What waits in the inbox was read already.
-                place = self._last.get(segment.id, place)
+                place = self._last[segment.id].serialize() if segment.id in self._last else place
                 self._closed.wait(backoff.next())
             else:
                 return
         self._inbox.put(End(segment.id), self._closed)
 
     def _read_all(self, segment: Segment, topic: str, reader: SegmentReader) -> None:
+        heard = time.monotonic()
         while not self._closed.is_set():
             # Asked first: what is stored behind the answer is stored before the segment is sealed.
             sealed = self._is_sealed(segment)
             try:
                 raw = reader.read_next(_TICK_MS)
             except TimedOut:
-                if sealed and not reader.has_message_available():
+                silent = time.monotonic() - heard
+                if not sealed and silent < _SILENCE:
+                    continue
+                if reader.has_message_available():
+                    if silent > _SILENCE:
+                        raise
+                elif sealed:
                     self._inbox.put(End(segment.id), self._closed)
                     return
+                else:
+                    heard = time.monotonic()
                 continue
-            self._inbox.put(Message(segment.id, topic, raw), self._closed)
-            self._last[segment.id] = raw.message_id().serialize()
+            heard = time.monotonic()
+            last, found = self._last.get(segment.id), raw.message_id()
+            # A reader that has lost its connection may give again what it gave of a batch.
+            if last is None or place_of(found) > place_of(last):
+                self._inbox.put(Message(segment.id, topic, raw), self._closed)
+                self._last[segment.id] = found
 
     def _is_sealed(self, segment: Segment) -> bool:
         layout = self._layout

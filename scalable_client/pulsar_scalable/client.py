@@ -274,11 +274,7 @@ class ScalableClient:
         if self._authentication is not None:
             # Only pulsar-client can identify itself, and it makes topics that it looks for.
             return True
-        try:
-            self._native.last_position(name.layout_topic)
-        except TopicNotFound:
-            return False
-        return True
+        return self._native.exists(name.layout_topic)
 
     def _require_native(self, name: TopicName) -> None:
         cure = (

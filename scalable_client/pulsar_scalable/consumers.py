@@ -18,6 +18,7 @@ from pulsar_scalable.errors import (
     ScalableError,
     TimedOut,
     TopicNotFound,
+    Unsupported,
 )
 from pulsar_scalable.inbox import End, Inbox, Source
 from pulsar_scalable.layout import Layout, Segment
@@ -28,6 +29,9 @@ from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.wire.commands import InitialPosition
 
 _logger = logging.getLogger("pulsar_scalable")
+LOOK_AGAIN = 30.0
+"""Seconds until a drained segment is looked at again, or any that was left and refuses to be attached to."""
+
 _TICK_MS = 200
 _LONGEST_PAUSE = 2.0
 
@@ -99,9 +103,20 @@ class SegmentsConsumer(ABC):
         while True:
             left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
             found = self._inbox.get(left)
-            if isinstance(found, End) or not isinstance(found.source, Source) or found.source.stopped.is_set():
+            if isinstance(found, End) or not isinstance(found.source, Source):
                 continue
-            return found
+            with self._lock:
+                found.source.waiting.pop(found.message_id().place, None)
+            if not found.source.stopped.is_set():
+                return found
+
+    def wait_for_message(self, timeout_millis: int) -> None:
+        """Wait until `receive` is likely to find something at once, or has an error to raise; nothing is taken.
+
+        Args:
+            timeout_millis: to wait at most.
+        """
+        self._inbox.wait(timeout_millis)
 
     def batch_receive(self, max_num_messages: int = 100, timeout_millis: int = 100) -> list[Message]:
         """Some messages: as many as come in time, none perhaps.
@@ -139,8 +154,11 @@ class SegmentsConsumer(ABC):
         """
         source, receiver, found = self._find(message)
         receiver.negative_acknowledge(message.raw)
+        due = time.monotonic() + self._options.negative_ack_redelivery_delay_ms / 1000
         with self._lock:
             source.unacknowledged.discard(found.place)
+            # The segment is not silent before the message had its time to come.
+            source.heard = max(source.heard, due)
 
     def close(self) -> None:
         """Close it; what is not acknowledged goes to others. Harmless when done twice."""
@@ -194,14 +212,18 @@ class SegmentsConsumer(ABC):
             if before is None:
                 self._first = {one.id for one in layout.active}
             elif before.incarnation != layout.incarnation or layout.is_deleted:
+                self._first = set()
                 for source in list(self._sources.values()):
-                    self._stop(source)
+                    if layout.is_deleted or source.incarnation != layout.incarnation:
+                        self._stop(source)
 
-    def _attach(self, segment: Segment, topic: str) -> None:
+    def _attach(self, segment: Segment, topic: str, incarnation: int) -> None:
         """Attach to a segment, in a thread of its own; called with the lock held."""
+        if (known := self._sources.get(segment.id)) and known.incarnation != incarnation:
+            self._stop(known)
         if segment.id in self._sources or self._closed.is_set():
             return
-        source = self._sources[segment.id] = Source(segment, topic)
+        source = self._sources[segment.id] = Source(segment, topic, incarnation)
         thread = threading.Thread(target=self._serve, args=(source,), name=f"receive from {topic}", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
@@ -230,13 +252,20 @@ class SegmentsConsumer(ABC):
                 _logger.debug("%s: waits for the one who has it: %s", source.topic, error)
                 source.stopped.wait(backoff.next() / 4)
                 continue
+            except Unsupported as error:
+                # Another attempt would end the same way; the application has to know.
+                self._inbox.end(error)
+                return
             except ScalableError as error:
-                level = logging.INFO if isinstance(error, TopicNotFound | TimedOut) else logging.WARNING
+                # One that is sealed and empty may refuse all.
+                calm = source.left or isinstance(error, TopicNotFound | TimedOut)
+                level = logging.INFO if calm else logging.WARNING
                 _logger.log(level, "%s: %s; attached again", source.topic, error)
-                source.stopped.wait(backoff.next())
+                source.stopped.wait(LOOK_AGAIN if source.left else backoff.next())
                 continue
             backoff.reset()
-            if self._pump_and_close(source, receiver) and not self._goes_on(source):
+            source.left = self._pump_and_close(source, receiver)
+            if source.left and not self._goes_on(source):
                 return
 
     def _open(self, source: Source) -> SegmentReceiver:
@@ -259,7 +288,7 @@ class SegmentsConsumer(ABC):
             source.receiver = None
             with self._lock:
                 # The broker sends again what is left.
-                source.unacknowledged.clear()
+                source.unacknowledged &= source.waiting.keys()
             receiver.close()
         return False
 
@@ -268,11 +297,17 @@ class SegmentsConsumer(ABC):
             raw = receiver.receive(_TICK_MS)
         except TimedOut:
             return False
-        source.heard = time.monotonic()
         place = place_of(raw.message_id())
         with self._lock:
+            source.heard = max(source.heard, time.monotonic())
+            if waiting := source.waiting.get(place):
+                # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
+                # one message of a batch is wanted again.
+                waiting.came_again(raw)
+                return True
+            message = source.waiting[place] = Message(source.segment.id, source.topic, raw, source)
             source.unacknowledged.add(place)
-        self._inbox.put(Message(source.segment.id, source.topic, raw, source), source.stopped)
+        self._inbox.put(message, source.stopped)
         source.last = place if source.last is None else max(source.last, place)
         return True
 

@@ -22,20 +22,26 @@ class Source:
     Attributes:
         segment: which one.
         topic: that holds it.
+        incarnation: of the scalable topic; 0 where that is not told.
         receiver: while it is open.
         unacknowledged: places of messages that the application has, or that wait for it.
+        waiting: those that wait for it, by place.
         last: place of the last message that came.
         heard: when something came last, by the monotonic clock.
+        left: it needed no consumer when that was looked at last.
         stopped: it is given up; what waits of it is not given to the application.
         finished: it is sealed, and all of it came, or was acknowledged before.
     """
 
     segment: Segment
     topic: str
+    incarnation: int = 0
     receiver: SegmentReceiver | None = None
     unacknowledged: set[Place] = field(default_factory=set[Place])
+    waiting: dict[Place, Message] = field(default_factory=dict[Place, Message])
     last: Place | None = None
     heard: float = 0.0
+    left: bool = False
     stopped: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
 
@@ -106,6 +112,13 @@ class Inbox:
             found = self._items.popleft()
             self._changed.notify_all()
             return found
+
+    def wait(self, timeout_millis: int) -> None:
+        """Wait until `get` would not; nothing is taken."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: bool(self._items) or self._closed or self._end is not None, timeout_millis / 1000
+            )
 
     def close(self) -> None:
         """Let all who wait go."""

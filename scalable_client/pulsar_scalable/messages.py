@@ -43,6 +43,9 @@ class RawMessage(Protocol):
     def producer_name(self) -> str: ...  # noqa: D102
 
 
+Entry = tuple[int, int]
+"""Ledger and number of an entry, which holds a message or a batch."""
+
 Place = tuple[int, int, int]
 """Ledger, entry and number in the batch: what orders the messages of one segment."""
 
@@ -158,6 +161,10 @@ class Message:
     def raw(self) -> RawMessage:
         """The message as the library has it that received it."""
         return self._raw
+
+    def came_again(self, raw: RawMessage) -> None:
+        """Stand for a later delivery: only the acknowledgements of one delivery complete those of its batch."""
+        self._raw = raw
 
     def __repr__(self) -> str:
         return f"Message(segment {self._segment}, {self.message_id().place})"

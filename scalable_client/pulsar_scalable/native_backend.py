@@ -16,8 +16,8 @@ from pulsar_scalable.backends import (
     Start,
     is_without_ledgers,
 )
-from pulsar_scalable.errors import Refused, ScalableError, TimedOut, Unsupported
-from pulsar_scalable.messages import Place, place_of
+from pulsar_scalable.errors import Refused, ScalableError, TimedOut, TopicNotFound, Unsupported
+from pulsar_scalable.messages import Entry, Place, place_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
 from pulsar_scalable.native.consumer import SegmentConsumer
@@ -161,6 +161,10 @@ class NativeSession:
 
     def leave(self) -> None:
         """End it; others get the segments after the grace period of the broker."""
+        self.detach()
+
+    def detach(self) -> None:
+        """The same: brokers have no word for an end at once."""
         self._client.discard(self._inner)
 
 
@@ -173,6 +177,11 @@ class NativeBackend:
 
     def __init__(self, client: NativeClient) -> None:
         self._client = client
+
+    @property
+    def sealed_can_be_read(self) -> bool:
+        """Brokers do not load segments anew that they end (5.0.0-M1)."""
+        return False
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic, and each newer one."""
@@ -252,15 +261,43 @@ class NativeBackend:
             create_topic=False,
         )
 
+    def exists(self, topic: str) -> bool:
+        """Whether a topic is there; looking for it does not make it.
+
+        Raises:
+            ScalableError: nobody can tell.
+        """
+        try:
+            self._last(topic)
+        except TopicNotFound:
+            return False
+        return True
+
+    def end_of(self, topic: str) -> Entry | None:
+        """The last entry of a topic; None where it is empty, or not there. Looking for it does not make it.
+
+        Raises:
+            ScalableError: nobody can tell.
+        """
+        try:
+            found = self._last(topic)
+        except TopicNotFound:
+            return None
+        return (found.ledger, found.entry) if found else None
+
     def last_position(self, topic: str) -> bytes | None:
         """The serialised id of the last message of a segment."""
+        found = self._last(topic)
+        if found is None:
+            return None
+        ledger, entry, index = _whole(found)
+        return MessageId(ledger, entry, index, found.size).serialize()
+
+    def _last(self, topic: str) -> MessageId | None:
         inner = self._reader(topic, _EARLIEST)
         try:
             found = inner.get_last_message_id()
-            if found.entry < 0:
-                return None
-            ledger, entry, index = _whole(found)
-            return MessageId(ledger, entry, index, found.size).serialize()
+            return found if found.entry >= 0 else None
         finally:
             self._client.discard(inner)
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from pulsar_scalable.errors import Unsupported
 from pulsar_scalable.wire.commands import ConsumerType, InitialPosition
 from pulsar_scalable.wire.payload import Compression
+
+_LEAST_OF_PRODUCERS = {
+    "send_timeout_millis": 0,
+    "max_pending_messages": 1,
+    "batching_max_messages": 1,
+    "batching_max_allowed_size_in_bytes": 1,
+    "batching_max_publish_delay_ms": 0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,12 @@ class ProducerOptions:
     batching_max_publish_delay_ms: int = 10
     properties: Mapping[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what the library would refuse for each segment."""
+        for name, least in _LEAST_OF_PRODUCERS.items():
+            _require_number(name, getattr(self, name), least)
+        _require_texts("properties", self.properties)
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
@@ -47,7 +63,7 @@ class ConsumerOptions:
 
     Attributes:
         consumer_name: None lets this client choose one.
-        receiver_queue_size: messages that each segment holds ready.
+        receiver_queue_size: messages that each segment holds ready, 1 at least.
         unacked_messages_timeout_ms: after which a message that was received and not acknowledged comes again, 10,000
             at least; None for never. Native topics have none.
         negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
@@ -64,3 +80,22 @@ class ConsumerOptions:
     initial_position: InitialPosition = InitialPosition.Earliest
     properties: Mapping[str, str] | None = None
     consumer_type: ConsumerType = ConsumerType.Shared
+
+    def __post_init__(self) -> None:
+        """Refuse what the library would refuse for each segment."""
+        _require_number("receiver_queue_size", self.receiver_queue_size, 1)
+        _require_number("negative_ack_redelivery_delay_ms", self.negative_ack_redelivery_delay_ms, 0)
+        if self.unacked_messages_timeout_ms is not None:
+            _require_number("unacked_messages_timeout_ms", self.unacked_messages_timeout_ms, 10_000)
+        _require_texts("properties", self.properties)
+
+
+def _require_number(name: str, found: object, least: int) -> None:
+    if not isinstance(found, int) or not least <= found < 1 << 31:
+        raise Unsupported(f"{name} has to be a number from {least} to 2^31 - 1, and is {found!r}")
+
+
+def _require_texts(name: str, found: Mapping[str, str] | None) -> None:
+    said: Mapping[Any, Any] = found or {}
+    if not all(isinstance(text, str) for pair in said.items() for text in pair):
+        raise Unsupported(f"{name} have to be texts by name, and are {found!r}")

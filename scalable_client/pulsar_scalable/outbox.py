@@ -166,6 +166,8 @@ class Outbox:
         with self._lock:
             if lane.done:
                 return False
+            if lane.lost:
+                self._send_again(lane)
             lane.sender = sender
             lane.next_sequence_id = max(1, sender.last_sequence_id() + 1)
             return True
@@ -173,7 +175,7 @@ class Outbox:
     def is_wanted(self, lane: Lane) -> bool:
         """Whether a sender is to be opened for a lane: waits until it has messages, or is done."""
         with self._lock:
-            lane.wake.wait_for(lambda: lane.done or lane.ended or bool(lane.waiting))
+            lane.wake.wait_for(lambda: lane.done or lane.ended or lane.lost or bool(lane.waiting))
             return not lane.done and not lane.ended
 
     def pause(self, lane: Lane, seconds: float) -> None:
@@ -187,6 +189,8 @@ class Outbox:
             if isinstance(error, TopicTerminated):
                 self._end(lane)
                 return
+            if lane.lost:
+                self._send_again(lane)
             waiting, lane.waiting = lane.waiting, deque()
             for one in waiting:
                 self._settle(one, error)
@@ -227,17 +231,18 @@ class Outbox:
                 lane.forget_stored()
 
     def opens_again(self, lane: Lane) -> bool:
-        """Whether a lane needs another sender; what the lost one did not send waits for it."""
+        """Whether a lane needs another sender.
+
+        Until there is one, what the lost one did not answer counts as sent: a segment that turns out to be sealed may
+        have stored it.
+        """
         with self._lock:
-            if lane.done or lane.ended:
-                return False
-            lane.lost = False
-            left = [one for one in lane.sent if one.outcome is None]
-            for one in left:
-                one.stage = Stage.WAITING
-            lane.sent = deque(one for one in lane.sent if one.outcome is not None)
-            lane.waiting.extendleft(reversed(left))
-            return True
+            return not lane.done and not lane.ended
+
+    def has_left(self, lane: Lane) -> bool:
+        """Whether the layout says that a lane's segment takes no messages any more."""
+        with self._lock:
+            return not self._is_active(lane)
 
     def sent(self, lane: Lane) -> list[Outgoing]:
         """Messages of a lane that has ended of which it is not known whether they are stored, and those among them."""
@@ -263,6 +268,15 @@ class Outbox:
                 self._move(lane)
 
     # With the lock held ---------------------------------------------------------------------------------------------
+
+    def _send_again(self, lane: Lane) -> None:
+        """Let what a lost sender did not answer wait for another one."""
+        lane.lost = False
+        left = [one for one in lane.sent if one.outcome is None]
+        for one in left:
+            one.stage = Stage.WAITING
+        lane.sent = deque(one for one in lane.sent if one.outcome is not None)
+        lane.waiting.extendleft(reversed(left))
 
     def _require_room(self, *, may_wait: bool) -> Layout:
         limit = self._options.max_pending_messages

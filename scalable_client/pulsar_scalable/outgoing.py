@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
 from pulsar_scalable.backends import Content
@@ -11,6 +11,9 @@ from pulsar_scalable.messages import MessageId, RawMessage
 
 OnOutcome = Callable[[ScalableError | None, MessageId | None], None]
 """Gets an error, or the id of a message that is stored."""
+
+# Content, keys, properties and time of a message: by these a stored copy is known.
+_Said = tuple[bytes, str, str, Mapping[str, str], int]
 
 
 class Stage(Enum):
@@ -85,39 +88,51 @@ def stored_of(sent: Sequence[Outgoing], tail: Iterable[RawMessage]) -> list[RawM
         sent: all since the last one that is known to be stored.
         tail: what the segment holds of this producer since then.
     """
-    # Each reading: messages of the present run, and the most of any run with the messages that show it.
-    readings: dict[int, list[RawMessage]] = {0: []}
-    runs: dict[int, list[RawMessage]] = {0: []}
-    for found in tail:
-        following: dict[int, list[RawMessage]] = {}
-        following_runs: dict[int, list[RawMessage]] = {}
+    wanted, found = [_wanted(one.content) for one in sent], [*tail]
+    # Each reading, by how many messages its present run has, which are the last ones: begin and end of its longest run.
+    readings = {0: (0, 0)}
+    for end, one in enumerate(map(_said, found), 1):
+        following: dict[int, tuple[int, int]] = {}
         for length, best in readings.items():
-            for extended in _extended(sent, length, found):
-                run = [*runs[length], found] if extended > 1 else [found] if extended else []
-                longest = run if len(run) > len(best) else best
-                if extended not in following or len(longest) < len(following[extended]):
-                    following[extended], following_runs[extended] = longest, run
-        readings, runs = following, following_runs
-    return min(readings.values(), key=len)
+            for extended in _extended(wanted, length, one):
+                longest = (end - extended, end) if extended > _size(best) else best
+                if extended not in following or _size(longest) < _size(following[extended]):
+                    following[extended] = longest
+        readings = following
+    begin, end = min(readings.values(), key=_size)
+    return found[begin:end]
 
 
-def _extended(sent: Sequence[Outgoing], length: int, found: RawMessage) -> list[int]:
+def _extended(wanted: Sequence[_Said], length: int, found: _Said) -> list[int]:
     """How long the present run may be with one more message."""
     lengths: list[int] = []
-    if length < len(sent) and _is(sent[length], found):
+    if length < len(wanted) and wanted[length] == found:
         lengths.append(length + 1)
-    if length and sent and _is(sent[0], found):
+    if length and wanted and wanted[0] == found:
         lengths.append(1)
     return lengths or [0]
 
 
-def _is(one: Outgoing, found: RawMessage) -> bool:
-    content = one.content
+def _size(run: tuple[int, int]) -> int:
+    return run[1] - run[0]
+
+
+def _wanted(content: Content) -> _Said:
+    """What a stored copy says."""
     return (
-        found.publish_timestamp() >= one.sent_ms
-        and found.data() == content.data
-        and found.partition_key() == (content.partition_key or "")
-        and found.ordering_key() == (content.ordering_key or "")
-        and found.properties() == (content.properties or {})
-        and found.event_timestamp() == (content.event_timestamp or 0)
+        content.data,
+        content.partition_key or "",
+        content.ordering_key or "",
+        content.properties or {},
+        content.event_timestamp or 0,
+    )
+
+
+def _said(found: RawMessage) -> _Said:
+    return (
+        found.data(),
+        found.partition_key(),
+        found.ordering_key(),
+        found.properties(),
+        found.event_timestamp(),
     )

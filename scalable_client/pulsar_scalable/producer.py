@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Self
 
-from pulsar_scalable.backends import Backend, Content
+from pulsar_scalable.backends import Backend, Content, require_number
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from pulsar_scalable.lane import Lane
 from pulsar_scalable.messages import MessageId
@@ -143,6 +143,8 @@ class ScalableProducer:
             QueueFull: too many messages wait to be stored, and `block_if_queue_full` is not set.
             TopicNotFound: the topic is deleted.
             AlreadyClosed: the producer is closed.
+            TypeError: something is of another type.
+            ValueError: a number is out of range, or a text cannot be encoded.
         """
         said = Content(
             content,
@@ -151,6 +153,8 @@ class ScalableProducer:
             ordering_key or None,
             event_timestamp or None,
         )
+        if sequence_id is not None:
+            require_number("sequence_id", sequence_id)
         may_wait = threading.current_thread() is not self._caller
         self._outbox.add(said, sequence_id, callback, may_wait=may_wait)
 

@@ -40,7 +40,7 @@ class QueueConsumer(SegmentsConsumer):
                     self._stop(source)
             for one in layout.segments:
                 if (layout.incarnation, one.id) not in self._drained:
-                    self._attach(one, layout.topic_of(one))
+                    self._attach(one, layout.topic_of(one), layout.incarnation)
 
     def _leave(self) -> None:
         self._watch.close()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
 
 from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
-from pulsar_scalable.consumers import SegmentsConsumer
+from pulsar_scalable.consumers import LOOK_AGAIN, SegmentsConsumer
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.inbox import Source
 from pulsar_scalable.layout import Layout, Segment
@@ -18,8 +17,6 @@ from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
 _logger = logging.getLogger("pulsar_scalable")
-# After so long a silence of a sealed segment whose end nobody tells, all of it was acknowledged earlier.
-_SILENCE = 5.0
 
 
 class StreamConsumer(SegmentsConsumer):
@@ -42,6 +39,7 @@ class StreamConsumer(SegmentsConsumer):
         sessions: Sessions | None = None,
     ) -> None:
         super().__init__(backend, topic, subscription, replace(options, consumer_type=ConsumerType.Exclusive))
+        self._keeps_session = False
         self._watch = backend.watch(topic, self._take_layout)
         try:
             self._session = (sessions or backend).register(
@@ -75,16 +73,30 @@ class StreamConsumer(SegmentsConsumer):
                 if source.segment.id not in wanted:
                     self._stop(source)
             for one in assignment.segments:
-                self._attach(Segment(one.id, one.start, one.end), one.topic)
+                self._attach(Segment(one.id, one.start, one.end), one.topic, assignment.incarnation)
+
+    def detach(self) -> None:
+        """Close it, and keep its session for the grace period: whoever subscribes with its name gets its segments.
+
+        For restarts, in which others shall keep what they have. `close` gives the segments to others at once, where
+        the topic is a controlled one. Harmless when done twice.
+        """
+        self._keeps_session = True
+        self.close()
 
     def _leave(self) -> None:
-        self._session.leave()
+        if self._keeps_session:
+            self._session.detach()
+        else:
+            self._session.leave()
         self._watch.close()
 
     def _may_open(self, source: Source) -> bool:
         layout = self._layout
         if layout is None or source.segment.id not in layout.by_id:
             # The layout comes another way than the assignment.
+            return False
+        if source.incarnation not in (0, layout.incarnation):
             return False
         with self._lock:
             older = [self._sources[number] for number in _ancestors(layout, source.segment.id) & {*self._sources}]
@@ -94,13 +106,13 @@ class StreamConsumer(SegmentsConsumer):
         if not self._is_sealed(source):
             return False
         drained = receiver.is_drained
-        if drained or self._all_came(source, receiver, drained=drained):
+        if drained or self._all_came(source, receiver):
             source.finished.set()
-        if drained is not None:
-            return drained
-        return source.finished.is_set() and not source.unacknowledged
+        # Where brokers do not tell, the controller sees it, and takes the segment away. Silence says nothing: a busy
+        # broker is silent as well, and whoever leaves for that leaves messages to nobody.
+        return drained is True
 
-    def _all_came(self, source: Source, receiver: SegmentReceiver, *, drained: bool | None) -> bool:
+    def _all_came(self, source: Source, receiver: SegmentReceiver) -> bool:
         if source.finished.is_set():
             return True
         try:
@@ -109,15 +121,12 @@ class StreamConsumer(SegmentsConsumer):
             # It is asked again.
             _logger.debug("%s: %s", source.topic, error)
             return False
-        if last.entry_id() < 0 or (source.last is not None and source.last >= place_of(last)):
-            return True
-        silent = not source.unacknowledged and time.monotonic() - source.heard > _SILENCE
-        return silent and drained is None
+        return last.entry_id() < 0 or (source.last is not None and source.last >= place_of(last))
 
     def _goes_on(self, source: Source) -> bool:
-        # It stays among the sources, so that what came of it may begin.
-        del source
-        return False
+        # It stays among the sources, so that what came of it may begin. A broker that was killed forgets the newest
+        # acknowledgements: as long as the controller gives the segment to nobody else, this consumer looks again.
+        return not source.stopped.wait(LOOK_AGAIN)
 
 
 def _ancestors(layout: Layout, number: int) -> set[int]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from pulsar_scalable.backends import Backend, SegmentSender, Start
+from pulsar_scalable.backends import Backend, Content, OnStored, SegmentSender, Start
 from pulsar_scalable.errors import (
     AuthenticationFailed,
     IncompatibleSchema,
@@ -32,7 +32,10 @@ _logger = logging.getLogger("pulsar_scalable")
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, ProducerBusy, Unsupported)
 _LONGEST_PAUSE = 2.0
 _READ_LIMIT_MS = 5000
+# Seconds. All later messages wait for a segment that was just loaded anew, which loses answers; slow brokers need more.
+_FIRST_ANSWER, _LONGEST_ANSWER = 2, 32
 _PATIENCE = 10.0
+_LOOK = 0.05
 _END_LIMIT = 10.0
 # Clocks of producers differ, and brokers find a time among messages of all of them.
 _CLOCKS_MS = 60_000
@@ -71,7 +74,7 @@ class Worker:
             try:
                 while found := outbox.next(lane):
                     for one, sequence_id in found:
-                        sender.send(one.content, sequence_id, partial(outbox.stored, lane, one))
+                        _send(sender, one.content, sequence_id, partial(outbox.stored, lane, one))
             finally:
                 sender.close()
             if not outbox.opens_again(lane):
@@ -105,28 +108,41 @@ class Worker:
         stored: list[RawMessage] = []
         if sent and sender is not None:
             search = _Search(lane, partial(self._tail, lane, sent, sender.producer_name))
-            # Brokers may give no access to a topic that was terminated amid sends (apache/pulsar pull request 26678).
-            search.done.wait(self._patience)
-            if search.found is None:
-                _logger.warning("%s cannot be read: what it did not acknowledge is sent again", lane.topic)
+            self._await(search, outbox, lane)
             stored = stored_of(sent, search.found or [])
             search.given_up.set()
         outbox.resolve(lane, sent, stored)
 
+    def _await(self, search: _Search, outbox: Outbox, lane: Lane) -> None:
+        """Wait for what a search finds, as long as somebody waits for a message that it may find."""
+        until = time.monotonic() + self._patience
+        while not search.done.wait(_LOOK) and outbox.sent(lane):
+            if outbox.has_left(lane):
+                search.read_beside()
+            if time.monotonic() > until:
+                _logger.warning("%s cannot be read: what it did not acknowledge is sent again", lane.topic)
+                return
+
     @property
     def _patience(self) -> float:
+        """Seconds until what may be stored in a sealed segment is sent again."""
+        if self._backend.sealed_can_be_read:
+            return float("inf")
         limit = self._options.send_timeout_millis / 1000
         return min(_PATIENCE, limit / 3) if limit else _PATIENCE
 
-    def _tail(self, lane: Lane, sent: list[Outgoing], producer_name: str) -> list[RawMessage]:
+    def _tail(self, lane: Lane, sent: list[Outgoing], producer_name: str, answer_limit: int) -> list[RawMessage]:
         """What a segment holds of this producer behind the last message that is known to be stored."""
-        since = None if lane.last is not None else sent[0].sent_ms - _CLOCKS_MS
-        reader = self._backend.open_reader(lane.topic, Start(behind=lane.last, time_ms=since))
+        # Where none is known, an earlier producer of this name may have stored the same. A batch has the time of its
+        # first message, so the others cannot be told by theirs.
+        begun = 0 if lane.last is not None else sent[0].sent_ms
+        since = begun - _CLOCKS_MS if begun else None
+        reader = self._backend.open_reader(lane.topic, Start(lane.last, since, answer_limit))
         found: list[RawMessage] = []
         try:
             while reader.has_message_available():
                 message = reader.read_next(_READ_LIMIT_MS)
-                if message.producer_name() == producer_name:
+                if message.producer_name() == producer_name and message.publish_timestamp() >= begun:
                     found.append(message)
         except TimedOut as cause:
             raise ScalableError(f"a message that is there does not come: {cause}") from cause
@@ -135,8 +151,17 @@ class Worker:
         return found
 
 
+def _send(sender: SegmentSender, content: Content, sequence_id: int, on_stored: OnStored) -> None:
+    try:
+        sender.send(content, sequence_id, on_stored)
+    except Exception as cause:
+        # Without this thread all later messages of the segment would only time out.
+        _logger.exception("message %d cannot be sent", sequence_id)
+        on_stored(ScalableError(f"the library does not take this message: {cause!r}"), None)
+
+
 class _Search:
-    """Reads a segment in a thread of its own, again and again until that succeeds.
+    """Reads a segment in threads of its own, again and again until that succeeds.
 
     Attributes:
         found: what it holds; None as long as that is not known.
@@ -144,23 +169,39 @@ class _Search:
         given_up: nobody waits any more.
     """
 
-    def __init__(self, lane: Lane, read: Callable[[], list[RawMessage]]) -> None:
+    def __init__(self, lane: Lane, read: Callable[[int], list[RawMessage]]) -> None:
         self.found: list[RawMessage] | None = None
         self.done = threading.Event()
         self.given_up = threading.Event()
         self._lane = lane
         self._read = read
-        threading.Thread(target=self._run, name=f"look into {lane.topic}", daemon=True).start()
+        self._beside = False
+        self._begin()
+
+    def read_beside(self) -> None:
+        """Read once more beside what is under way; only the first call counts.
+
+        A controller of ours has a sealed segment loaded anew before it publishes the layout: what began before that
+        may be refused, and in a pause, or wait for an answer that went with its connection.
+        """
+        if not self._beside:
+            self._beside = True
+            self._begin()
+
+    def _begin(self) -> None:
+        threading.Thread(target=self._run, name=f"look into {self._lane.topic}", daemon=True).start()
 
     def _run(self) -> None:
-        backoff = Backoff(_LONGEST_PAUSE)
-        while not self.given_up.is_set() and not self._lane.done:
+        backoff, limit = Backoff(_LONGEST_PAUSE), _FIRST_ANSWER
+        while not self.given_up.is_set() and not self._lane.done and not self.done.is_set():
             try:
-                self.found = self._read()
+                self.found = self._read(limit)
                 break
-            except TopicNotFound:
+            except (TopicNotFound, *_FINAL) as error:
+                _logger.warning("%s: %s: what it did not acknowledge is sent again", self._lane.topic, error)
                 break
-            except ScalableError as error:
-                _logger.info("%s: %s; read again", self._lane.topic, error)
+            except Exception as error:  # noqa: BLE001 - the messages wait for this thread alone
+                _logger.info("%s: %r; read again", self._lane.topic, error)
                 self.given_up.wait(backoff.next())
+                limit = min(2 * limit, _LONGEST_ANSWER)
         self.done.set()

@@ -42,9 +42,14 @@ class ControlledBackend:
         native: NativeBackend | None,
     ) -> None:
         self._native = native
-        self._library = Library(service_url, settings)
+        self._library = Library(service_url, settings, native.end_of if native else None)
         self._access = access
         self._timeout = timeout
+
+    @property
+    def sealed_can_be_read(self) -> bool:
+        """Controllers have segments loaded anew that they end."""
+        return True
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic, and each newer one."""

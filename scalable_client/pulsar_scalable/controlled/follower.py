@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,16 @@ from pulsar_scalable.backends import OnLayout
 from pulsar_scalable.controlled.layout import LAYOUT_KEY, ControlledLayout, parse_layout
 from pulsar_scalable.controlled.library import Library, close_quietly, pulsar, translated
 from pulsar_scalable.errors import AlreadyClosed, ProtocolViolation, ScalableError, TimedOut
+from pulsar_scalable.messages import Entry, place_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 
 _logger = logging.getLogger("pulsar_scalable")
 _TICK_MS = 200
+_LONGEST_PAUSE = 5.0
+_AWAY = 10.0
+# Who cannot look whether a deleted topic is there again makes it by reading; brokers delete it after a minute.
+_BLIND_PAUSE = 60.0
 
 OnOther = Callable[[str, bytes], None]
 """Gets key and content of messages that are no layouts."""
@@ -31,6 +37,7 @@ class Follower:
         topic: whose layout.
         on_layout: called in the follower's own thread.
         on_other: the same for other messages.
+        on_return: called there when it had no connection, or did not run, for more than ten seconds.
         reader_name: by which the controller sees who reads.
         timeout: seconds in which the first layout has to come.
 
@@ -45,6 +52,7 @@ class Follower:
         on_layout: OnLayout,
         *,
         on_other: OnOther | None = None,
+        on_return: Callable[[], None] | None = None,
         reader_name: str | None = None,
         timeout: float = 30,
     ) -> None:
@@ -52,8 +60,11 @@ class Follower:
         self._topic = topic
         self._on_layout = on_layout
         self._on_other = on_other
+        self._on_return = on_return
+        self._seen: float | None = None
         self._reader_name = reader_name
         self._read_last: ControlledLayout | None = None
+        self._read_to: Entry | None = None
         self._layout: ControlledLayout | None = None
         self._error: ScalableError | None = None
         self._closed = threading.Event()
@@ -80,7 +91,7 @@ class Follower:
             self._thread.join(5)
 
     def _run(self) -> None:
-        backoff = Backoff(5)
+        backoff = Backoff(_LONGEST_PAUSE)
         while not self._closed.is_set():
             try:
                 self._follow(backoff)
@@ -88,8 +99,24 @@ class Follower:
                 self._error = error
                 _logger.info("%s: %s; read again", self._topic.layout_topic, error)
                 self._closed.wait(backoff.next())
+            if _is_deleted(self._layout):
+                self._await_next()
+
+    def _await_next(self) -> None:
+        """Wait until the layout topic holds something new: a reader of the one that goes would make it anew."""
+        end_of, backoff = self._library.end_of, Backoff(_LONGEST_PAUSE)
+        if end_of is None:
+            self._closed.wait(_BLIND_PAUSE)
+            return
+        while not self._closed.wait(backoff.next()):
+            try:
+                if end_of(self._topic.layout_topic) not in (None, self._read_to):
+                    return
+            except ScalableError as error:
+                _logger.info("%s: %s; looked for again", self._topic.layout_topic, error)
 
     def _follow(self, backoff: Backoff) -> None:
+        """Read and tell layouts until the topic is deleted."""
         with translated(f"reading {self._topic.layout_topic}"):
             reader = self._library.shared.create_reader(
                 self._topic.layout_topic,
@@ -100,18 +127,35 @@ class Follower:
             try:
                 while not self._closed.is_set():
                     self._read(reader)
-                    # Old layouts that are still there are read, and not told.
-                    if self._read_last is not self._layout and not _has_more(reader):
+                    # Old layouts that are still there are read, and not told; behind a deletion its topic goes.
+                    if self._read_last is not self._layout and (_is_deleted(self._read_last) or not _has_more(reader)):
                         self._tell(self._read_last)
+                    if reader.is_connected():
+                        self._notice_absence()
                     backoff.reset()
+                    if self._is_over(reader):
+                        return
             finally:
                 close_quietly(reader)
+
+    def _is_over(self, reader: Any) -> bool:
+        # Without a connection it would make the topic anew.
+        return _is_deleted(self._layout) and not _has_more(reader)
+
+    def _notice_absence(self) -> None:
+        """What was told meanwhile may be compacted away, where it was away for long."""
+        # By a clock that goes on while the machine sleeps.
+        now = time.time()
+        before, self._seen = self._seen, now
+        if before is not None and now - before > _AWAY and self._on_return is not None:
+            self._on_return()
 
     def _read(self, reader: Any) -> None:
         try:
             message = reader.read_next(_TICK_MS)
         except pulsar.Timeout:
             return
+        self._read_to = place_of(message.message_id())[:2]
         key, data = message.partition_key(), message.data()
         try:
             if key == LAYOUT_KEY:
@@ -135,6 +179,10 @@ class Follower:
             # Later layouts may be taken.
             _logger.exception("%s: the callback failed for epoch %d", self._topic.path, layout.epoch)
         self._settled.set()
+
+
+def _is_deleted(layout: ControlledLayout | None) -> bool:
+    return layout is not None and layout.is_deleted
 
 
 def _has_more(reader: Any) -> bool:

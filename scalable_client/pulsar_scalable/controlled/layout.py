@@ -104,14 +104,12 @@ def parse_assignment(data: bytes) -> Told:
     """
     try:
         told = _object(data)
-        segments = tuple(
-            AssignedSegment(int(one["segmentId"]), int(one["start"]), int(one["end"]), str(one["topic"]))
-            for one in told["segments"]
-        )
+        segments = tuple(_assigned(one) for one in told["segments"])
+        created_ms = int(told.get("createdMs", 0))
         return Told(
-            created_ms=int(told.get("createdMs", 0)),
+            created_ms=created_ms,
             generation=int(told["generation"]),
-            assignment=Assignment(int(told["layoutEpoch"]), segments),
+            assignment=Assignment(int(told["layoutEpoch"]), segments, created_ms),
             evicted=bool(told.get("evicted", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
@@ -123,6 +121,11 @@ def _object(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TypeError(f"{type(found).__name__} where an object is due")
     return cast("dict[str, Any]", found)
+
+
+def _assigned(told: Mapping[str, Any]) -> AssignedSegment:
+    hashes = told["hashRange"]
+    return AssignedSegment(int(told["segmentId"]), int(hashes["start"]), int(hashes["end"]), str(told["topic"]))
 
 
 def _segment(told: Mapping[str, Any]) -> Segment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -24,7 +24,9 @@ from pulsar_scalable.errors import (
     TopicNotFound,
     TopicTerminated,
     Unready,
+    Unsupported,
 )
+from pulsar_scalable.messages import Entry
 
 pulsar: Any = importlib.import_module("pulsar")
 
@@ -65,31 +67,60 @@ def translated(what: str) -> Generator[None]:
         yield
     except pulsar.PulsarException as cause:
         raise error_of(type(cause).__name__, what) from cause
+    except (TypeError, ValueError, OverflowError) as cause:
+        raise Unsupported(f"{what}: the library does not take this: {cause}") from cause
 
 
 class Library:
     """Makes clients of the library.
 
-    A message that a sealed segment refuses makes pulsar-client 3.13 break its connection, and all that goes over it is
-    sent again; so each producer has a client, and thereby connections, of its own.
+    Segments that are sealed make pulsar-client 3.13 break its connection: when they refuse a message, and each time a
+    broker tells a consumer that it has all. What else goes over it is sent again then, and acknowledgements of the last
+    0.1 s are lost; so each producer, consumer and reader of a segment has a client, and thereby connections, of its
+    own. Readers of layouts, which are never sealed, share one.
 
     Args:
         service_url: of brokers.
         settings: further arguments of the library's client.
+        end_of: tells the last entry of a topic, which the library cannot without making the topic; None if nobody can.
     """
 
-    def __init__(self, service_url: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, service_url: str, settings: Mapping[str, Any], end_of: Callable[[str], Entry | None] | None = None
+    ) -> None:
+        self.end_of = end_of
         self._service_url = service_url
         self._settings = settings
         self.shared = self.client()
 
-    def client(self) -> Any:
-        """A new client, for its caller to close."""
+    def client(self, answer_limit: int | None = None) -> Any:
+        """A new client, for its caller to close.
+
+        Args:
+            answer_limit: seconds that each of its operations may take, if the settings give it more.
+        """
+        settings = dict(self._settings)
+        if answer_limit is not None:
+            settings["operation_timeout_seconds"] = min(answer_limit, settings["operation_timeout_seconds"])
         with translated(self._service_url):
-            return pulsar.Client(self._service_url, **self._settings)
+            return pulsar.Client(self._service_url, **settings)
+
+    @contextmanager
+    def own_client(self, answer_limit: int | None = None) -> Generator[Any]:
+        """A new client for what is opened within; closed if that fails, and for its caller to close if not.
+
+        Args:
+            answer_limit: seconds that each of its operations may take, if the settings give it more.
+        """
+        client = self.client(answer_limit)
+        try:
+            yield client
+        except BaseException:
+            close_quietly(client)
+            raise
 
     def close(self) -> None:
-        """Close what consumers and readers share."""
+        """Close what readers of layouts share."""
         close_quietly(self.shared)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import ssl
 import urllib.error
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pulsar_scalable.controlled.layout import Told, parse_assignment
 from pulsar_scalable.errors import ConnectionLost, ScalableError, Unsupported, refused_by_http
 from pulsar_scalable.names import TopicName
+from pulsar_scalable.wire.access import token_now
 from pulsar_scalable.wire.commands import ConsumerKind
 
 _PATH = "/admin/v2/scalable/{topic}/subscriptions/{subscription}/consumers/{name}"
@@ -93,7 +95,7 @@ def _ask_one(access: RestAccess, url: str, place: Place, method: str, body: byte
         raise Unsupported(f"{url!r} is no URL of a controller; http:// and https:// are")
     where = f"{method} {url.rstrip('/')}{place.path}"
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    token = access.token() if callable(access.token) else access.token
+    token = token_now(access.token)
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(  # noqa: S310 - the schemes are checked
@@ -103,9 +105,17 @@ def _ask_one(access: RestAccess, url: str, place: Place, method: str, body: byte
         with urllib.request.urlopen(request, timeout=access.timeout, context=access.tls) as answer:  # noqa: S310
             return answer.read()
     except urllib.error.HTTPError as cause:
-        told = cause.read(500).decode(errors="replace")
+        told = _told(cause)
         if cause.code >= 500:
             raise ConnectionLost(f"{where}: {cause.code} {told}") from cause
         raise refused_by_http(cause.code, told, where) from cause
-    except OSError as cause:
-        raise ConnectionLost(f"{where}: {cause}") from cause
+    except (OSError, http.client.HTTPException) as cause:
+        raise ConnectionLost(f"{where}: {cause!r}") from cause
+
+
+def _told(refusal: urllib.error.HTTPError) -> str:
+    """What a refusal says; its code alone counts where the connection breaks amid that."""
+    try:
+        return refusal.read(500).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""

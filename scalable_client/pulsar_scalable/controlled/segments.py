@@ -22,25 +22,20 @@ class Sender:
 
     def __init__(self, library: Library, topic: str, options: ProducerOptions) -> None:
         self._topic = topic
-        self._client = library.client()
-        try:
-            with translated(f"opening a producer of {topic}"):
-                self._inner = self._client.create_producer(
-                    topic,
-                    producer_name=options.producer_name,
-                    initial_sequence_id=options.initial_sequence_id,
-                    send_timeout_millis=_NO_TIMEOUT,
-                    compression_type=pulsar.CompressionType(int(options.compression_type)),
-                    max_pending_messages=options.max_pending_messages + _SPARE,
-                    batching_enabled=options.batching_enabled,
-                    batching_max_messages=options.batching_max_messages,
-                    batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
-                    batching_max_publish_delay_ms=options.batching_max_publish_delay_ms,
-                    properties=dict(options.properties) if options.properties else None,
-                )
-        except ScalableError:
-            close_quietly(self._client)
-            raise
+        with library.own_client() as self._client, translated(f"opening a producer of {topic}"):
+            self._inner = self._client.create_producer(
+                topic,
+                producer_name=options.producer_name,
+                initial_sequence_id=options.initial_sequence_id,
+                send_timeout_millis=_NO_TIMEOUT,
+                compression_type=pulsar.CompressionType(int(options.compression_type)),
+                max_pending_messages=options.max_pending_messages + _SPARE,
+                batching_enabled=options.batching_enabled,
+                batching_max_messages=options.batching_max_messages,
+                batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
+                batching_max_publish_delay_ms=options.batching_max_publish_delay_ms,
+                properties=dict(options.properties) if options.properties else None,
+            )
         self.producer_name: str = self._inner.producer_name()
         self._last: int = self._inner.last_sequence_id()
 
@@ -88,8 +83,8 @@ class Receiver:
 
     def __init__(self, library: Library, topic: str, subscription: str, options: ConsumerOptions) -> None:
         self._topic = topic
-        with translated(f"subscribing {subscription} to {topic}"):
-            self._inner = library.shared.subscribe(
+        with library.own_client() as self._client, translated(f"subscribing {subscription} to {topic}"):
+            self._inner = self._client.subscribe(
                 topic,
                 subscription,
                 consumer_type=pulsar.ConsumerType(int(options.consumer_type)),
@@ -137,6 +132,7 @@ class Receiver:
     def close(self) -> None:
         """Close it."""
         close_quietly(self._inner)
+        close_quietly(self._client)
 
 
 class Reader:
@@ -144,17 +140,13 @@ class Reader:
 
     def __init__(self, library: Library, topic: str, start: Start) -> None:
         self._topic = topic
-        place = pulsar.MessageId.earliest
-        if start.behind is not None:
-            place = pulsar.MessageId.deserialize(start.behind)
-        with translated(f"opening a reader of {topic}"):
-            self._inner = library.shared.create_reader(topic, place)
-            try:
-                if start.time_ms is not None:
-                    self._inner.seek(start.time_ms)
-            except pulsar.PulsarException:
-                close_quietly(self._inner)
-                raise
+        with library.own_client(start.answer_limit) as self._client, translated(f"opening a reader of {topic}"):
+            place, inclusive = pulsar.MessageId.earliest, False
+            if start.behind is not None:
+                place = pulsar.MessageId.deserialize(start.behind)
+            elif start.time_ms is not None:
+                place, inclusive = _begin_at(self._client, topic, start.time_ms)
+            self._inner = self._client.create_reader(topic, place, start_message_id_inclusive=inclusive)
 
     def read_next(self, timeout_millis: int) -> RawMessage:
         """The next message."""
@@ -175,16 +167,29 @@ class Reader:
     def close(self) -> None:
         """Close it."""
         close_quietly(self._inner)
+        close_quietly(self._client)
+
+
+def _begin_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
+    """Where to begin for all messages of a time and later, and whether with the message of that place."""
+    # One that reads on while it seeks gets to the end of a sealed segment, and its connection breaks.
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1)
+    try:
+        reader.seek(time_ms)
+        if not reader.has_message_available():
+            return pulsar.MessageId.latest, False
+        return reader.read_next(_READ_LIMIT_MS).message_id(), True
+    finally:
+        close_quietly(reader)
 
 
 def last_position(library: Library, topic: str) -> bytes | None:
     """The serialised id of the last message of a segment; None where it is empty."""
-    with translated(f"looking for the last message of {topic}"):
-        reader = library.shared.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
-        try:
-            found: bytes | None = None
-            while reader.has_message_available():
-                found = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
-            return found
-        finally:
-            close_quietly(reader)
+    with library.own_client(Start().answer_limit) as client, translated(f"looking for the last message of {topic}"):
+        reader = client.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
+        found: bytes | None = None
+        while reader.has_message_available():
+            found = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
+        close_quietly(reader)
+    close_quietly(client)
+    return found

@@ -15,6 +15,7 @@ from pulsar_scalable.controlled.layout import Told, assignment_key, parse_assign
 from pulsar_scalable.controlled.library import Library
 from pulsar_scalable.controlled.rest import Place, RestAccess
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ProtocolViolation, ScalableError, Unready
+from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.wire.commands import ConsumerKind
@@ -25,7 +26,8 @@ _logger = logging.getLogger("pulsar_scalable")
 class ControlledSession:
     """A consumer that a controller of ours knows.
 
-    Without the controller the consumer keeps its assignment. One that was evicted registers again.
+    Without the controller the consumer keeps its assignment. One that was evicted has none until it is
+    registered again.
 
     Args:
         library: makes the reader of the layout topic.
@@ -55,18 +57,20 @@ class ControlledSession:
         self._closed = threading.Event()
         self._told: Told | None = None
         self._early: Told | None = None
+        self._eviction: Told | None = None
         self._joining = False
         self._follower = Follower(
             library,
             place.topic,
-            lambda _: None,
+            self._on_layout,
             on_other=self._on_other,
+            on_return=self._on_return,
             reader_name=f"{place.subscription}/{place.name}",
             timeout=timeout,
         )
         try:
             self._begin(self._join_within(timeout))
-        except ScalableError:
+        except BaseException:
             self._follower.close()
             raise
 
@@ -81,12 +85,17 @@ class ControlledSession:
         """End it, and let the controller give its segments to others at once, if it can be reached."""
         if self._closed.is_set():
             return
-        self._closed.set()
-        self._follower.close()
+        self.detach()
         try:
             rest.leave(self._access, self._urls(), self._place)
         except ScalableError as error:
             _logger.info("%s: left without the controller, which will notice: %s", self._key, error)
+
+    def detach(self) -> None:
+        """Follow it no more; the controller notices, and waits for the grace period."""
+        if not self._closed.is_set():
+            self._closed.set()
+            self._follower.close()
 
     def _urls(self) -> tuple[str, ...]:
         return (*self._access.urls, *self._follower.layout.controller_urls)
@@ -108,9 +117,11 @@ class ControlledSession:
             early, self._early = self._early, None
         if early is not None:
             self._take(early)
+        self._look()
 
     def _on_other(self, key: str, data: bytes) -> None:
-        if key != self._key:
+        # Without a value: nothing is left of an earlier life of this name.
+        if key != self._key or not data:
             return
         try:
             told = parse_assignment(data)
@@ -118,14 +129,42 @@ class ControlledSession:
             _logger.warning("%s: %s", self._key, error)
             return
         with self._lock:
-            if self._told is None:
+            if told.evicted:
+                if self._eviction is None or _is_newer(told, self._eviction):
+                    self._eviction = told
+            elif self._told is None:
                 # Of an earlier life of this name, unless it is newer than the answer that is awaited.
-                self._early = None if told.evicted else told
+                self._early = told
                 return
         if told.evicted:
-            self._evicted(told)
+            self._look()
         else:
             self._take(told)
+
+    def _on_layout(self, layout: Layout) -> None:
+        if not layout.is_deleted:
+            self._look()
+
+    def _on_return(self) -> None:
+        # Harmless where the session goes on.
+        self._look("it was away, and may have missed that the controller forgot it")
+
+    def _look(self, why: str = "") -> None:
+        """Give back what others have by now, or what is deleted, and register again, where the controller forgot it."""
+        with self._lock:
+            if self._told is None or self._joining or not (why := self._is_forgotten(self._told) or why):
+                return
+            self._joining = True
+        _logger.warning("%s: %s; it registers again", self._key, why)
+        threading.Thread(target=self._rejoin, name=f"register {self._key}", daemon=True).start()
+
+    def _is_forgotten(self, told: Told) -> str:
+        """Why the controller does not know the consumer any more; empty as long as it does."""
+        if 0 < told.created_ms < self._follower.layout.incarnation:
+            return "the topic was created again"
+        if self._eviction is not None and (told is self._eviction or _is_newer(self._eviction, told)):
+            return "the controller has forgotten this consumer"
+        return ""
 
     def _take(self, told: Told) -> None:
         with self._lock:
@@ -140,27 +179,24 @@ class ControlledSession:
                     # Later assignments may be taken.
                     _logger.exception("%s: the callback failed for an assignment", self._key)
 
-    def _evicted(self, told: Told) -> None:
-        """Register again."""
-        with self._lock:
-            if self._told is None or self._joining or not _is_newer(told, self._told):
-                return
-            self._joining = True
-        _logger.warning("%s: the controller has forgotten this consumer; it registers again", self._key)
-        threading.Thread(target=self._rejoin, name=f"register {self._key}", daemon=True).start()
-
     def _rejoin(self) -> None:
         backoff = Backoff(5)
         while not self._closed.is_set():
+            if self._eviction is not None:
+                self._take(self._eviction)
             try:
                 told = rest.join(self._access, self._urls(), self._place, self._kind)
-            except ScalableError as error:
-                _logger.info("%s: %s; tried again", self._key, error)
-                self._closed.wait(backoff.next())
+            except Exception as error:  # noqa: BLE001 - the consumer waits for this thread alone
+                level = logging.INFO if isinstance(error, ConnectionLost | Unready) else logging.WARNING
+                _logger.log(level, "%s: %r; tried again", self._key, error)
             else:
-                self._joining = False
                 self._take(told)
-                return
+                with self._lock:
+                    # It may have been forgotten again meanwhile; an answer that tells nothing new is good as well.
+                    self._joining = bool(self._is_forgotten(self._told or told))
+                if not self._joining:
+                    return
+            self._closed.wait(backoff.next())
 
 
 def _is_newer(told: Told, other: Told) -> bool:

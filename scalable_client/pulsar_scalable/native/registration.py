@@ -7,7 +7,6 @@ The controller forgets a consumer whose connection is gone for longer than its g
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -25,6 +24,7 @@ from pulsar_scalable.errors import (
     Unsupported,
 )
 from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.native.kept import Kept
 from pulsar_scalable.native.watch import look_up
 from pulsar_scalable.wire.access import addresses
 from pulsar_scalable.wire.commands import Command, ConsumerKind
@@ -68,10 +68,12 @@ class Assignment:
     Attributes:
         epoch: of the layout.
         segments: in the order of the controller.
+        incarnation: tells topics of one name apart; 0 where that is not told.
     """
 
     epoch: int
     segments: tuple[AssignedSegment, ...]
+    incarnation: int = 0
 
     @classmethod
     def of(cls, data: ScalableConsumerAssignment) -> Self:
@@ -102,10 +104,11 @@ class ScalableConsumer:
 OnAssignment = Callable[[Assignment], None]
 
 
-class Registration:
+class Registration(Kept):
     """Keeps a consumer registered until it is closed; `NativeClient.register` makes it.
 
-    It registers again with the same name when the connection breaks, or another broker leads.
+    It registers again with the same name when the connection breaks, or another broker leads. When it is closed, the
+    controller gives its segments to others after the grace period.
     """
 
     def __init__(
@@ -115,21 +118,16 @@ class Registration:
         consumer: ScalableConsumer,
         on_assignment: OnAssignment,
     ) -> None:
-        self._pool = pool
+        super().__init__(pool, f"register {consumer.name} for {consumer.topic}", Backoff(_LONGEST_PAUSE))
         self._ids = ids
         self._consumer = consumer
         self._topic = consumer.topic
         self._name = consumer.name
         self._on_assignment = on_assignment
         self._events: SimpleQueue[ScalableConsumerAssignment | ScalableError] = SimpleQueue()
-        self._closed = threading.Event()
-        self._settled = threading.Event()
         self._assignment: Assignment | None = None
         self._registered = False
-        self._error: ScalableError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"register {consumer.name}", daemon=True)
-        self._thread.start()
-        self._wait_for_first()
+        self._begin()
 
     @property
     def consumer_name(self) -> str:
@@ -149,51 +147,16 @@ class Registration:
         return self._registered
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed.is_set()
+    def _has_begun(self) -> bool:
+        return self._assignment is not None
 
-    @property
-    def error(self) -> ScalableError | None:
-        """Why it is not registered at present."""
-        return self._error
-
-    def close(self) -> None:
-        """End it; the controller gives its segments to others after the grace period. Harmless when done twice."""
-        self._closed.set()
+    def _wake(self) -> None:
         self._events.put(AlreadyClosed(f"{self._topic}: the registration is closed"))
-        if threading.current_thread() is not self._thread:
-            self._thread.join(self._pool.access.connection_timeout)
 
-    def _wait_for_first(self) -> None:
-        self._settled.wait(self._pool.access.operation_timeout)
-        if self._assignment is None:
-            error = self._error or TimedOut(f"{self._topic}: {self._name} was not registered in time")
-            self.close()
-            raise error
+    def _is_final(self, error: ScalableError) -> bool:
+        return not isinstance(error, ConnectionLost | TimedOut | NotTheLeader | Unready)
 
-    def _run(self) -> None:
-        try:
-            self._go_on()
-        finally:
-            # Also where this thread ends by a fault: nobody is to wait for it.
-            self._settled.set()
-
-    def _go_on(self) -> None:
-        backoff = Backoff(_LONGEST_PAUSE)
-        while not self._closed.is_set():
-            try:
-                self._serve(backoff)
-            except AlreadyClosed:
-                break
-            except ScalableError as error:
-                self._error = error
-                if self._assignment is None and not _passes(error):
-                    break
-                _logger.info("%s: %s is registered again: %s", self._topic, self._name, error)
-                self._closed.wait(backoff.next())
-
-    def _serve(self, backoff: Backoff) -> None:
+    def _serve(self) -> None:
         """Register with the leader, and take assignments until the connection is lost."""
         layout = look_up(self._pool, self._ids, self._topic)
         url = layout.controller_tls if self._pool.secure else layout.controller
@@ -217,7 +180,7 @@ class Registration:
                     continue
                 if isinstance(found, ScalableError):
                     raise found
-                backoff.reset()
+                self._backoff.reset()
                 self._take(Assignment.of(found))
         finally:
             self._registered = False
@@ -270,7 +233,7 @@ class Registration:
         while not self._events.empty():
             self._events.get()
         if self._closed.is_set():
-            self._events.put(AlreadyClosed(f"{self._topic}: the registration is closed"))
+            self._wake()
 
 
 class _Inbox:
@@ -292,8 +255,3 @@ class _Inbox:
 
     def on_lost(self, connection: Connection, error: ScalableError) -> None:
         self._events.put(ConnectionLost(f"{connection.address}: {error}"))
-
-
-def _passes(error: ScalableError) -> bool:
-    """Whether a first attempt is worth another one."""
-    return isinstance(error, ConnectionLost | TimedOut | NotTheLeader | Unready)

@@ -22,6 +22,7 @@ from pulsar_scalable.errors import (
 )
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.native.kept import Kept
 from pulsar_scalable.wire import scalable
 from pulsar_scalable.wire.commands import Command
 from pulsar_scalable.wire.connection import Channel, Connection
@@ -124,7 +125,7 @@ def look_up(pool: Pool, ids: Iterator[int], topic: str) -> Layout:
         session.close()
 
 
-class Watch:
+class Watch(Kept):
     """Tells layouts until it is closed; `NativeClient.watch` makes it.
 
     It goes on through lost connections with whichever broker answers, and never tells a layout that is older than the
@@ -132,19 +133,14 @@ class Watch:
     """
 
     def __init__(self, pool: Pool, ids: count[int], topic: str, on_layout: OnLayout) -> None:
-        self._pool = pool
+        super().__init__(pool, f"watch {topic}", Backoff())
         self._ids = ids
         self._topic = topic
         self._on_layout = on_layout
         self._lock = threading.Lock()
         self._session: Session | None = None
-        self._closed = threading.Event()
-        self._settled = threading.Event()
         self._layout: Layout | None = None
-        self._error: ScalableError | None = None
-        self._thread = threading.Thread(target=self._run, name=f"watch {topic}", daemon=True)
-        self._thread.start()
-        self._wait_for_first()
+        self._begin()
 
     @property
     def layout(self) -> Layout:
@@ -154,54 +150,21 @@ class Watch:
         return self._layout
 
     @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed.is_set()
+    def _has_begun(self) -> bool:
+        return self._layout is not None
 
-    @property
-    def error(self) -> ScalableError | None:
-        """Why no layouts come at present; None while they do."""
-        return self._error
-
-    def close(self) -> None:
-        """End it; the callback is not called any more, unless it is running. Harmless when done twice."""
-        self._closed.set()
+    def _wake(self) -> None:
         with self._lock:
             if self._session is not None:
                 self._session.end()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(self._pool.access.connection_timeout)
 
-    def _wait_for_first(self) -> None:
-        self._settled.wait(self._pool.access.operation_timeout)
-        if self._layout is None:
-            error = self._error or TimedOut(f"{self._topic}: no broker told its layout in time")
-            self.close()
-            raise error
+    def _is_final(self, error: ScalableError) -> bool:
+        return isinstance(error, Refused | Unsupported | ProtocolViolation)
 
-    def _run(self) -> None:
-        try:
-            self._go_on()
-        finally:
-            # Also where this thread ends by a fault: nobody is to wait for it.
-            self._settled.set()
+    def _level(self, error: ScalableError) -> int:
+        return logging.WARNING if isinstance(error, AuthenticationFailed | NotAuthorized) else logging.INFO
 
-    def _go_on(self) -> None:
-        backoff = Backoff()
-        while not self._closed.is_set():
-            try:
-                self._serve(backoff)
-            except AlreadyClosed:
-                break
-            except ScalableError as error:
-                self._error = error
-                final = isinstance(error, Refused | Unsupported | ProtocolViolation)
-                if self._layout is None and final:
-                    break
-                _logger.log(_level(error), "%s: %s; watched again", self._topic, error)
-                self._closed.wait(backoff.next())
-
-    def _serve(self, backoff: Backoff) -> None:
+    def _serve(self) -> None:
         connection = self._pool.to_any()
         session = Session(connection, next(self._ids), self._topic)
         with self._lock:
@@ -211,7 +174,7 @@ class Watch:
             while not self._closed.is_set():
                 layout = session.next(timeout)
                 timeout = None
-                backoff.reset()
+                self._backoff.reset()
                 self._take(layout)
         except ScalableError:
             # Another broker may know more.
@@ -233,7 +196,3 @@ class Watch:
             # Later layouts may be taken.
             _logger.exception("%s: the callback failed for epoch %d", self._topic, layout.epoch)
         self._settled.set()
-
-
-def _level(error: ScalableError) -> int:
-    return logging.WARNING if isinstance(error, AuthenticationFailed | NotAuthorized) else logging.INFO

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pulsar_scalable.errors import Unsupported
+from pulsar_scalable.errors import ConnectionLost, Unsupported
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
@@ -51,9 +51,27 @@ class Access:
     tls: ssl.SSLContext | None = None
 
     def credentials(self) -> bytes | None:
-        """What proves who this client is; None without authentication."""
-        found = self.token() if callable(self.token) else self.token
+        """What proves who this client is; None without authentication.
+
+        Raises:
+            ConnectionLost: there is no token now.
+        """
+        found = token_now(self.token)
         return found.encode() if found is not None else None
+
+
+def token_now(token: str | Callable[[], str] | None) -> str | None:
+    """A token, or what the application's function gives now.
+
+    Raises:
+        ConnectionLost: the function failed; it is asked again with the next attempt.
+    """
+    if not callable(token):
+        return token
+    try:
+        return token()
+    except Exception as cause:
+        raise ConnectionLost(f"the function that gives tokens failed: {cause!r}") from cause
 
 
 def addresses(url: str) -> list[Address]:

@@ -15,6 +15,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
+from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
 from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
@@ -25,7 +26,6 @@ from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
 from tests.support.lifecycle.environment import Environment
-from tests.support.scalable_client.account import Received, Receiving, Sending
 from tests.support.scalable_client.stand_in import StandIn
 from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller

@@ -14,11 +14,11 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
+from deploy.devstack.moving.keyed_traffic import Receiving, Sending
 from deploy.devstack.stack import Stack, StackSpec
 from models.segment import SubscriptionKind
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
-from tests.support.scalable_client.account import Receiving, Sending
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pulsar_scalable.backends import Content, OnAssignment, OnLayout, OnStored, Start
-from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, ScalableError, TimedOut, TopicTerminated
+from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ConsumerBusy, ScalableError, TimedOut, TopicTerminated
 from pulsar_scalable.layout import Layout, Segment, synthetic
 from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
@@ -104,6 +104,8 @@ class FakeSender:
         self._closed = False
         self._broken = self._busy = False
         self.has_closed_itself = False
+        #: Messages that came behind the seal.
+        self.refused = 0
         self._world.senders.append(self)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -114,6 +116,8 @@ class FakeSender:
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
         """Send a message."""
+        if content.data in self._world.spoilt:
+            raise OverflowError("spoilt")
         with self._more:
             if self.has_closed_itself:
                 on_stored(AlreadyClosed("closed"), None)
@@ -122,9 +126,13 @@ class FakeSender:
             self._more.notify()
 
     def close_itself(self) -> None:
-        """Close without a word, as senders do that have nothing to tell of."""
+        """Close without a word, as senders do that have nothing to tell of, or find their segment sealed.
+
+        In the latter case a new message may be refused before those without an answer are.
+        """
         with self._more, self._world.lock:
-            self.has_closed_itself |= not self._queue and not self._unanswered and not self._busy
+            idle = not self._queue and not self._unanswered and not self._busy
+            self.has_closed_itself |= idle or self._segment.terminated
 
     def close(self) -> None:
         """Close it."""
@@ -167,6 +175,7 @@ class FakeSender:
             segment = self._segment
             if segment.terminated:
                 error, found = TopicTerminated(15, "sealed"), None
+                self.refused += 1
             else:
                 error, found = None, MessageId(segment.number, len(segment.log))
                 segment.log.append(Stored(content, self.producer_name, sequence_id, found, published))
@@ -187,13 +196,14 @@ class FakeSender:
 class FakeReader:
     """Reads what a segment holds from a place on."""
 
-    def __init__(self, found: list[Stored], at: int) -> None:
+    def __init__(self, found: list[Stored], at: int, *, mute: bool) -> None:
         self._found = found
         self._at = at
+        self._mute = mute
 
     def read_next(self, timeout_millis: int) -> RawMessage:
         """The next message."""
-        if not self.has_message_available():
+        if self._mute or not self.has_message_available():
             time.sleep(0.002)
             raise TimedOut("nothing")
         self._at += 1
@@ -202,6 +212,10 @@ class FakeReader:
     def has_message_available(self) -> bool:
         """Whether there is one."""
         return self._at < len(self._found)
+
+    def repeat(self, count: int) -> None:
+        """Give some messages again."""
+        self._at -= count
 
     def close(self) -> None:
         """Close it."""
@@ -245,8 +259,13 @@ class FakeReceiver:
 
     def negative_acknowledge(self, found: RawMessage) -> None:
         """Let a message come again."""
-        with self._world.lock:
-            self._cursor.taken.discard(found.message_id().entry)
+        entry = found.message_id().entry
+
+        def again() -> None:
+            with self._world.lock:
+                self._cursor.taken.discard(entry)
+
+        threading.Timer(self._world.redelivery_seconds, again).start()
 
     def last_message_id(self) -> MessageId:
         """Where the segment ends."""
@@ -280,6 +299,9 @@ class FakeSession:
         """Be forgotten."""
         self._world.sessions.pop(self._name, None)
 
+    def detach(self) -> None:
+        """Stay known."""
+
 
 @dataclass
 class FakeWatch:
@@ -303,6 +325,23 @@ class FakeWorld:
         self.senders: list[FakeSender] = []
         self.sessions: dict[str, FakeSession] = {}
         self.tells_ends = False
+        self.sealed_can_be_read = True
+        #: How long it takes until what was negatively acknowledged comes again.
+        self.redelivery_seconds = 0.0
+        #: Segments that no reader gets access to now.
+        self.unreadable: set[int] = set()
+        self.unreadable_since: Exception = ConnectionLost("fenced")
+        #: Segments whose next reader gives nothing, although it says that there is something.
+        self.mute: set[int] = set()
+        self.readers: list[FakeReader] = []
+        #: Segments whose next reader waits for an answer that was lost, for as long as it likes.
+        self.lost_answers: set[int] = set()
+        self.losing = threading.Event()
+        self.refuses_receivers: ScalableError | None = None
+        #: Contents that the library fails to take.
+        self.spoilt: set[bytes] = set()
+        #: Senders that a sealed segment did not get.
+        self.refused = 0
 
     # The backend ----------------------------------------------------------------------------------------------------
 
@@ -317,18 +356,30 @@ class FakeWorld:
         segment = self._of(topic)
         with self.lock:
             if segment.terminated:
+                self.refused += 1
                 raise TopicTerminated(15, "sealed")
             return FakeSender(self, segment, f"{options.producer_name or 'fake'}-{len(self.senders)}")
 
     def open_reader(self, topic: str, start: Start) -> FakeReader:
         """Open a reader of a segment."""
+        number = self._of(topic).number
+        if number in self.lost_answers:
+            self.lost_answers.discard(number)
+            self.losing.set()
+            time.sleep(start.answer_limit)
+            raise TimedOut("no answer")
         with self.lock:
-            log = self._of(topic).log
+            if number in self.unreadable:
+                raise self.unreadable_since
             behind = MessageId.deserialize(start.behind).entry if start.behind else -1
-            return FakeReader(log, behind + 1)
+            self.readers.append(FakeReader(self._of(topic).log, behind + 1, mute=number in self.mute))
+            self.mute.discard(number)
+            return self.readers[-1]
 
     def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> FakeReceiver:
         """Open a consumer of a segment."""
+        if self.refuses_receivers is not None:
+            raise self.refuses_receivers
         with self.lock:
             return FakeReceiver(self, self._of(topic), subscription, options)
 
@@ -354,6 +405,12 @@ class FakeWorld:
             for one in data:
                 content = Content(one.encode(), partition_key=key)
                 log.append(Stored(content, "test", len(log), MessageId(segment, len(log)), 0))
+
+    def load_anew(self, segment: int) -> None:
+        """Send all that is not acknowledged again, as brokers do for consumers that come back."""
+        with self.lock:
+            for cursor in self.segments[segment].cursors.values():
+                cursor.taken.clear()
 
     def last_position(self, topic: str) -> bytes | None:
         """Where a segment ends."""

@@ -158,7 +158,11 @@ class StandIn:
     def _told_as(self, assigned: list[int]) -> dict[str, Any]:
         layout = self._layout()
         segments = [
-            {"segmentId": one.id, "start": one.start, "end": one.end, "topic": layout.topic_of(one)}
+            {
+                "segmentId": one.id,
+                "hashRange": {"start": one.start, "end": one.end},
+                "topic": layout.topic_of(one),
+            }
             for one in (layout.by_id[number] for number in assigned)
         ]
         return {

@@ -100,6 +100,16 @@ def test_refused_credentials() -> None:
         Connection(addresses(broker.url)[0], Access(connection_timeout=2, token="secret"))
 
 
+def test_a_function_for_tokens_that_fails() -> None:
+    """It counts as a connection that could not be made, so that whoever tries again asks it again."""
+
+    def token() -> str:
+        raise RuntimeError("no token now")
+
+    with FakeBroker(usual) as broker, pytest.raises(ConnectionLost, match=r"gives tokens failed.*no token now"):
+        Connection(addresses(broker.url)[0], Access(connection_timeout=2, token=token))
+
+
 def test_tokens_are_given_again() -> None:
     """A broker that asks before the token expires gets a new one."""
     tokens = iter(["first", "second"])

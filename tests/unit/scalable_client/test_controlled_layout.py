@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.pulsar.names import TopicName as OurName
 from models.topic_controller.record import ControlledLayout as Record
 from models.topic_controller.record import PublishedLayout
+from models.topic_controller.sessions import assignment_of
 from pulsar_scalable import Checkpoint, errors
 from pulsar_scalable.controlled.layout import assignment_key, parse_assignment, parse_layout
 from pulsar_scalable.controlled.rest import Place
 from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
+from pulsar_scalable.native import MessageId
 
 ORDERS = TopicName("public/default/orders")
 
@@ -58,13 +58,17 @@ def test_what_is_no_layout(data: bytes) -> None:
 
 
 def test_an_assignment() -> None:
-    """An assignment is read, and its places are encoded."""
-    segment = {"segmentId": 3, "start": 0, "end": 9, "topic": "persistent://public/default/x"}
-    told = parse_assignment(
-        json.dumps({"layoutEpoch": 4, "generation": 7, "createdMs": 1, "segments": [segment]}).encode()
-    )
-    assert (told.generation, told.evicted, told.assignment.epoch) == (7, False, 4)
-    assert [(one.id, one.start, one.end) for one in told.assignment.segments] == [(3, 0, 9)]
+    """The controller's own assignments are read, and places of consumers are encoded."""
+    record = Record.created(2, {}, 1000).split(1, 2000)
+    given = assignment_of("persistent://public/default/orders", record, 7, (0, 3))
+    told = parse_assignment(given.model_dump_json(by_alias=True).encode())
+    assert (told.created_ms, told.generation, told.evicted, told.assignment.epoch) == (1000, 7, False, 1)
+    layout = parse_layout(ORDERS, published(record))
+    assert [(one.id, one.start, one.end, one.topic) for one in told.assignment.segments] == [
+        (one.id, one.start, one.end, layout.topic_of(one)) for one in (layout.by_id[0], layout.by_id[3])
+    ]
+    ended = given.model_copy(update={"evicted": True, "segments": ()})
+    assert parse_assignment(ended.model_dump_json(by_alias=True).encode()).evicted
     assert assignment_key("bill", "one") == "assignment/bill/one"
     assert Place(ORDERS, "a/b", "c d").path.endswith("/public/default/orders/subscriptions/a%2Fb/consumers/c%20d")
 
@@ -92,8 +96,9 @@ def test_what_is_no_name(text: str) -> None:
 
 def test_checkpoints() -> None:
     """A checkpoint survives its bytes, and other bytes are refused."""
-    saved = Checkpoint(5, {0: "done", 3: "0a0b", 4: ""})
+    saved = Checkpoint(5, {0: "done", 3: MessageId(7, 1).serialize().hex(), 4: ""})
     assert Checkpoint.deserialize(saved.serialize()) == saved
-    for data in (b"", b"{}", b"[]", b'{"incarnation":1,"positions":{"0":"no hex"}}'):
+    places = [b'{"incarnation":1,"positions":{"0":"%s"}}' % place for place in (b"no hex", b"0a0b", b"ff")]
+    for data in (b"", b"{}", b"[]", *places):
         with pytest.raises(errors.ProtocolViolation, match="no checkpoint"):
             Checkpoint.deserialize(data)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import threading
+import urllib.error
 from collections.abc import Generator
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import IO, cast
 
 import pytest
 
@@ -88,6 +92,21 @@ def test_refusals(controller: Controller, status: int, error: type[errors.Scalab
     controller.status, controller.body = status, b"because"
     with pytest.raises(error, match=f"{PATH}.*because"):
         join(RestAccess(), [controller.url], PLACE, ConsumerKind.STREAM)
+
+
+def test_a_refusal_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code counts, as where it says why."""
+
+    class Broken(io.RawIOBase):
+        def readinto(self, _: object) -> int:
+            raise ConnectionResetError
+
+    def refuse(*_: object, **__: object) -> None:
+        raise urllib.error.HTTPError("http://127.0.0.1/", 503, "", Message(), cast("IO[bytes]", Broken()))
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    with pytest.raises(errors.ConnectionLost, match="503"):
+        join(RestAccess(), ["http://127.0.0.1"], PLACE, ConsumerKind.STREAM)
 
 
 def test_controllers_that_are_away(controller: Controller) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 from pulsar_scalable import Checkpoint, CheckpointConsumer, Message, QueueConsumer, StreamConsumer
-from pulsar_scalable.errors import AlreadyClosed, TimedOut
-from pulsar_scalable.options import ConsumerOptions
+from pulsar_scalable.errors import AlreadyClosed, TimedOut, Unsupported
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
 from tests.support.waiting import wait_for
 
@@ -71,12 +72,56 @@ def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueCo
     assert 0 in queue.segments
 
 
+def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer than a sealed segment may be silent, since the silence is of its own making."""
+    monkeypatch.setattr("pulsar_scalable.queue_consumer._SILENCE", 0.3)
+    world = FakeWorld(1)
+    world.redelivery_seconds = 1.5
+    world.store(0, "a")
+    world.seal(0)()
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions(negative_ack_redelivery_delay_ms=1500)) as consumer:
+        message = consumer.receive(5000)
+        consumer.negative_acknowledge(message)
+        assert consumer.receive(5000).message_id() == message.message_id()
+
+
+def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
+    """Where a segment is loaded anew, the application gets what it has again, and not what still waits for it."""
+    world.store(0, "a", "b", "c")
+    assert queue.receive(5000).data() == b"a"
+    cursor = world.segments[0].cursors["work"]
+    wait_for("the others", lambda: cursor.taken == {0, 1, 2}, 5)
+    world.load_anew(0)
+    wait_for("all of it again", lambda: cursor.taken == {0, 1, 2}, 5)
+    assert take(queue, 3) == ["b", "c", "a"]
+    world.load_anew(0)
+    assert take(queue, 0) == []
+
+
 def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
     """Some messages come together, as many as there are or are wanted."""
     world.store(0, *"abc")
     time.sleep(0.1)
     assert data(queue.batch_receive(2, 1000)) == ["a", "b"]
     assert data(queue.batch_receive(2, 100)) == ["c"]
+
+
+def test_a_stream_looks_again_at_what_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that was killed has forgotten acknowledgements, and only this consumer can give them again."""
+    monkeypatch.setattr("pulsar_scalable.stream_consumer.LOOK_AGAIN", 0.2)
+    world = FakeWorld(1)
+    world.tells_ends = True
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, "a", "b")
+        world.seal(0)()
+        assert take(consumer, 2) == ["a", "b"]
+        cursor = world.segments[0].cursors["bill"]
+        wait_for("it is left", lambda: not cursor.consumers, 5)
+        with world.lock:
+            cursor.acknowledged.clear()
+        assert take(consumer, 2) == ["a", "b"]
+        assert cursor.acknowledged == {0, 1}
 
 
 @pytest.mark.parametrize("tells_ends", [True, False])
@@ -92,6 +137,18 @@ def test_a_stream_reads_parents_first(world: FakeWorld, *, tells_ends: bool) -> 
         world.store(0, "a", "b")
         world.assign("one", 0, 1, 2, 3, 4, 5)
         assert take(consumer, 5) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
+    """Where brokers do not tell that a sealed segment is drained, what comes late comes, until it is taken away."""
+    world.tells_ends = False
+    with stream(world, "one") as consumer:
+        world.seal(0)()
+        world.assign("one", 0)
+        with pytest.raises(TimedOut):
+            consumer.receive(1500)
+        world.store(0, "late")
+        assert take(consumer, 1) == ["late"]
 
 
 def test_a_stream_waits_for_who_has_it(world: FakeWorld) -> None:
@@ -114,6 +171,15 @@ def test_a_stream_waits_for_who_has_it(world: FakeWorld) -> None:
         two.acknowledge_cumulative([two.receive(5000) for _ in range(2)][1])
         assert world.segments[0].cursors["bill"].acknowledged == {0, 1, 2, 3}
         assert take(one, 1) == ["e"]
+    assert world.sessions == {}
+
+
+def test_who_detaches_stays_known(world: FakeWorld) -> None:
+    """The session of a consumer that restarts outlives it; one that is closed is forgotten at once."""
+    consumer = stream(world, "a")
+    consumer.detach()
+    assert (consumer.is_closed, [*world.sessions]) == (True, ["a"])
+    stream(world, "a").close()
     assert world.sessions == {}
 
 
@@ -159,6 +225,31 @@ def test_what_came_of_a_split_is_read_behind_it(world: FakeWorld) -> None:
         assert take(consumer, 500) == numbers
 
 
+def test_a_reader_that_gives_messages_again() -> None:
+    """What a reader gives again behind a lost connection is not given to the application again."""
+    world = FakeWorld(1)
+    world.store(0, "a", "b", "c")
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert take(consumer, 3) == ["a", "b", "c"]
+        world.readers[0].repeat(2)
+        world.store(0, "d")
+        assert take(consumer, 1) == ["d"]
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_reader_that_falls_silent(monkeypatch: pytest.MonkeyPatch, *, sealed: bool) -> None:
+    """A message that is there, and does not come, is read with another reader."""
+    monkeypatch.setattr("pulsar_scalable.checkpoint_consumer._SILENCE", 0.2)
+    world = FakeWorld(1)
+    world.mute.add(0)
+    world.store(0, "a")
+    if sealed:
+        world.seal(0)()
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert take(consumer, 1) == ["a"]
+    assert len(world.readers) >= 2
+
+
 def test_from_the_end(world: FakeWorld) -> None:
     """A consumer that begins at the end gets what comes later, and can be stopped before it got anything."""
     world.store(0, "a")
@@ -170,3 +261,27 @@ def test_from_the_end(world: FakeWorld) -> None:
         assert sorted(take(consumer, 2)) == ["b", "c"]
     with pytest.raises(AlreadyClosed):
         consumer.receive()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (ConsumerOptions, {"receiver_queue_size": 0}),
+        (ConsumerOptions, {"unacked_messages_timeout_ms": 1000}),
+        (ConsumerOptions, {"properties": {"n": 1}}),
+        (ProducerOptions, {"batching_max_messages": 0}),
+        (ProducerOptions, {"send_timeout_millis": "30000"}),
+        (ProducerOptions, {"properties": {"n": 1}}),
+    ],
+)
+def test_options_that_no_library_takes(kind: type[ConsumerOptions | ProducerOptions], said: dict[str, Any]) -> None:
+    """They are refused at once, by their names."""
+    with pytest.raises(Unsupported, match=next(iter(said))):
+        kind(**said)
+
+
+def test_what_a_library_does_not_take(world: FakeWorld) -> None:
+    """The application hears of it in place of messages."""
+    world.refuses_receivers = Unsupported("it does not take this")
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions()) as consumer, pytest.raises(Unsupported, match="take"):
+        consumer.receive(5000)

@@ -6,15 +6,18 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pulsar_scalable.errors import AlreadyClosed, QueueFull, ScalableError, TimedOut
+from pulsar_scalable.backends import Content
+from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, QueueFull, ScalableError, TimedOut
+from pulsar_scalable.native import MessageId
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
-from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld, Outcomes
+from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld, Outcomes, Stored
 from tests.support.waiting import wait_for
 
 KEYS = [f"k{number}" for number in range(12)]
@@ -157,20 +160,118 @@ def test_many_threads() -> None:
     assert course.world.history() == {key: [f"{key}/{number}".encode() for number in range(300)] for key in KEYS}
 
 
-def test_what_is_stored_without_an_answer() -> None:
-    """Messages that a sealed segment stored and did not acknowledge are found in it, and not stored again."""
+def stored_without_an_answer() -> Course:
+    """One segment has stored forty messages, and acknowledged the first twenty."""
     course = Course(1, hasty=False)
     course.send(20)
     wait_for("the first are acknowledged", lambda: course.producer.pending_messages == 0, 5)
     course.take("lose", 0)
     course.send(20)
     wait_for("the others are stored", lambda: len(course.world.segments[0].log) == 40, 5)
+    return course
+
+
+def test_what_is_stored_without_an_answer() -> None:
+    """Messages that a sealed segment stored and did not acknowledge are found in it, and not stored again."""
+    course = stored_without_an_answer()
     assert course.producer.pending_messages == 20
     course.take("split", 0)
     course.send(20)
     course.take("split", 0)
     course.finish()
     assert len(course.world.segments[0].log) == 40
+
+
+@pytest.mark.parametrize("known", [0, 20])
+def test_what_is_stored_in_a_batch(known: int) -> None:
+    """All its messages have the time at which the first one was sent; they are found, and not stored again."""
+    course = Course(1, hasty=False)
+    course.send(known)
+    wait_for("the first are acknowledged", lambda: course.producer.pending_messages == 0, 5)
+    course.take("lose", 0)
+    log = course.world.segments[0].log
+    for number in range(3):
+        course.send(1)
+        wait_for("it is stored", lambda number=number: len(log) == known + number + 1, 5)
+        begun = log[-1].published
+        wait_for("time passes", lambda begun=begun: time.time() * 1000 > begun + 2, 5)
+    for one in log[known:]:
+        one.published = log[known].published
+    course.take("split", 0)
+    course.finish()
+    assert len(log) == known + 3
+
+
+def test_messages_of_an_earlier_life() -> None:
+    """Equal ones that a producer of the same name stored before it was opened anew do not count."""
+    world = FakeWorld(1)
+    log = world.segments[0].log
+    for data in (b"x", b"y"):
+        log.append(Stored(Content(data, partition_key="k"), "fake-0", 0, MessageId(0, len(log)), published=1))
+    told = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        world.segments[0].lose = 1
+        producer.send_async(b"x", told.of(b"x"), partition_key="k")
+        wait_for("it is stored", lambda: len(log) == 3, 5)
+        tell = world.seal(0)
+        producer.send_async(b"y", told.of(b"y"), partition_key="k")
+        wait_for("the other is refused", lambda: world.senders[0].refused, 5)
+        tell()
+        producer.flush()
+    assert told.told == {b"x": [None], b"y": [None]}
+    assert world.history()["k"] == [b"x", b"y", b"x", b"y"]
+
+
+def test_a_sender_that_closes_before_it_answers() -> None:
+    """What it has stored is found in the sealed segment, although a later message hears first that it is closed."""
+    course = stored_without_an_answer()
+    course.take("split", 0)
+    course.take("shut", 0)
+    course.send(20)
+    wait_for("the segment refuses another sender", lambda: course.world.refused, 5)
+    course.finish()
+    assert len(course.world.segments[0].log) == 40
+
+
+@pytest.mark.parametrize("cause", [ConnectionLost("fenced"), ValueError("nobody foresaw this")])
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception, *, readable: bool) -> None:
+    """Where it can be read in the end, nothing is sent again before it was; otherwise that is not waited for."""
+    world = FakeWorld(1)
+    world.sealed_can_be_read, world.unreadable_since = readable, cause
+    world.unreadable.add(0)
+    told = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=6_000)) as producer:
+        producer.send(b"first", partition_key="k")
+        world.segments[0].lose = 1
+        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        wait_for("it is stored", lambda: len(world.segments[0].log) == 2, 5)
+        world.seal(0)()
+        producer.send_async(b"third", told.of(b"third"), partition_key="k")
+        if readable:
+            # Beyond the patience with those that may stay so.
+            threading.Timer(2.5, world.unreadable.clear).start()
+        producer.flush()
+    assert told.told == {b"second": [None], b"third": [None]}
+    assert world.history()["k"] == [b"first", b"second", *([] if readable else [b"second"]), b"third"]
+
+
+def test_an_answer_that_was_lost_before_the_layout_came() -> None:
+    """A segment is loaded anew before the layout: what was asked before that holds nobody up behind it."""
+    world = FakeWorld(1)
+    world.lost_answers.add(0)
+    told = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        producer.send(b"first", partition_key="k")
+        tell = world.seal(0)
+        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        assert world.losing.wait(5)
+        began = time.monotonic()
+        tell()
+        producer.flush()
+        assert time.monotonic() - began < 1
+    assert told.told == {b"second": [None]}
+    assert world.history()["k"] == [b"first", b"second"]
 
 
 def test_equal_messages_are_not_lost() -> None:
@@ -188,6 +289,43 @@ def test_equal_messages_are_not_lost() -> None:
     course.producer.close()
     assert [one.told for one in outcomes] == [{b"same": [None]}] * 6
     assert course.world.history()["k"].count(b"same") >= 6
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"content": "text"}, TypeError),
+        ({"properties": {"n": 1}}, TypeError),
+        ({"properties": {1: "n"}}, TypeError),
+        ({"partition_key": b"k"}, TypeError),
+        ({"ordering_key": 1}, TypeError),
+        ({"event_timestamp": 1.5}, TypeError),
+        ({"event_timestamp": -1}, ValueError),
+        ({"sequence_id": 1 << 63}, ValueError),
+        ({"properties": {"n": "\ud800"}}, ValueError),
+    ],
+)
+def test_what_is_no_message(said: dict[str, Any], error: type[Exception]) -> None:
+    """It is refused at once, and holds nobody up."""
+    message: dict[str, Any] = {"content": b"x", **said}
+    with ScalableProducer(FakeWorld(1), TOPIC, ProducerOptions()) as producer:
+        with pytest.raises(error):
+            producer.send(**message)
+        assert producer.pending_messages == 0
+        producer.send(b"x")
+
+
+def test_what_the_library_does_not_take() -> None:
+    """That message fails with the cause, and those before and behind it are stored."""
+    world = FakeWorld(1)
+    world.spoilt.add(b"1")
+    told = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        for data in (b"0", b"1", b"2"):
+            producer.send_async(data, told.of(data), partition_key="k")
+    assert world.history()["k"] == [b"0", b"2"]
+    assert (told.told[b"0"], told.told[b"2"]) == ([None], [None])
+    assert "spoilt" in str(told.told[b"1"][0])
 
 
 def test_a_layout_that_does_not_come() -> None:

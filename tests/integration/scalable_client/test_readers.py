@@ -1,0 +1,95 @@
+"""Readers of sealed segments, from a time and from a place on, through pulsar-client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from pulsar_scalable.backends import Start
+from pulsar_scalable.controlled.library import Library, pulsar
+from pulsar_scalable.controlled.segments import Reader, last_position
+
+TOPIC = TopicName.parse("persistent://public/default/sealed-segment")
+MESSAGES = 40
+ROUNDS = 2
+# A reader that waits for an answer that went with its connection waits for 10 s.
+SOON = 5.0
+
+
+@dataclass
+class Sealed:
+    """A sealed segment.
+
+    Attributes:
+        library: makes clients of its broker.
+        times: when its messages were published, in milliseconds since 1970.
+        places: serialised ids of its messages.
+    """
+
+    library: Library
+    times: list[int]
+    places: list[bytes]
+
+    def read(self, start: Start) -> list[int]:
+        """The numbers of all messages from a start on."""
+        reader = Reader(self.library, str(TOPIC), start)
+        found: list[int] = []
+        while reader.has_message_available():
+            found.append(int(reader.read_next(5000).data()))
+        reader.close()
+        return found
+
+
+@pytest.fixture(scope="module", params=[True, False])
+def sealed(stack: Stack, admin: PulsarAdmin, request: pytest.FixtureRequest) -> Generator[Sealed]:
+    """In batches, and not."""
+    library = Library(stack.broker_url, {"operation_timeout_seconds": 30})
+    producer = library.shared.create_producer(str(TOPIC), batching_enabled=request.param)
+    ids: list[bytes] = []
+
+    def told(result: Any, place: Any) -> None:
+        assert result == pulsar.Result.Ok
+        ids.append(place.serialize())
+
+    for number in range(MESSAGES):
+        producer.send_async(str(number).encode(), told)
+        if number % 4 == 3:
+            producer.flush()
+            # The times of entries have to differ.
+            time.sleep(0.005)
+    producer.close()
+    admin.topics.terminate(TOPIC)
+    reader = library.shared.create_reader(str(TOPIC), pulsar.MessageId.earliest)
+    times = [reader.read_next(5000).publish_timestamp() for _ in range(MESSAGES)]
+    reader.close()
+    yield Sealed(library, times, ids)
+    library.close()
+    admin.topics.delete(TOPIC, force=True)
+
+
+def test_from_a_time_on(sealed: Sealed) -> None:
+    """All messages from then on come, and none that is in an entry before; each try is answered soon."""
+    for number in [*range(0, MESSAGES, 4)] * ROUNDS:
+        begun = time.monotonic()
+        assert sealed.read(Start(time_ms=sealed.times[number])) == list(range(number, MESSAGES))
+        assert time.monotonic() - begun < SOON
+    assert sealed.read(Start(time_ms=sealed.times[-1] + 60_000)) == []
+    assert sealed.read(Start(time_ms=sealed.times[0] - 60_000)) == list(range(MESSAGES))
+
+
+def test_from_a_place_on(sealed: Sealed) -> None:
+    """All messages behind it come, also those of its batch."""
+    for number in range(0, MESSAGES, 3):
+        assert sealed.read(Start(behind=sealed.places[number])) == list(range(number + 1, MESSAGES))
+
+
+def test_the_end(sealed: Sealed) -> None:
+    """The last message is found."""
+    assert last_position(sealed.library, str(TOPIC)) == sealed.places[-1]

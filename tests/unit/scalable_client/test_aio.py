@@ -1,0 +1,107 @@
+"""The asyncio side of consumers and producers: calls that are cancelled, and what is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableProducer
+from pulsar_scalable.aio import AsyncCheckpointConsumer, AsyncQueueConsumer, AsyncScalableProducer
+from pulsar_scalable.errors import AlreadyClosed, TimedOut
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
+
+NUMBERS = [str(number) for number in range(20)]
+
+MakeConsumer = Callable[[FakeWorld], AsyncCheckpointConsumer | AsyncQueueConsumer]
+
+
+def checkpoint(world: FakeWorld) -> AsyncCheckpointConsumer:
+    """Reads without a subscription."""
+    return AsyncCheckpointConsumer(CheckpointConsumer(world, TOPIC, "earliest"))
+
+
+def queue(world: FakeWorld) -> AsyncQueueConsumer:
+    """Has a subscription."""
+    return AsyncQueueConsumer(QueueConsumer(world, TOPIC, "work", ConsumerOptions()))
+
+
+@pytest.mark.parametrize("make", [checkpoint, queue])
+async def test_calls_that_are_cancelled(make: MakeConsumer) -> None:
+    """They take no message, whenever it comes."""
+    world, got = FakeWorld(1), list[str]()
+    async with make(world) as consumer:
+        for number in NUMBERS:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.receive(), 0.01)
+            world.store(0, number)
+            got.append((await consumer.receive(5000)).data().decode())
+        for number in NUMBERS:
+            cancelled = asyncio.ensure_future(consumer.receive())
+            await asyncio.sleep(0)
+            cancelled.cancel()
+            world.store(0, number)
+            assert await asyncio.gather(cancelled, return_exceptions=True) != []
+            got.append((await consumer.receive(5000)).data().decode())
+        with pytest.raises(TimedOut):
+            await consumer.receive(50)
+    assert got == NUMBERS * 2
+
+
+async def test_many_calls_at_once() -> None:
+    """Each gets one message, and one thread waits for them all."""
+    world = FakeWorld(1)
+    async with checkpoint(world) as consumer:
+        calls = [asyncio.ensure_future(consumer.receive(5000)) for _ in NUMBERS]
+        await asyncio.sleep(0)
+        world.store(0, *NUMBERS)
+        assert sorted([(await one).data().decode() for one in calls], key=int) == NUMBERS
+
+
+async def test_a_loop_that_only_receives() -> None:
+    """Others have their turn, however many messages wait."""
+    world, turns = FakeWorld(1), 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    world.store(0, *NUMBERS)
+    async with checkpoint(world) as consumer:
+        await consumer.receive(5000)
+        counting = asyncio.ensure_future(count())
+        for _ in NUMBERS[1:]:
+            await consumer.receive(5000)
+        counting.cancel()
+    assert turns >= len(NUMBERS) - 1
+
+
+async def test_what_is_closed() -> None:
+    """It says so, and closing it again does no harm."""
+    world = FakeWorld(1)
+    async with queue(world) as consumer:
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0)
+        world.store(0, "a")
+        message = await waiting
+        ended = asyncio.ensure_future(_all_of(consumer))
+        await asyncio.sleep(0)
+        await consumer.close()
+        assert await asyncio.wait_for(ended, 5) == 0
+        for call in (consumer.receive(100), consumer.acknowledge(message), consumer.negative_acknowledge(message)):
+            with pytest.raises(AlreadyClosed):
+                await call
+    async with AsyncScalableProducer(ScalableProducer(world, TOPIC, ProducerOptions())) as producer:
+        await producer.send(b"a")
+        await producer.close()
+        for call in (producer.send(b"b"), producer.flush()):
+            with pytest.raises(AlreadyClosed):
+                await call
+
+
+async def _all_of(consumer: AsyncQueueConsumer) -> int:
+    return len([one async for one in consumer])

@@ -1,0 +1,306 @@
+"""Sessions with a controller: what comes in the layout topic, and what is answered over HTTP meanwhile.
+
+The layout topic is a double: only so can news come at an exact moment of an answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from http.server import BaseHTTPRequestHandler
+from typing import Any, Self, cast
+
+import pytest
+
+from models.topic_controller.record import ControlledLayout as Record
+from models.topic_controller.record import PublishedLayout
+from models.topic_controller.sessions import ConsumerAssignment, assignment_of
+from pulsar_scalable.controlled import rest
+from pulsar_scalable.controlled.layout import LAYOUT_KEY, Told, assignment_key
+from pulsar_scalable.controlled.library import Library, pulsar
+from pulsar_scalable.controlled.rest import Place, RestAccess
+from pulsar_scalable.controlled.sessions import ControlledSession
+from pulsar_scalable.names import TopicName
+from pulsar_scalable.native.registration import Assignment
+from pulsar_scalable.wire.commands import ConsumerKind
+from tests.support.http_server import HttpServer
+from tests.support.waiting import wait_for
+
+TOPIC = TopicName("public/default/orders")
+PLACE = Place(TOPIC, "bill", "one")
+KEY = assignment_key(PLACE.subscription, PLACE.name)
+OLD, NEW = 1000, 2000
+_LIMIT = 10.0
+_LEDGER = 7
+
+
+class Said:
+    """A message of the layout topic."""
+
+    def __init__(self, key: str, content: bytes, entry: int) -> None:
+        self._key, self._content, self._entry = key, content, entry
+
+    def message_id(self) -> Said:
+        """Where it is stored."""
+        return self
+
+    def ledger_id(self) -> int:
+        """Of the only ledger."""
+        return _LEDGER
+
+    def entry_id(self) -> int:
+        """Its number."""
+        return self._entry
+
+    def batch_index(self) -> int:
+        """There are no batches."""
+        return -1
+
+    def partition_key(self) -> str:
+        """What it is about."""
+        return self._key
+
+    def data(self) -> bytes:
+        """What it says."""
+        return self._content
+
+
+class LayoutTopic:
+    """Stands for pulsar-client's client and reader, and the topic behind it."""
+
+    def __init__(self) -> None:
+        self._messages = deque[Said]()
+        self.shared = self
+        self.stored = self.opened = self.looks = 0
+        self.there = True
+
+    def store(self, key: str, content: bytes) -> None:
+        """Store a message."""
+        self._messages.append(Said(key, content, self.stored))
+        self.stored += 1
+
+    def tell(self, key: str, content: bytes) -> None:
+        """Store a message, and wait until it is read."""
+        self.store(key, content)
+        wait_for("it is read", lambda: not self._messages, _LIMIT)
+
+    def layout(self, created_ms: int, *, deleted: bool = False) -> None:
+        """Tell a layout of two segments."""
+        record = Record.created(2, {}, created_ms).model_copy(update={"deleting": deleted})
+        self.tell(LAYOUT_KEY, PublishedLayout.of(record).encode())
+
+    def end_of(self, topic: str) -> tuple[int, int] | None:
+        """Its last entry."""
+        assert topic == TOPIC.layout_topic
+        self.looks += 1
+        return (_LEDGER, self.stored - 1) if self.there else None
+
+    def create_reader(self, *_: object, **__: object) -> LayoutTopic:
+        """Open it."""
+        self.opened += 1
+        self.there = True
+        return self
+
+    def read_next(self, timeout_millis: int) -> Said:
+        """The next message."""
+        if not self._messages:
+            time.sleep(timeout_millis / 10_000)
+            raise pulsar.Timeout("nothing")
+        return self._messages.popleft()
+
+    def has_message_available(self) -> bool:
+        """Whether there is one."""
+        return bool(self._messages)
+
+    def is_connected(self) -> bool:
+        """Always."""
+        return True
+
+    def close(self) -> None:
+        """Close the reader."""
+
+
+class World:
+    """A controller, its layout topic, and a consumer.
+
+    Attributes:
+        registered: what was answered, in order.
+        meanwhile: done once, before the next answer is sent.
+        broken: answers that are sent in its place, one after the other.
+        told: assignments that the consumer got.
+    """
+
+    def __init__(self) -> None:
+        self.topic = LayoutTopic()
+        self.created_ms = OLD
+        self.registered: list[ConsumerAssignment] = []
+        self.meanwhile: Callable[[], None] | None = None
+        self.broken: list[bytes] = []
+        self.told: list[tuple[int, ...]] = []
+        self._generation = 0
+        self._server = HttpServer(_handler(self))
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        self.topic.store(LAYOUT_KEY, PublishedLayout.of(Record.created(2, {}, OLD)).encode())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.__exit__(None, None, None)
+
+    def register(self) -> bytes:
+        """Answer a registration."""
+        self._generation += 1
+        record = Record.created(2, {}, self.created_ms)
+        self.registered.append(assignment_of(str(TOPIC.path), record, self._generation, (0, 1)))
+        answer = self.registered[-1].model_dump_json(by_alias=True).encode()
+        if self.meanwhile is not None:
+            act, self.meanwhile = self.meanwhile, None
+            act()
+        return answer
+
+    def evict(self, *, read: bool = True) -> None:
+        """Forget the consumer, and wait until it can know if somebody reads."""
+        self._generation += 1
+        ended = self.registered[-1].model_copy(update={"evicted": True, "segments": (), "generation": self._generation})
+        (self.topic.tell if read else self.topic.store)(KEY, ended.model_dump_json(by_alias=True).encode())
+
+    def session(self, token: Callable[[], str] | None = None) -> ControlledSession:
+        """The consumer."""
+        access = RestAccess((self._server.base_url,), token, 5, None)
+        return ControlledSession(
+            cast("Library", self.topic), access, PLACE, ConsumerKind.STREAM, self._assigned, timeout=_LIMIT
+        )
+
+    def _assigned(self, assignment: Assignment) -> None:
+        self.told.append(tuple(one.id for one in assignment.segments))
+
+
+def _handler(world: World) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = world.register()
+            if world.broken:
+                self.wfile.write(world.broken.pop())
+                self.close_connection = True
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
+            """Say nothing."""
+
+    return Handler
+
+
+@pytest.fixture
+def world() -> Generator[World]:
+    """A topic that has a layout."""
+    with World() as world:
+        yield world
+
+
+def test_forgotten_before_the_first_answer(world: World) -> None:
+    """An eviction that comes while the answer is under way is not taken for one of an earlier life."""
+    world.meanwhile = world.evict
+    session = world.session()
+    wait_for("the second registration", lambda: len(world.registered) == 2, _LIMIT)
+    wait_for("its assignment", lambda: world.told[-1] == (0, 1), _LIMIT)
+    assert (0, 1) in world.told
+    session.detach()
+
+
+def test_forgotten_before_a_later_answer(world: World) -> None:
+    """The same where the consumer registers again."""
+    session = world.session()
+    world.meanwhile = world.evict
+    world.evict()
+    wait_for("the third registration", lambda: len(world.registered) == 3, _LIMIT)
+    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1), (), (0, 1)], _LIMIT)
+    session.detach()
+
+
+@pytest.mark.parametrize("answer", [b"", b"gibberish\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"])
+def test_answers_that_break(world: World, answer: bytes) -> None:
+    """They are asked for again, the first one and later ones."""
+    world.broken = [answer]
+    session = world.session()
+    assert len(world.registered) == 2
+    world.broken = [answer]
+    world.evict()
+    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    session.detach()
+
+
+def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer waits for it alone, so it is tried again."""
+    session = world.session()
+    join, failures = rest.join, [RuntimeError("nobody foresaw this")]
+
+    def fail_once(*said: Any) -> Told:
+        if failures:
+            raise failures.pop()
+        return join(*said)
+
+    monkeypatch.setattr(rest, "join", fail_once)
+    world.evict()
+    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    session.detach()
+
+
+def test_a_function_for_tokens_that_fails(world: World) -> None:
+    """It is asked again."""
+    session = world.session(_token_that_fails_once())
+    world.evict()
+    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    session.detach()
+
+
+def test_a_consumer_that_was_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it missed may be gone, so it registers again, and keeps its assignment meanwhile."""
+    session = world.session()
+    monkeypatch.setattr("pulsar_scalable.controlled.follower._AWAY", 0.0)
+    wait_for("the second registration", lambda: len(world.registered) > 1, _LIMIT)
+    session.detach()
+    assert world.told == [(0, 1)]
+
+
+def test_an_eviction_of_an_earlier_life(world: World) -> None:
+    """What stands in the layout topic from before does not end what was registered since."""
+    world.register()
+    world.evict(read=False)
+    session = world.session()
+    world.topic.layout(OLD)
+    assert (len(world.registered), world.told) == (2, [(0, 1)])
+    session.detach()
+
+
+@pytest.mark.parametrize("goes_soon", [True, False])
+def test_a_topic_that_was_created_again(world: World, *, goes_soon: bool) -> None:
+    """It knows nobody, so the consumer registers with it; nothing opens the layout topic before, which may go late."""
+    session = world.session()
+    world.topic.layout(OLD, deleted=True)
+    world.topic.there = not goes_soon
+    wait_for("it is looked for", lambda: world.topic.looks > 1, _LIMIT)
+    assert (world.topic.opened, len(world.registered)) == (1, 1)
+    world.topic.there, world.created_ms = True, NEW
+    world.topic.layout(NEW)
+    wait_for("the second registration", lambda: len(world.registered) == 2, _LIMIT)
+    wait_for("its assignment", lambda: session.assignment.incarnation == NEW, _LIMIT)
+    session.detach()
+
+
+def _token_that_fails_once() -> Callable[[], str]:
+    answers = iter(["first", None, "third"])
+
+    def token() -> str:
+        found = next(answers)
+        if found is None:
+            raise RuntimeError("no token now")
+        return found
+
+    return token
