@@ -46,7 +46,7 @@ class Tls(NamedTuple):
         Raises:
             OSError: see `context`.
         """
-        return _shared(self, tuple(_stamp(file) for file in (self.ca_file, self.cert_file, self.key_file) if file))
+        return _shared(self, tuple(stamp_of(file) for file in (self.ca_file, self.cert_file, self.key_file) if file))
 
 
 @functools.lru_cache(maxsize=32)
@@ -55,8 +55,8 @@ def _shared(tls: Tls, stamps: tuple[tuple[int, ...], ...]) -> ssl.SSLContext:
     return tls.context()
 
 
-def _stamp(file: str) -> tuple[int, ...]:
-    """Changes with the file, also where it is replaced by another."""
+def stamp_of(file: str | Path) -> tuple[int, ...]:
+    """Changes with the file, also where it is replaced by another, as Kubernetes does."""
     found = Path(file).stat()
     return found.st_ino, found.st_mtime_ns, found.st_size
 

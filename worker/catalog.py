@@ -6,7 +6,7 @@ workflows and activities, with Spark behind them, are imported where they run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pkgutil import resolve_name
@@ -104,6 +104,19 @@ class Kind(Registered, Generic[InputT]):
         return f"deploy.demos.{self.package}"
 
 
+@dataclass(frozen=True)
+class Entity(Registered):
+    """A workflow that lives as long as what it is about, and is no migration.
+
+    Attributes:
+        command: the command with all that operators ask of it; the module is `cli.<package>`.
+        observers: names of its activities that last for as long as nothing changes; see `observers_queue`.
+    """
+
+    command: str
+    observers: tuple[str, ...] = ()
+
+
 _ALL: tuple[Kind[Any], ...] = (
     Kind(
         package="metadata_store",
@@ -180,13 +193,15 @@ KINDS: dict[str, Kind[Any]] = {kind.name: kind for kind in _ALL}
 """All migrations, by name."""
 
 ENTITIES = {
-    TOPIC_CONTROLLER: Registered(
+    TOPIC_CONTROLLER: Entity(
         package="topic_controller",
         name=TOPIC_CONTROLLER,
         workflow="ScalableTopicController",
         input=ControllerInput,
         workflows=("workflows.topic_controller.workflow:ScalableTopicController",),
         activities=("activities.topic_controller.activities:TopicControllerActivities",),
+        command="topic",
+        observers=("topic_controller_observe",),
     ),
 }
 """Workflows that live as long as what they are about, and are no migrations; by name."""
@@ -205,6 +220,12 @@ def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime."""
     classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
     return [activity for steps in classes for activity in activities_of(steps(runtime))]
+
+
+def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    """Those of these activities that are served on a queue of their own."""
+    names = {name for entity in ENTITIES.values() for name in entity.observers}
+    return [one for one in activities if getattr(one, "__temporal_activity_definition").name in names]
 
 
 def activities_of(steps: object) -> list[Callable[..., Any]]:

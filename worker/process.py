@@ -7,7 +7,6 @@ import faulthandler
 import logging
 import os
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +19,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
+from models.lifecycle.names import observers_queue
 from models.settings import Settings
 from spark.environment import settle
 from worker import catalog as migrations
 from worker.connection import connect, worker_runtime
-from worker.exit_codes import CommandFailed, ExitCode, leave, report
+from worker.exit_codes import CommandFailed, ExitCode, leave
+from worker.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
 from worker.logs import configure_logs
 from worker.registration import register_search_attributes
 from worker.versioning import deployment_config, set_current_line
@@ -39,6 +40,9 @@ is bounded where it is used, as Spark's slots are."""
 
 THREADS = 2 * ACTIVITIES + 16
 """Activities block in threads of the loop's own pool; Python's default would be six on a machine of two cores."""
+
+OBSERVERS = 10_000
+"""Most observers at once: they last for as long as nothing changes, and cost nearly nothing between two looks."""
 
 GRACE = timedelta(seconds=5)
 """How long running steps may go on after the signal to stop; another worker resumes what is cancelled then."""
@@ -63,27 +67,13 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
     settle()
     faulthandler.enable()
     configure_logs()
-    asyncio.run(_serve_and_leave(settings, ready_file))
+    asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "worker"))
     leave(ExitCode.UNEXPECTED)
-
-
-async def _serve_and_leave(settings: Settings, ready_file: Path | None) -> None:
-    """Leave from inside the loop: its own end would wait for threads that still hang in a store."""
-    try:
-        code = await _serve(settings, ready_file)
-    except CommandFailed as error:
-        code = report(error)
-    except Exception:  # noqa: BLE001 - the last place where it can be told
-        _log.exception("the worker failed")
-        code = ExitCode.UNEXPECTED
-    finally:
-        _withdraw(ready_file)
-    leave(code)
 
 
 async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     began = time.monotonic()
-    stop = _stop_on_signals()
+    stop = stop_on_signals()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="step"))
     client = await connect(worker_runtime(settings.metrics_address))
     if added := await register_search_attributes(client):
@@ -100,7 +90,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     runs = [asyncio.create_task(worker.run()) for worker in workers]
     _tell_ready(client, settings, ready_file, time.monotonic() - began)
     await _until_one_ends([stop, *runs], starting)
-    _withdraw(ready_file)
+    withdraw(ready_file)
     await _shut_down(workers, runs, runtime)
     if starting.done():
         # Raises what kept Spark from starting.
@@ -131,10 +121,11 @@ async def _start(runtime: Runtime) -> None:
 def _workers(
     client: Client, settings: Settings, own_queue: str, activities: Sequence[Callable[..., Any]]
 ) -> list[Worker]:
-    """One worker for the common queue, and one for the steps that have to return to this process.
+    """One worker for the common queue, one for the steps that have to return to this process, and one for observers.
 
-    The latter has no version: its queue is this process's alone, and in a deployment each start would leave one more
-    queue that the next build is missing.
+    The second has no version: its queue is this process's alone, and in a deployment each start would leave one more
+    queue that the next build is missing. The third has that of the common queue: a workflow's observers run on its own
+    build, which knows what they are asked, and all builds have this queue.
     """
     common: dict[str, Any] = {
         "activities": activities,
@@ -154,7 +145,20 @@ def _workers(
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         **common,
     )
-    return [shared, Worker(client, task_queue=own_queue, **common)]
+    looking: dict[str, Any] = {
+        **common,
+        "activities": migrations.observers(activities),
+        "max_concurrent_activities": OBSERVERS,
+        # They have nothing to bring to an end, and another worker goes on all the sooner.
+        "graceful_shutdown_timeout": timedelta(0),
+    }
+    observing = Worker(
+        client,
+        task_queue=observers_queue(settings.task_queue),
+        deployment_config=deployment_config(settings),
+        **looking,
+    )
+    return [shared, Worker(client, task_queue=own_queue, **common), observing]
 
 
 async def _shut_down(workers: list[Worker], runs: list[asyncio.Task[None]], runtime: Runtime) -> None:
@@ -172,20 +176,6 @@ async def _shut_down(workers: list[Worker], runs: list[asyncio.Task[None]], runt
         raise failure
 
 
-def _stop_on_signals() -> asyncio.Future[ExitCode]:
-    loop = asyncio.get_running_loop()
-    stop: asyncio.Future[ExitCode] = loop.create_future()
-
-    def take(code: ExitCode) -> None:
-        if stop.done():
-            leave(ExitCode.INTERRUPTED)
-        stop.set_result(code)
-
-    loop.add_signal_handler(signal.SIGTERM, take, ExitCode.OK)
-    loop.add_signal_handler(signal.SIGINT, take, ExitCode.INTERRUPTED)
-    return stop
-
-
 def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, seconds: float) -> None:
     temporal = f"{client.service_client.config.target_host}/{client.namespace}"
     line = (
@@ -193,11 +183,4 @@ def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, sec
     )
     if settings.build_id:
         _log.info("new migrations begin on this build after: %s", set_current_line(settings, client.namespace))
-    if ready_file:
-        ready_file.write_text(f"{line}\n")
-    print(line, flush=True)
-
-
-def _withdraw(ready_file: Path | None) -> None:
-    if ready_file:
-        ready_file.unlink(missing_ok=True)
+    tell_ready(line, ready_file)

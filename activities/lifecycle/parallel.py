@@ -10,6 +10,7 @@ from activities.lifecycle.context import ActivityContext
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+OtherT = TypeVar("OtherT")
 
 LANES = 8
 """Requests to brokers that run at once."""
@@ -26,6 +27,18 @@ class Each(Protocol):
 def in_turn(items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
     """Do the same for many items, one after the other."""
     return [work(item) for item in items]
+
+
+def at_once(one: Callable[[], ResultT], other: Callable[[], OtherT], /) -> tuple[ResultT, OtherT]:
+    """Do two things at once; returns what came of both, when both have ended.
+
+    Raises:
+        Exception: one of them failed.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(one)
+        other_found = other()
+        return found.result(), other_found
 
 
 def each(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:

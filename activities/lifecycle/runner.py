@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from temporalio import activity
@@ -82,25 +83,40 @@ async def run_activity(
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
     context = ActivityContext()
-    task = asyncio.ensure_future(asyncio.to_thread(work, context))
-    signals, gauges = WaitSignals(client), Gauges(labels)
-    try:
-        while not task.done():
+    gauges = Gauges(labels)
+    async with told(client, context) as signals:
+
+        def beat() -> None:
             report = heartbeat(context)
             gauges.show(report, context)
             signals.tell(report)
-            await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
+
+        try:
+            result = await in_thread(context, lambda: work(context), beat)
+        finally:
+            gauges.close()
+    return result
+
+
+@asynccontextmanager
+async def told(client: Client, context: ActivityContext) -> AsyncGenerator[WaitSignals]:
+    """Tell the workflow why what is inside has to be tried again, and when it waits no more; failures become typed.
+
+    Args:
+        client: for signals to the workflow.
+        context: of the activity.
+
+    Raises:
+        ApplicationError: the work failed; its type is a `FailureKind`.
+    """
+    signals = WaitSignals(client)
+    try:
+        yield signals
     except asyncio.CancelledError:
-        context.cancel()
-        await _let_end(task, context)
         await signals.settle()
         raise
-    finally:
-        gauges.close()
-    try:
-        result = task.result()
     except Exception as error:
-        failure = _failure(error)
+        failure = as_failure(error)
         if not failure.non_retryable:
             await signals.tell_retry(context.report(), failure.message)
         if failure is error:
@@ -108,7 +124,29 @@ async def run_activity(
         # What nobody foresaw may carry a trace of many kilobytes, and the history keeps all causes.
         raise failure from (error if isinstance(error, errors.StoreError) else None)
     await signals.tell_end(context.report())
-    return result
+
+
+async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat: Callable[[], None]) -> ResultT:
+    """Run blocking work in a thread, with heartbeats; a cancellation reaches it, and waits for its end.
+
+    Args:
+        context: by which the work hears of the cancellation.
+        work: what blocks.
+        beat: records a heartbeat.
+
+    Raises:
+        Exception: the work failed.
+    """
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        while not task.done():
+            beat()
+            await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
+    except asyncio.CancelledError:
+        context.cancel()
+        await _let_end(task, context)
+        raise
+    return task.result()
 
 
 def failure_of(error: errors.StoreError) -> ApplicationError:
@@ -120,7 +158,8 @@ def failure_of(error: errors.StoreError) -> ApplicationError:
     return ApplicationError(str(error), *details, type=errors.by_class(_KINDS, error), non_retryable=final)
 
 
-def _failure(error: Exception) -> ApplicationError:
+def as_failure(error: Exception) -> ApplicationError:
+    """How Temporal is told of what failed an activity."""
     if isinstance(error, ApplicationError):
         return error
     if isinstance(error, errors.StoreError):

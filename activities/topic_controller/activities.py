@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.polling import Look, poll
+from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.topic_controller import change, sessions, topic
 from activities.topic_controller.context import ControllerTask, Role
-from activities.topic_controller.observe import observe
+from activities.topic_controller.observers import Observers
+from activities.topic_controller.prune import await_prune, prune
+from activities.topic_controller.scale import await_scale
 from clients.errors import ClaimHeld, Superseded
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
-from models.topic_controller.input import KIND, ControllerInput, Deletion, SubscriptionRequest, Unsubscription
-from models.topic_controller.record import ControlledLayout, Mutation
+from models.topic_controller.input import (
+    KIND,
+    ControllerInput,
+    ControllerUrls,
+    Deletion,
+    SegmentRequest,
+    SubscriptionRequest,
+    Unsubscription,
+)
+from models.topic_controller.pruning import Pruned, PruneTask, PruneWatch
+from models.topic_controller.record import Mutation
+from models.topic_controller.scale_decision import Decision, ScaleWatch
 from models.topic_controller.sessions import AssignmentChanges, Observation, Watching
-from models.topic_controller.state import Opened, Sealed, TopicReport
+from models.topic_controller.state import Committed, Opened, Opening, Prepared, TopicReport
 
 ResultT = TypeVar("ResultT")
 
@@ -30,25 +44,26 @@ class TopicControllerActivities:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._observers = Observers(runtime)
 
     @activity.defn(name="topic_controller_open")
-    async def open(self, execution: Execution[ControllerInput]) -> Opened:
+    async def open(self, execution: Execution[ControllerInput], opening: Opening) -> Opened:
         """Find the topic, or create it."""
         await require_open(self._runtime.client)
-        return await self._run(execution, topic.open_topic)
+        return await self._run(execution, lambda task: topic.open_topic(task, recall=opening.recalls))
 
     @activity.defn(name="topic_controller_prepare")
-    async def prepare(self, execution: Execution[ControllerInput], mutation: Mutation) -> ControlledLayout:
+    async def prepare(self, execution: Execution[ControllerInput], mutation: Mutation) -> Prepared:
         """Split or merge: note the change, make new segments with a place of each subscription."""
         return await self._run(execution, lambda task: change.prepare(task, mutation))
 
     @activity.defn(name="topic_controller_seal")
-    async def seal(self, execution: Execution[ControllerInput], mutation: Mutation) -> Sealed:
+    async def seal(self, execution: Execution[ControllerInput], mutation: Mutation) -> None:
         """Split or merge: end the old segments."""
-        return await self._run(execution, lambda task: change.seal(task, mutation))
+        await self._run(execution, lambda task: change.seal(task, mutation))
 
     @activity.defn(name="topic_controller_commit")
-    async def commit(self, execution: Execution[ControllerInput], mutation: Mutation) -> ControlledLayout:
+    async def commit(self, execution: Execution[ControllerInput], mutation: Mutation) -> Committed:
         """Split or merge: the new layout counts, and is published."""
         return await self._run(execution, lambda task: change.commit(task, mutation))
 
@@ -62,6 +77,16 @@ class TopicControllerActivities:
         """Delete a subscription with its places on all segments."""
         await self._run(execution, lambda task: topic.unsubscribe(task, request.name))
 
+    @activity.defn(name="topic_controller_ensure")
+    async def ensure(self, execution: Execution[ControllerInput], request: SegmentRequest) -> None:
+        """See that a segment has its topic, with places of subscriptions."""
+        await self._run(execution, lambda task: topic.ensure_segment(task, request))
+
+    @activity.defn(name="topic_controller_direct")
+    async def direct(self, execution: Execution[ControllerInput], request: ControllerUrls, epoch: int) -> Prepared:
+        """Tell clients other addresses of the controller; the layout with them is expected to have this epoch."""
+        return await self._run(execution, lambda task: topic.direct(task, request.urls, epoch))
+
     @activity.defn(name="topic_controller_report")
     async def report(self, execution: Execution[ControllerInput]) -> TopicReport:
         """How the topic is, segment by segment."""
@@ -73,9 +98,9 @@ class TopicControllerActivities:
         await self._run(execution, lambda task: topic.delete(task, deletion))
 
     @activity.defn(name="topic_controller_tell")
-    async def tell(self, execution: Execution[ControllerInput], changes: AssignmentChanges) -> None:
+    async def tell(self, execution: Execution[ControllerInput], changes: AssignmentChanges) -> Prepared:
         """Note sessions, and tell consumers what they read from now on."""
-        await self._run(execution, lambda task: sessions.tell(task, changes), Role.COORDINATOR)
+        return await self._run(execution, lambda task: sessions.tell(task, changes), Role.COORDINATOR)
 
     @activity.defn(name="topic_controller_observe")
     async def observe(self, execution: Execution[ControllerInput], watching: Watching) -> Observation:
@@ -83,7 +108,36 @@ class TopicControllerActivities:
         if activity.info().attempt > 1:
             # What an attempt that died had in memory is lost: everybody has a fresh grace.
             watching = watching.afresh
-        return await self._run(execution, lambda task: observe(task, watching), Role.READER)
+        return await self._observers.observe(execution, watching)
+
+    @activity.defn(name="topic_controller_await_prune")
+    async def await_prune(self, execution: Execution[ControllerInput], watch: PruneWatch) -> bool:
+        """Look now and then until a sealed segment, or the topic of one that was removed, may go."""
+        return await self._poll(execution, lambda cluster, _: await_prune(cluster, watch))
+
+    @activity.defn(name="topic_controller_prune")
+    async def prune(self, execution: Execution[ControllerInput], asked: PruneTask) -> Pruned:
+        """Remove sealed segments that may go, and delete topics of those that went long ago."""
+        return await self._run(execution, lambda task: prune(task, asked))
+
+    @activity.defn(name="topic_controller_await_scale")
+    async def await_scale(self, execution: Execution[ControllerInput], watch: ScaleWatch) -> Decision:
+        """Look now and then until a split or a merge is due."""
+        return await self._poll(execution, lambda cluster, memory: await_scale(cluster, watch, memory))
+
+    async def _poll(
+        self,
+        execution: Execution[ControllerInput],
+        look: Callable[[PulsarCluster[ControllerInput], Any], Look[ResultT]],
+    ) -> ResultT:
+        """Look at the cluster, without its metadata store."""
+        attempt = this_attempt(execution)
+
+        def work(context: ActivityContext, memory: Any) -> Look[ResultT]:
+            with PulsarCluster(self._runtime, execution.input, attempt, context) as cluster:
+                return look(cluster, memory)
+
+        return await poll(work)
 
     async def _run(
         self,

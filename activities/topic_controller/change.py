@@ -8,47 +8,74 @@ from __future__ import annotations
 
 import time
 
+from activities.lifecycle.parallel import at_once
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import segment_topic
-from activities.topic_controller.publish import publish
-from activities.topic_controller.segments import end_segment, make_segments, places, require_places
-from clients.errors import StoreConflict
-from models.segment import LayoutError, SegmentInfo
+from activities.topic_controller.publish import publish, require_layout_topic
+from activities.topic_controller.segments import (
+    delete_topic,
+    end_segment,
+    has_ended,
+    load_anew,
+    make_segments,
+    require_places,
+)
+from clients.errors import RetryableError, StoreConflict
+from clients.pulsar.admin.errors import AdminError, AdminNotFound
+from models.segment import LayoutError
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.state import Sealed
+from models.topic_controller.state import Committed, Prepared
 
 
-def prepare(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
+def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
     """Note the change, and make the new segments with a place of each subscription.
 
+    Nothing is done where the change does not fit the layout, or that is not the one with which the change began; this
+    is answered then. What brokers refuse is given up, if it has ended nothing.
+
     Raises:
-        StoreConflict: the change does not fit the layout as it is.
+        StoreConflict: the topic is being deleted.
     """
-    record = task.records.change(lambda found: found if _is_begun(found, mutation) else _begun(found, mutation))
-    if record.last != mutation:
-        make_segments(task, mutation.made(record), sorted(_subscriptions(task, mutation.sealed(record))))
-    return record
+    try:
+        record = task.records.change(lambda found: _begun(found, mutation) if _can_begin(found, mutation) else found)
+    except LayoutError as error:
+        return Prepared(refused=str(error))
+    # A workflow that was reset asks for what was done long ago.
+    if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
+        return Prepared(found=record)
+    if record.last == mutation:
+        return Prepared()
+    try:
+        known = task.records.subscriptions()
+        make_segments(task, mutation.made(record), known, like=mutation.sealed(record))
+    except RetryableError:
+        raise
+    except AdminError as refusal:
+        # Limits of the namespace, for example: whoever asked is told, and others do not wait until they are raised.
+        _give_up(task, mutation, record, refusal)
+        return Prepared(refused=str(refusal))
+    return Prepared()
 
 
-def seal(task: ControllerTask, mutation: Mutation) -> Sealed:
-    """End the old segments, one after the other, and give places to subscriptions that came meanwhile.
+def seal(task: ControllerTask, mutation: Mutation) -> None:
+    """End the old segments, one after the other.
 
     Raises:
         StoreConflict: another change is under way.
     """
     record = _under_way(task, mutation)
     if record.last == mutation:
-        return Sealed(subscriptions=())
-    old, new = mutation.sealed(record), mutation.made(record)
-    for segment in old:
-        end_segment(task, segment)
-    # Behind the end: what consumes the old segments now has to go on in the new ones.
-    found = sorted(_subscriptions(task, old))
-    require_places(task, new, found)
-    return Sealed(subscriptions=tuple(found))
+        return
+    for segment in mutation.sealed(record):
+        try:
+            end_segment(task, segment)
+        except AdminNotFound:
+            # One that somebody has deleted has to be there, and to be ended: its producers would make it, and go on.
+            make_segments(task, [segment], task.records.subscriptions())
+            end_segment(task, segment)
 
 
-def commit(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
+def commit(task: ControllerTask, mutation: Mutation) -> Committed:
     """Put the new layout in the place of the old one, and publish it.
 
     Raises:
@@ -63,20 +90,60 @@ def commit(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
         return found.done(now)
 
     record = task.records.change(done)
-    # Consumers may have come to the old segments until now, and find the new ones from here on.
-    old = [record.segments[number] for number in mutation.segments]
-    new = [one for one in record.segments.values() if {*one.parent_ids} == {*mutation.segments}]
-    require_places(task, new, sorted(_subscriptions(task, old)))
-    return publish(task)
+    complete_last(task, record)
+    if record.epoch != mutation.epoch + 1:
+        return Committed(found=record)
+    return Committed(at_ms=record.segments[mutation.segments[0]].sealed_at_ms)
+
+
+def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
+    """What comes behind the newest change, until clients know of it; harmless when done twice.
+
+    What consumes the old segments now, also since they were ended, has to go on in the new ones; it finds them once
+    the layout is published.
+    """
+    if record.last is None:
+        publish(task)
+        return
+    numbers = {*record.last.segments}
+    old = [record.segments[number] for number in numbers & {*record.segments}]
+    new = [one for one in record.segments.values() if {*one.parent_ids} == numbers]
+    known = task.records.subscriptions()
+    at_once(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
+    try:
+        # Behind the look at the old ones, which loads them, and before writers are told, who look into them at once.
+        load_anew(task, old)
+    finally:
+        publish(task, ready=True)
+
+
+def _give_up(task: ControllerTask, mutation: Mutation, record: ControlledLayout, refusal: AdminError) -> None:
+    """Forget a change that has ended nothing, with what was made for it.
+
+    Raises:
+        RetryableError: it has.
+    """
+    if any(has_ended(task, one) for one in mutation.sealed(record)):
+        raise RetryableError(f"nothing leads back, and the new segments are refused: {refusal}") from refusal
+    for one in mutation.made(record):
+        try:
+            delete_topic(task, segment_topic(task.name, one.descriptor))
+        except RetryableError:
+            raise
+        except AdminError:
+            # What may not be made may not be deleted either; it is empty, and used where a change makes it again.
+            continue
+    task.records.change(lambda found: found.given_up(mutation))
 
 
 def _begun(found: ControlledLayout, mutation: Mutation) -> ControlledLayout:
     if found.deleting:
         raise StoreConflict("the topic is being deleted")
-    try:
-        return found.begun(mutation)
-    except LayoutError as error:
-        raise StoreConflict(f"{mutation} is not possible: {error}") from error
+    return found.begun(mutation)
+
+
+def _can_begin(found: ControlledLayout, mutation: Mutation) -> bool:
+    return found.deleting or (found.pending is None and found.epoch == mutation.epoch)
 
 
 def _is_begun(found: ControlledLayout, mutation: Mutation) -> bool:
@@ -95,11 +162,3 @@ def _under_way(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
 def _require_under_way(found: ControlledLayout, mutation: Mutation) -> None:
     if found.pending != mutation:
         raise StoreConflict(f"the {mutation} is not under way; the layout is at epoch {found.epoch}")
-
-
-def _subscriptions(task: ControllerTask, segments: list[SegmentInfo]) -> set[str]:
-    """Those that are registered, and those that only their consumers have made."""
-    found = {*task.records.subscriptions()}
-    for segment in segments:
-        found.update(places(task.admin, segment_topic(task.name, segment.descriptor)))
-    return found

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from enum import Enum, auto
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runtime import Runtime
+from activities.topic_controller.fence import LeadKeeper
 from activities.topic_controller.records import Records, controller_path, coordinator_path
-from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
-from models.lifecycle.claim import Attempt, Claim
+from models.lifecycle.claim import Attempt
 from models.topic_controller.input import ControllerInput
 
 
@@ -44,9 +43,9 @@ class ControllerTask(PulsarCluster[ControllerInput]):
     def __init__(self, runtime: Runtime, input: ControllerInput, attempt: Attempt, context: ActivityContext) -> None:
         super().__init__(runtime, input, attempt, context)
         self.name = TopicName.parse(input.topic)
-        self._metadata = self._open.enter_context(ExitStack())
-        self.metadata: CasStore = self._metadata.enter_context(self.store())
-        self.keeper = ClaimKeeper(self.metadata, Claim, attempt, path=controller_path(self.name))
+        self._service_url = ""
+        self.metadata: CasStore = self._open.enter_context(self.store())
+        self.keeper = LeadKeeper(self.metadata, attempt, path=controller_path(self.name))
         # Asked right before each change, since brokers know no versions.
         self.admin = self.admin.guarded(self.require)
         self.records = Records(self.metadata, self.name, self.keeper)
@@ -57,26 +56,36 @@ class ControllerTask(PulsarCluster[ControllerInput]):
         Raises:
             Superseded: a newer attempt or run has it.
             ClaimHeld: another workflow has it.
-            StoreConflict: brokers control the topic themselves.
+            StoreConflict: brokers control the topic themselves, or the metadata have moved.
+            StoreContention: the metadata are being moved.
+            NoServer: no broker is registered: their metadata may be on the move offline.
         """
         if role is Role.READER:
             return
+        self.service_url()
         self._require_ours()
         if role is Role.COORDINATOR:
-            self.keeper = ClaimKeeper(self.metadata, Claim, self.attempt, path=coordinator_path(self.name))
+            self.keeper = LeadKeeper(self.metadata, self.attempt, path=coordinator_path(self.name))
             self.records = Records(self.metadata, self.name, self.keeper)
         self.keeper.take()
 
-    def leave_store(self) -> None:
-        """Use the metadata store no more: a step that lasts for hours has no session there."""
-        self._metadata.close()
+    def service_url(self) -> str:
+        """See `PulsarCluster`; asked once in an attempt, since each look needs a session of its own."""
+        self._service_url = self._service_url or super().service_url()
+        return self._service_url
 
     def require(self) -> None:
         """The fence, asked right before each change."""
         self.keeper.require()
 
     def _require_ours(self) -> None:
-        if read_scalable(self.metadata, self.name).state is not RecordState.ABSENT:
+        state = read_scalable(self.metadata, self.name).state
+        if state is RecordState.EMPTY:
+            raise StoreConflict(
+                f"{self.name} has a record without a value at {self.name.scalable_path}: a broker of Pulsar 5 that "
+                "reported load has made it. Remove it with ScalableTopicOperation, operation clear_empty"
+            )
+        if state is not RecordState.ABSENT:
             raise StoreConflict(
                 f"{self.name} has a record at {self.name.scalable_path}: brokers of Pulsar 5 control it themselves. "
                 "Use ScalableTopicOperation (pulsar-migrate start scalable-operation) for it"

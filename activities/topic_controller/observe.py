@@ -7,12 +7,14 @@ wants it: whoever observes anew gives everybody a fresh grace.
 
 from __future__ import annotations
 
+import math
+import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import TypeVar
 
-from activities.lifecycle.context import ActivityContext
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError, StoreConflict
@@ -21,59 +23,74 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from models.segment_layout import SegmentLayout
 from models.topic_controller.assignment import has_turn
-from models.topic_controller.sessions import Observation, Watching
+from models.topic_controller.record import ControlledLayout
+from models.topic_controller.sessions import KnownSessions, Observation, Watching
 
 ItemT = TypeVar("ItemT", str, int)
 
-OBSERVE_EVERY = 0.5
-"""Seconds between two looks."""
+# Seconds. However many segments there are, this is nothing beside the looks at connections.
+_RECHECK_EVERY = 10.0
 
 
 class Observer:
-    """Watches one topic; reads only, and keeps no connection to the metadata store.
+    """Looks at one topic; reads only, and keeps no connection to the metadata store.
 
     Args:
         admin: of the cluster.
-        context: of the activity.
         topic: the scalable one.
         layout: of it.
         registered: consumers with a session, by subscription.
         watching: what is known.
+        known_at: when that was known, by the monotonic clock.
     """
 
     def __init__(
         self,
         admin: PulsarAdminReader,
-        context: ActivityContext,
         *,
         topic: TopicName,
-        layout: SegmentLayout,
+        layout: ControlledLayout,
         registered: Mapping[str, Iterable[str]],
         watching: Watching,
+        known_at: float,
     ) -> None:
+        self._is_known = layout.epoch == watching.epoch
         self._admin = admin
-        self._context = context
         self._topic = topic
         self._layout = layout
         self._registered = {name: {*consumers} for name, consumers in registered.items()}
         self._grace = watching.grace_seconds
         self._known_gone = {name: {*watching.gone.get(name, {})} for name in self._registered}
         self._drained = {name: {*watching.drained.get(name, ())} for name in self._registered}
-        now = time.monotonic()
+        self._unpublished = False
+        self._recheck = Recheck(admin, topic, layout)
         self._missed = {
-            (name, consumer): now - seconds
+            (name, consumer): known_at - seconds
             for name, consumers in watching.gone.items()
             for consumer, seconds in consumers.items()
         }
 
-    def run(self) -> Observation:
-        """Watch until something has changed."""
-        while True:
-            gone, drained = self._gone(), self._consumed()
-            expired = self._expired(gone)
-            if gone != self._known_gone or drained != self._drained or any(expired.values()):
-                return Observation(gone=_sorted(gone), expired=_sorted(expired), drained=_sorted(drained))
-            self._context.pause(OBSERVE_EVERY)
+    @property
+    def deadline(self) -> float:
+        """When the first grace of those ends that are missed, by the monotonic clock; never, where nobody is."""
+        return min(self._missed.values(), default=math.inf) + self._grace
+
+    def look(self) -> Observation | None:
+        """Look once; None where nothing has changed. Blocks; for one thread at a time."""
+        if not self._is_known:
+            return Observation(layout=self._layout)
+        gone, drained = self._gone(), self._consumed()
+        expired, left_again = self._expired(gone), self._recheck.look(self._drained)
+        changed = gone != self._known_gone or drained != self._drained
+        if not (changed or any(expired.values()) or left_again or self._unpublished):
+            return None
+        return Observation(
+            gone=_sorted(gone),
+            expired=_sorted(expired),
+            drained=_sorted(drained),
+            left_again=_sorted(left_again),
+            unpublished=self._unpublished,
+        )
 
     def _gone(self) -> dict[str, set[str]]:
         """Consumers that are not connected; nobody counts as gone while the topic has no broker that answers."""
@@ -81,6 +98,11 @@ class Observer:
             stats = self._admin.topics.stats(layout_topic(self._topic))
         except RetryableError:
             return self._known_gone
+        except AdminNotFound:
+            self._unpublished = True
+            return self._known_gone
+        # It keeps what it had, so one that is empty was made by a client behind a deletion.
+        self._unpublished = not stats.storage_size
         readers = {client.consumer_name for one in stats.subscriptions.values() for client in one.consumers}
         return {
             name: {consumer for consumer in consumers if f"{name}/{consumer}" not in readers}
@@ -99,34 +121,124 @@ class Observer:
 
     def _consumed(self) -> dict[str, set[int]]:
         """Sealed segments of which a subscription has consumed all, as far as it may have begun with them."""
-        found = {name: {*known} for name, known in self._drained.items()}
-        for name, known in found.items():
-            for segment in self._layout.segments.values():
-                ours = segment.sealed and segment.segment_id not in known
-                if ours and has_turn(segment, self._layout, known) and self._is_consumed(segment.descriptor, name):
-                    known.add(segment.segment_id)
+        return {
+            name: consumed(self._admin, self._topic, self._layout, name, known) for name, known in self._drained.items()
+        }
+
+
+class Recheck:
+    """Looks again at segments that are known to be consumed, one of them from time to time.
+
+    A broker that is killed forgets the newest acknowledgements, and an operator may set a cursor back.
+
+    Args:
+        admin: of the cluster.
+        topic: the scalable one.
+        layout: of it.
+    """
+
+    def __init__(self, admin: PulsarAdminReader, topic: TopicName, layout: SegmentLayout) -> None:
+        self._admin = admin
+        self._topic = topic
+        self._layout = layout
+        # An observer often ends before it has seen all.
+        self._turn = random.randrange(max(1, len(layout.segments)))
+        self._due = -math.inf
+
+    def look(self, known: Mapping[str, Collection[int]]) -> dict[str, set[int]]:
+        """Segments of which something is left again, by subscription.
+
+        Args:
+            known: those that are known to be consumed, by subscription.
+        """
+        if (now := time.monotonic()) < self._due:
+            return {}
+        all_known = sorted({*self._layout.segments}.intersection(chain(*known.values())))
+        if not all_known:
+            return {}
+        self._due, self._turn = now + _RECHECK_EVERY, self._turn + 1
+        if not self._left(all_known[self._turn % len(all_known)], known):
+            return {}
+        # What took one may have taken more: what came first has to be read first.
+        found: dict[str, set[int]] = {}
+        for number in all_known:
+            for name in self._left(number, known):
+                found.setdefault(name, set()).add(number)
         return found
 
-    def _is_consumed(self, descriptor: str, subscription: str) -> bool:
-        """Whether nothing is left of a sealed segment; what was not acknowledged, or is delayed, is left."""
-        with suppress(RetryableError):
-            try:
-                stats = self._admin.topics.stats(segment_topic(self._topic, descriptor))
-            except AdminNotFound:
-                # What is left of it is left for nobody.
-                return True
-            place = stats.subscriptions.get(subscription)
-            # A subscription that came behind the seal never had a place on it.
-            return place is None or not place.msg_backlog
-        return False
+    def _left(self, number: int, known: Mapping[str, Collection[int]]) -> list[str]:
+        """Subscriptions that are known to have consumed a segment, and have something of it left."""
+        name = segment_topic(self._topic, self._layout.segments[number].descriptor)
+        with suppress(AdminNotFound, RetryableError):
+            places = self._admin.topics.stats(name).subscriptions
+            return [one for one, ids in known.items() if number in ids and one in places and places[one].msg_backlog]
+        return []
+
+
+def consumed(
+    admin: PulsarAdminReader, topic: TopicName, layout: SegmentLayout, subscription: str, known: Iterable[int] = ()
+) -> set[int]:
+    """Sealed segments of which a subscription has consumed all, as far as it may have begun with them.
+
+    Args:
+        admin: of the cluster.
+        topic: the scalable one.
+        layout: of it.
+        subscription: its name.
+        known: those that are known to be consumed.
+    """
+    found = {*known}
+    # By their ids parents come before children.
+    for number, segment in sorted(layout.segments.items()):
+        ours = segment.sealed and number not in found
+        if ours and has_turn(segment, layout, found):
+            name = segment_topic(topic, segment.descriptor)
+            if _is_consumed(admin, name, subscription):
+                found.add(number)
+    return found
+
+
+def _is_consumed(admin: PulsarAdminReader, segment: TopicName, subscription: str) -> bool:
+    """Whether nothing is left of a sealed segment; what was not acknowledged, or is delayed, is left."""
+    with suppress(RetryableError):
+        try:
+            stats = admin.topics.stats(segment)
+        except AdminNotFound:
+            # What is left of it is left for nobody.
+            return True
+        place = stats.subscriptions.get(subscription)
+        # A subscription that came behind the seal never had a place on it.
+        return place is None or not place.msg_backlog
+    return False
+
+
+def recall_sessions(
+    task: ControllerTask, layout: SegmentLayout, subscriptions: Iterable[str]
+) -> dict[str, KnownSessions]:
+    """Sessions that the metadata store has, by subscription; without those that have none."""
+    registered = {name: task.records.consumers(name) for name in subscriptions}
+    return {
+        name: KnownSessions(
+            consumers=tuple(sorted(consumers)),
+            drained=tuple(sorted(consumed(task.admin, task.name, layout, name))),
+        )
+        for name, consumers in registered.items()
+        if consumers
+    }
 
 
 def _sorted(found: Mapping[str, set[ItemT]]) -> dict[str, tuple[ItemT, ...]]:
     return {name: tuple(sorted(items)) for name, items in found.items() if items}
 
 
-def observe(task: ControllerTask, watching: Watching) -> Observation:
-    """Watch connections and backlogs until something has changed; see `Observer`.
+def begin(task: ControllerTask, admin: PulsarAdminReader, watching: Watching, known_at: float) -> Observer:
+    """What observes a topic; reads its records once, and needs the metadata store no more.
+
+    Args:
+        task: of the attempt.
+        admin: of the cluster, which outlives the task.
+        watching: what is known.
+        known_at: when that was known, by the monotonic clock.
 
     Raises:
         StoreConflict: the topic is gone.
@@ -135,8 +247,4 @@ def observe(task: ControllerTask, watching: Watching) -> Observation:
     if record is None or record.deleting:
         raise StoreConflict(f"{task.name} is deleted")
     registered = {name: task.records.consumers(name) for name in watching.subscriptions}
-    task.leave_store()
-    observer = Observer(
-        task.admin, task.context, topic=task.name, layout=record, registered=registered, watching=watching
-    )
-    return observer.run()
+    return Observer(admin, topic=task.name, layout=record, registered=registered, watching=watching, known_at=known_at)

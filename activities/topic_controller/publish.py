@@ -7,15 +7,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from pydantic import ValidationError
+
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic
-from activities.topic_controller.records import read_record
+from activities.topic_controller.records import read_record, record_path
+from activities.topic_controller.segments import keeps_layout, make_layout_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.frames import framed
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata
+from clients.pulsar.wire.reader import RawReader
 from models.topic_controller.record import ControlledLayout, PublishedLayout
 
 LAYOUT = "layout"
@@ -38,10 +42,23 @@ class Told(NamedTuple):
     content: bytes
 
 
-def publish(task: ControllerTask) -> ControlledLayout:
+def require_layout_topic(task: ControllerTask) -> None:
+    """See that the topic of the layout is the one that was made for it.
+
+    Whoever deleted it, or let a client make it, took what keeps it.
+    """
+    if not keeps_layout(task):
+        make_layout_topic(task)
+
+
+def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
     """Publish the layout as it stands, and return it.
 
     It is read when no earlier attempt can send any more, so that clients never see an older one behind a newer one.
+
+    Args:
+        task: an attempt of the controller.
+        ready: whether `require_layout_topic` was called.
 
     Raises:
         StoreConflict: there is none.
@@ -55,12 +72,48 @@ def publish(task: ControllerTask) -> ControlledLayout:
         read.append(found.record)
         return [Told(LAYOUT, PublishedLayout.of(found.record).encode())]
 
+    if not ready:
+        require_layout_topic(task)
     send(task, newest)
     if read[-1].epoch % _COMPACT_EVERY == 0:
-        # One may be under way.
-        with suppress(AdminConflict):
-            task.admin.topics.compact(layout_topic(task.name))
+        compact(task)
     return read[-1]
+
+
+def require_newest(task: ControllerTask, record: ControlledLayout) -> None:
+    """See that clients have no newer layout than the record, which would lead nobody: they never go back in epoch.
+
+    Raises:
+        StoreConflict: they have; somebody has put an old record back.
+        StoreError: the topic of the layout cannot be read.
+    """
+    epochs = (one.epoch for one in _told_layouts(task) if one.created_ms == record.created_ms)
+    if (newest := max(epochs, default=record.epoch)) > record.epoch:
+        raise StoreConflict(f"{task.metadata.url}, {record_path(task.name)}: {record.too_old(newest)}")
+
+
+def _told_layouts(task: ControllerTask) -> list[PublishedLayout]:
+    """Layouts that clients were told, without those that were compacted away."""
+    name, wire = layout_topic(task.name), task.runtime.wire_of(task.input.credentials)
+    if not keeps_layout(task):
+        # What clients make behind a deletion holds nothing of ours.
+        return []
+    found: list[PublishedLayout] = []
+    with RawReader(task.service_url(), name, wire, compacted=True, notes={NOTE: task.attempt.workflow_id}) as reader:
+        last = reader.last()
+        for _, one in reader.entries(last) if last else ():
+            # What others have written there is none, and a good one comes behind it.
+            with suppress(ValidationError):
+                if one.metadata.partition_key == LAYOUT:
+                    found.append(PublishedLayout.model_validate_json(one.payload))
+    return found
+
+
+def compact(task: ControllerTask) -> None:
+    """Leave the newest message of each key alone; brokers do that beside what else they do."""
+    # One may be under way.
+    with suppress(AdminConflict):
+        task.admin.topics.compact(layout_topic(task.name))
 
 
 def send(task: ControllerTask, build: Callable[[], Sequence[Told]]) -> None:

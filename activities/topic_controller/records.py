@@ -12,14 +12,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
+from activities.lifecycle.parallel import Each
 from clients.cas.claims import ClaimKeeper
-from clients.cas.store import CasReader, CasStore, Set, remove_tree, retry
+from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.base import faults
@@ -30,6 +31,11 @@ from models.topic_controller.record import ControlledLayout
 ResultT = TypeVar("ResultT")
 
 ROOT = "/pulsar/pulsar-migrate"
+
+# Of one transaction: ZooKeeper takes a megabyte, and a note is some hundred bytes.
+_TOGETHER = 200
+# Whatever the version of a record is.
+_ANY = -1
 
 
 class Stored(NamedTuple):
@@ -159,24 +165,55 @@ class Records:
         """Consumers that have a session."""
         return self._store.children(f"{self._subscriptions}/{subscription}/consumers")
 
-    def keep_session(self, subscription: str, consumer: str, segments: Sequence[int]) -> None:
-        """Note what a consumer reads; harmless when done twice."""
-        path = f"{self._subscriptions}/{subscription}/consumers/{consumer}"
-        value = json.dumps({"segments": segments}).encode()
+    def note_sessions(
+        self, subscription: str, kept: Mapping[str, Sequence[int]], ended: Collection[str], each: Each
+    ) -> None:
+        """Note what consumers read, and delete the notes of those that left; harmless when done twice.
 
-        def keep() -> None:
-            node = self._store.get(path)
-            self._keeper.require()
-            if node is None:
+        Many at a time: each is some hundred bytes, and a thousand consumers come at once.
+
+        Args:
+            subscription: of the consumers.
+            kept: ids of segments, by consumer.
+            ended: consumers without a session.
+            each: does the same for many items, where the store has no transactions.
+        """
+        base = f"{self._subscriptions}/{subscription}"
+        values = {name: json.dumps({"segments": segments}).encode() for name, segments in kept.items()}
+        names = [*values, *(name for name in ended if name not in kept)]
+        for begin in range(0, len(names), _TOGETHER):
+            some = {name: values.get(name) for name in names[begin : begin + _TOGETHER]}
+            retry(lambda some=some: self._note(base, some, each), base)
+
+    def _note(self, base: str, values: Mapping[str, bytes | None], each: Each) -> None:
+        """Write the notes of some consumers, and delete those of the ones without a value."""
+        subscription, consumers = self._store.get(base), f"{base}/consumers"
+        if subscription is None:
+            # Deleted meanwhile, and its consumers with it.
+            return
+        there = {*self._store.children(consumers)}
+        parent = [] if there or self._store.get(consumers) else [Create(consumers)]
+        parts = [part for name, value in values.items() if (part := _note_of(consumers, name, value, there))]
+        if not parts:
+            return
+        with suppress(StoreUnsupported):
+            self._store.transaction([self._keeper.guard(), Check(base, subscription.version), *parent, *parts])
+            return
+        each(parts, self._write_alone)
+
+    def _write_alone(self, part: Part) -> None:
+        """Write on the condition of what stood before the look at the fence: who is superseded then writes nothing."""
+        node = self._store.get(part.path)
+        self._keeper.require()
+        match part:
+            case Delete() if node is not None:
+                self._store.delete(part.path, node.version)
+            case Create(path, value) | Set(path, value) if node is None:
                 self._store.create(path, value)
-            elif node.value != value:
+            case Create(path, value) | Set(path, value) if node is not None and node.value != value:
                 self._store.set(path, value, node.version)
-
-        retry(keep, path)
-
-    def end_session(self, subscription: str, consumer: str) -> None:
-        """Delete the note of a consumer; harmless where there is none."""
-        self._remove(f"{self._subscriptions}/{subscription}/consumers/{consumer}")
+            case _:
+                return
 
     def forget(self, subscription: str) -> None:
         """Delete the note of a subscription with its consumers; harmless where there is none."""
@@ -205,4 +242,13 @@ class Records:
         self._store.set(path, value, version)
 
     def _remove(self, path: str) -> None:
-        remove_tree(self._store, path, self._keeper.require)
+        # Notes of consumers may come meanwhile.
+        retry(lambda: remove_tree(self._store, path, self._keeper.require), path)
+
+
+def _note_of(consumers: str, name: str, value: bytes | None, there: Container[str]) -> Part | None:
+    """What makes the note of a consumer what it is to be; only the coordinator, which has the fence, writes notes."""
+    path = f"{consumers}/{name}"
+    if value is not None:
+        return Set(path, value, _ANY) if name in there else Create(path, value)
+    return Delete(path, _ANY) if name in there else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from activities.lifecycle.parallel import at_once
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError
-from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import TopicName
@@ -23,96 +24,230 @@ _STAYS = {
 }
 _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
+_LAYOUT: dict[str, Any] = {
+    _INACTIVE: _STAYS,
+    # Every client reads it; limits of the namespace are meant for segments.
+    "maxConsumers": 0,
+    "maxSubscriptionsPerTopic": 0,
+    # The last one, by which `keeps_layout` knows a topic that was made to the end.
+    _RETENTION: _KEPT,
+}
 
 
-def make_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Sequence[str]) -> None:
-    """Make segments that stay when nobody uses them, with subscriptions at their begin; harmless when done twice."""
-    task.each(segments, lambda one: _make_segment(task, segment_topic(task.name, one.descriptor), subscriptions))
+def make_segments(
+    task: ControllerTask,
+    segments: Iterable[SegmentInfo],
+    subscriptions: Iterable[str],
+    *,
+    like: Iterable[SegmentInfo] = (),
+) -> None:
+    """Make segments that stay when nobody uses them, with subscriptions at their begin; harmless when done twice.
+
+    Args:
+        task: an attempt of the controller.
+        segments: that are made.
+        subscriptions: that get a place on each.
+        like: segments that are there, all of whose subscriptions get one too.
+    """
+    names = [segment_topic(task.name, one.descriptor) for one in segments]
+    made, places = at_once(
+        lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: places_of(task, like)
+    )
+    new = dict(zip(names, made, strict=True))
+    wanted = _with(subscriptions, places.values())
+
+    def furnish(part: tuple[TopicName, str | None]) -> None:
+        name, subscription = part
+        with _retried_if_gone(name):
+            if subscription is None:
+                _set_policy(task, name, _INACTIVE, _STAYS, new=new[name])
+            else:
+                _create_place(task, name, subscription)
+
+    # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
+    task.each([(name, part) for name in names for part in (None, *wanted)], furnish)
+
+
+def require_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Iterable[str]) -> None:
+    """The same for segments that were made before: few requests where nothing is missing."""
+    found = [*segments]
+    require_places(task, found, subscriptions)
+
+    def keep(segment: SegmentInfo) -> None:
+        name = segment_topic(task.name, segment.descriptor)
+        with _retried_if_gone(name):
+            _set_policy(task, name, _INACTIVE, _STAYS, new=False)
+
+    task.each(found, keep)
 
 
 def make_layout_topic(task: ControllerTask) -> None:
-    """Make the topic in which the layout is published, and which keeps all of it until it is compacted."""
-    _make_topic(task, layout_topic(task.name), {_INACTIVE: _STAYS, _RETENTION: _KEPT})
+    """Make the topic in which the layout is published, which keeps all of it until it is compacted, for any reader."""
+    name = layout_topic(task.name)
+    new = _create_topic(task, name)
+    with _retried_if_gone(name):
+        for policy, value in _LAYOUT.items():
+            _set_policy(task, name, policy, value, new=new)
 
 
-def require_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Sequence[str]) -> None:
-    """See that subscriptions have their places on segments, and make those that are missing.
+def keeps_layout(task: ControllerTask) -> bool:
+    """Whether the topic of the layout is the one that was made for it; what clients make is not."""
+    try:
+        return task.admin.topic_policies.get(layout_topic(task.name), _RETENTION) == _KEPT
+    except AdminNotFound:
+        return False
+
+
+def require_places(
+    task: ControllerTask,
+    segments: Iterable[SegmentInfo],
+    subscriptions: Iterable[str],
+    *,
+    like: Iterable[SegmentInfo] = (),
+) -> None:
+    """See that subscriptions have their places on segments, and make those that are missing, also with their segment.
+
+    Args:
+        task: an attempt of the controller.
+        segments: on which they are to be.
+        subscriptions: that have to be there.
+        like: other segments, all of whose subscriptions have to be there too.
 
     Raises:
         RetryableError: a broker said that it made one, and has none.
     """
-
-    def heal(segment: SegmentInfo) -> None:
-        name = segment_topic(task.name, segment.descriptor)
-        if {*subscriptions} <= {*places(task.admin, name)}:
-            return
-        _make_segment(task, name, subscriptions)
-        if left := {*subscriptions} - {*places(task.admin, name)}:
-            raise RetryableError(
-                f"{', '.join(sorted(left))} have no place on {name} after a broker said that they have"
-            )
-
-    task.each(segments, heal)
+    asked, others = [*segments], [*like]
+    found = places_of(task, [*asked, *others])
+    wanted = _with(subscriptions, (found[one] for one in others))
+    lacking = [one for one in asked if (there := found[one]) is None or wanted - there]
+    if not lacking:
+        return
+    make_segments(task, lacking, sorted(wanted))
+    for one, there in places_of(task, lacking).items():
+        if there is None or wanted - there:
+            missing = ", ".join(sorted(wanted - (there or set()))) or "its topic"
+            raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
 
 
 def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
-    """End a segment: nothing more is stored in it, and all can be read.
+    """End a segment: nothing more is stored in it, and all can be read once it is loaded anew; see `load_anew`.
 
     Raises:
         RetryableError: it goes on taking messages.
     """
-    name = segment_topic(task.name, segment.descriptor)
-    if not is_ended(task.admin, name):
-        # A late one would end a segment of a topic that was created anew under the same name.
-        task.change_or_never(
-            look=lambda admin: admin.topics.internal_stats(name),
-            fence=task.require,
-            change=lambda admin: admin.topics.terminate(name),
-        )
-        if not is_ended(task.admin, name):
-            raise RetryableError(f"{name} still takes messages, although its broker said that it was terminated")
-    # What was on its way in is never answered, and the next message that comes makes the broker refuse all consumers
-    # until it has loaded the topic anew (apache/pulsar pull request 26678).
-    task.admin.topics.unload(name)
+    name, ended = segment_topic(task.name, segment.descriptor), False
+
+    def look(admin: PulsarAdmin) -> None:
+        nonlocal ended
+        ended = admin.topics.internal_stats(name).terminated
+
+    # A late one would end a segment of a topic that was created anew under the same name.
+    task.change_or_never(
+        look=look, fence=task.require, change=lambda admin: None if ended else admin.topics.terminate(name)
+    )
+    if not (ended or task.admin.topics.internal_stats(name).terminated):
+        raise RetryableError(f"{name} still takes messages, although its broker said that it was terminated")
 
 
-def is_ended(admin: PulsarAdminReader, name: TopicName) -> bool:
-    """Whether a segment takes no messages any more.
+def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
+    """Whether a segment takes no messages any more, or somebody has deleted it."""
+    try:
+        return task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor)).terminated
+    except AdminNotFound:
+        return True
+
+
+def load_anew(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
+    """Have brokers load segments that have ended anew.
+
+    What was on its way in is never answered before, and the next message that comes makes the broker refuse all
+    consumers (apache/pulsar pull request 26678).
+    """
+
+    def unload(segment: SegmentInfo) -> None:
+        # Somebody may have deleted it.
+        with suppress(AdminNotFound):
+            task.admin.topics.unload(segment_topic(task.name, segment.descriptor))
+
+    task.each(segments, unload)
+
+
+def places_of(task: ControllerTask, segments: Iterable[SegmentInfo]) -> dict[SegmentInfo, set[str] | None]:
+    """Durable subscriptions of segments, by segment; None for one that somebody has deleted.
+
+    Readers, deduplication and compaction have cursors too, and are none.
+    """
+
+    def look(segment: SegmentInfo) -> tuple[SegmentInfo, set[str] | None]:
+        try:
+            found = task.admin.topics.stats(segment_topic(task.name, segment.descriptor)).subscriptions
+        except AdminNotFound:
+            return segment, None
+        return segment, {name for name, stats in found.items() if stats.is_durable and name != COMPACTION}
+
+    return dict(task.each(segments, look))
+
+
+def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -> None:
+    """Delete one of the topics; harmless where it is gone.
+
+    Args:
+        task: an attempt of the controller.
+        name: of the topic.
+        force: also under clients.
 
     Raises:
-        AdminNotFound: it is not there.
+        AdminConflict: it has clients, and it is not forced.
     """
-    return admin.topics.internal_stats(name).terminated
-
-
-def places(admin: PulsarAdminReader, name: TopicName) -> list[str]:
-    """Durable subscriptions of a segment."""
-    return [one for one in admin.topics.internal_stats(name).cursors if one != COMPACTION]
-
-
-def delete_topic(task: ControllerTask, name: TopicName) -> None:
-    """Delete one of the topics, also under clients; harmless where it is gone."""
 
     def delete(admin: PulsarAdmin) -> None:
         with suppress(AdminNotFound):
-            admin.topics.delete(name, force=True)
+            admin.topics.delete(name, force=force)
 
     # A late one would delete a segment of a topic that was created anew under the same name.
     task.change_or_never(look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete)
 
 
-def _make_segment(task: ControllerTask, name: TopicName, subscriptions: Sequence[str]) -> None:
-    _make_topic(task, name, {_INACTIVE: _STAYS})
-    there = {*places(task.admin, name)}
-    for subscription in subscriptions:
-        if subscription not in there:
-            with suppress(AdminConflict):
-                task.admin.subscriptions.create(name, subscription)
+def _with(subscriptions: Iterable[str], places: Iterable[set[str] | None]) -> set[str]:
+    """Subscriptions, and those that have places on other segments; see `places_of`."""
+    return {*subscriptions}.union(*(there or () for there in places))
 
 
-def _make_topic(task: ControllerTask, name: TopicName, policies: dict[str, Any]) -> None:
-    with suppress(AdminConflict):
+def _create_topic(task: ControllerTask, name: TopicName) -> bool:
+    """Create a topic, unless it is there; whether it is new."""
+    try:
         task.admin.topics.create(name)
-    for policy, value in policies.items():
-        if task.admin.topic_policies.get(name, policy) != value:
-            task.admin.topic_policies.set(name, policy, value)
+    except AdminConflict as refusal:
+        # A limit that is reached has the same status.
+        try:
+            task.admin.topics.internal_stats(name)
+        except AdminNotFound:
+            raise refusal from None
+        return False
+    return True
+
+
+def _create_place(task: ControllerTask, name: TopicName, subscription: str) -> None:
+    try:
+        task.admin.subscriptions.create(name, subscription)
+    except AdminConflict:
+        if subscription not in task.admin.topics.stats(name).subscriptions:
+            raise
+
+
+def _set_policy(task: ControllerTask, name: TopicName, policy: str, value: Any, *, new: bool) -> None:
+    """Set a policy where it is another; a new topic has none."""
+    if new or task.admin.topic_policies.get(name, policy) != value:
+        task.admin.topic_policies.set(name, policy, value)
+
+
+@contextmanager
+def _retried_if_gone(name: TopicName) -> Generator[None]:
+    """A new topic is one that nobody uses, until its policies say that it stays."""
+    try:
+        yield
+    except AdminNotFound as error:
+        raise RetryableError(
+            f"{name} went while it was made; it is made again. If that goes on, brokers delete what nobody uses within "
+            "too few seconds: raise brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"
+        ) from error

@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from activities.topic_controller.context import ControllerTask
-from activities.topic_controller.publish import Told, send
+from activities.topic_controller.publish import Told, compact, publish, send
+from activities.topic_controller.segments import keeps_layout
 from clients.errors import StoreConflict
 from models.topic_controller.sessions import AssignmentChanges, ConsumerAssignment, assignment_of
+from models.topic_controller.state import Prepared
 
 
-def tell(task: ControllerTask, changes: AssignmentChanges) -> None:
+def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
     """Note sessions in the metadata store, and tell consumers what they read from now on; harmless when done twice.
+
+    Nothing is told by a layout that does not count any more, as that of a workflow that was reset; the one that counts
+    is answered then.
 
     Raises:
         StoreConflict: the topic is gone.
     """
     record = task.records.read()
     if record is None or record.deleting:
+        # The right to tell, which was taken beside the deletion, would be left of the topic.
+        task.keeper.release()
         raise StoreConflict(f"{task.name} is deleted")
+    if record.epoch != changes.epoch:
+        return Prepared(found=record)
+    if changes.layout or not keeps_layout(task):
+        publish(task)
     told: list[Told] = []
     for one in changes.subscriptions:
+        task.records.note_sessions(one.subscription, one.assignments, one.ended, task.each)
         for consumer, segments in one.assignments.items():
-            task.records.keep_session(one.subscription, consumer, segments)
             message = assignment_of(task.input.topic, record, changes.generation, segments)
             told.append(_told(one.subscription, consumer, message))
         for consumer in one.ended:
-            task.records.end_session(one.subscription, consumer)
             nothing = assignment_of(task.input.topic, record, changes.generation, ())
             told.append(_told(one.subscription, consumer, nothing.model_copy(update={"evicted": True})))
-    send(task, lambda: told)
+    # A message without a value takes its key out of the compacted topic.
+    told.extend(Told(f"assignment/{one}", b"") for one in changes.forgotten)
+    if told:
+        send(task, lambda: told)
+    if changes.compact:
+        compact(task)
+    return Prepared()
 
 
 def _told(subscription: str, consumer: str, message: ConsumerAssignment) -> Told:

@@ -3,81 +3,191 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 
+from activities.topic_controller.change import complete_last
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
-from activities.topic_controller.publish import publish
-from activities.topic_controller.segments import delete_topic, make_layout_topic, make_segments
+from activities.topic_controller.observe import recall_sessions
+from activities.topic_controller.publish import publish, require_newest
+from activities.topic_controller.records import record_path
+from activities.topic_controller.segments import (
+    delete_topic,
+    keeps_layout,
+    make_segments,
+    places_of,
+    require_places,
+    require_segments,
+)
 from clients.errors import StoreConflict, StoreError
-from clients.pulsar.admin.errors import AdminNotFound
-from models.segment import SegmentInfo
-from models.topic_controller.input import Deletion, SubscriptionRequest
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.names import TopicName
+from models.lifecycle.status import WaitKind
+from models.segment import LayoutError, SegmentInfo
+from models.topic_controller.input import Deletion, SegmentRequest, SubscriptionRequest
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.state import Opened, SegmentStats, TopicReport
+from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport
+
+# Seconds that clients have to leave a topic that is being deleted, and between two looks whether they have.
+_FAREWELL, _LOOK = 10.0, 0.1
 
 
-def open_topic(task: ControllerTask) -> Opened:
+def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
     """Find the topic, or create it; what an earlier attempt did not make is made.
 
+    Args:
+        task: an attempt of the controller.
+        recall: whether to look for sessions.
+
     Raises:
-        StoreConflict: there is an ordinary topic of this name, or the topic is being deleted.
+        StoreConflict: there is an ordinary topic of this name, the topic is being deleted, or clients have a newer
+            layout.
     """
-    record = task.records.read()
+    record, make = task.records.read(), require_segments
     if record is None:
+        make = make_segments
         _require_free(task)
         now = time.time_ns() // 1_000_000
-        record = task.records.create(ControlledLayout.created(task.input.segments, task.input.properties, now))
+        given = task.input
+        new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
+        record = task.records.create(new)
+    elif recall and not record.deleting:
+        require_newest(task, record)
     subscriptions = task.records.subscriptions()
     if not record.deleting:
-        make_layout_topic(task)
-        make_segments(task, record.active, sorted(subscriptions))
-        publish(task)
-    return Opened(record=record, subscriptions=subscriptions)
+        make(task, record.active, subscriptions)
+        if recall:
+            complete_last(task, record)
+        else:
+            # The run before has completed what it began.
+            publish(task)
+    found = recall_sessions(task, record, subscriptions) if recall and not record.deleting else {}
+    return Opened(record=record, subscriptions=subscriptions, sessions=found)
+
+
+def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
+    """Keep and publish other addresses of the controller; harmless when done twice.
+
+    Args:
+        task: an attempt of the controller.
+        urls: the addresses; none for nowhere.
+        epoch: of the layout with them, as the workflow expects it; one of another epoch is answered.
+
+    Raises:
+        StoreConflict: the topic is deleted, or a change of segments is under way.
+    """
+
+    def directed(found: ControlledLayout) -> ControlledLayout:
+        if found.deleting:
+            raise StoreConflict(f"{task.name} is being deleted")
+        try:
+            return found.directed(urls)
+        except LayoutError as error:
+            raise StoreConflict(f"the addresses of the controller cannot be changed now: {error}") from error
+
+    record = task.records.change(directed)
+    publish(task)
+    return Prepared(found=None if record.epoch == epoch else record)
 
 
 def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
     """Give a subscription a place at the begin of each segment that takes messages, and note it.
 
     Raises:
-        StoreConflict: it is there, and is consumed in another way.
+        StoreConflict: it is there, and is consumed in another way, or brokers refuse it.
     """
-    record = _record(task)
+    record, is_new = _record(task), request.name not in task.records.subscriptions()
+    before = places_of(task, record.active)
     task.records.register(request.name, request.kind)
-    make_segments(task, record.active, [request.name])
+    try:
+        make_segments(task, record.active, [request.name])
+    except AdminConflict:
+        # A limit of the namespace, for example: places on some segments alone would only keep messages.
+        if is_new:
+            task.records.forget(request.name)
+            _leave(task, request.name, [one for one, there in before.items() if request.name not in (there or ())])
+        raise
+
+
+def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
+    """See that a segment has its topic, with places of subscriptions; harmless when done twice.
+
+    Raises:
+        StoreConflict: the layout does not name it, or it is sealed and its topic is gone.
+    """
+    segment = _record(task).segments.get(request.segment)
+    if segment is None:
+        raise StoreConflict(f"{task.name} has no segment {request.segment}")
+    name = segment_topic(task.name, segment.descriptor)
+    if segment.active:
+        make_segments(task, [segment], request.subscriptions)
+    else:
+        _require_kept(task, name)
+    require_places(task, [segment], request.subscriptions)
 
 
 def unsubscribe(task: ControllerTask, name: str) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
     task.records.forget(name)
-
-    def leave(segment: SegmentInfo) -> None:
-        try:
-            task.admin.subscriptions.delete(segment_topic(task.name, segment.descriptor), name, force=True)
-        except AdminNotFound:
-            # The segment, or the place on it, is gone.
-            return
-
-    task.each(_record(task).segments.values(), leave)
+    _leave(task, name, _record(task).segments.values())
 
 
 def delete(task: ControllerTask, deletion: Deletion) -> None:
     """Delete the topic with all that it holds; another attempt goes on where one died.
 
     Raises:
-        StoreConflict: clients are connected, and it is not forced.
+        StoreConflict: clients are connected, and it is not forced, or somebody has removed its record.
     """
     record = task.records.read()
-    if record is not None:
-        record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
-        # Also those of a change that was under way.
-        made = record.pending.made(record) if record.pending else []
-        if not deletion.force:
+    if record is None:
+        # The last step of a deletion; before it the topic of the layout goes.
+        _require_no_layout(task)
+    else:
+        if not (deletion.force or record.deleting):
+            # Before it is noted: from there on nothing leads back, and whoever comes next goes on.
             _require_idle(task, record)
+        record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
+        # Also those of a change that was under way, and those that are not in the layout any more.
+        made = record.pending.made(record) if record.pending else []
         publish(task)
-        names = [segment_topic(task.name, one.descriptor) for one in (*record.segments.values(), *made)]
+        names = [
+            segment_topic(task.name, one.descriptor) for one in (*record.segments.values(), *made, *record.retired)
+        ]
+        _await_clients(task, [*names, layout_topic(task.name)])
         task.each(names, lambda name: delete_topic(task, name))
         delete_topic(task, layout_topic(task.name))
     task.records.forget_all()
+
+
+def _await_clients(task: ControllerTask, names: Iterable[TopicName]) -> None:
+    """Let clients leave that were told of the deletion; whoever does not in time loses its topic all the same.
+
+    A client that is there when its topic goes connects again before it can know why, and, where brokers create topics
+    by themselves, makes an ordinary one: a producer would be told that its messages are stored.
+    """
+    until = time.monotonic() + _FAREWELL
+
+    def used(name: TopicName) -> list[TopicName]:
+        with suppress(AdminNotFound):
+            if task.admin.topics.stats(name).has_clients:
+                return [name]
+        return []
+
+    with task.context.waiting(WaitKind.CLIENTS, f"clients of {task.name} to leave, since it is being deleted"):
+        while (names := [name for found in task.each(names, used) for name in found]) and time.monotonic() < until:
+            task.context.pause(_LOOK)
+
+
+def _leave(task: ControllerTask, subscription: str, segments: Iterable[SegmentInfo]) -> None:
+    """Delete the places of a subscription on segments."""
+
+    def leave(segment: SegmentInfo) -> None:
+        # The segment, or the place on it, may be gone.
+        with suppress(AdminNotFound):
+            task.admin.subscriptions.delete(segment_topic(task.name, segment.descriptor), subscription, force=True)
+
+    task.each(segments, leave)
 
 
 def report(task: ControllerTask) -> TopicReport:
@@ -118,14 +228,38 @@ def _record(task: ControllerTask) -> ControlledLayout:
     return record
 
 
+def _require_kept(task: ControllerTask, sealed: TopicName) -> None:
+    """A new topic in the place of a sealed segment's would take messages."""
+    try:
+        task.admin.topics.internal_stats(sealed)
+    except AdminNotFound as error:
+        raise StoreConflict(
+            f"{sealed} is gone, with the messages of a sealed segment; nothing can take its place"
+        ) from error
+
+
 def _require_free(task: ControllerTask) -> None:
-    """Clients of an ordinary topic of this name would see another one than clients of the scalable one."""
+    """Clients of an ordinary topic of this name would see another one than clients of the scalable one.
+
+    Nor may another layout hide what a topic of this name holds whose record was lost.
+    """
+    _require_no_layout(task)
     for look in (task.admin.topics.partitions, task.admin.topics.internal_stats):
         try:
             look(task.name)
         except AdminNotFound:
             continue
         raise StoreConflict(f"{task.name} is an ordinary topic; delete it first, or give the scalable one another name")
+
+
+def _require_no_layout(task: ControllerTask) -> None:
+    """Without its record nobody knows which segments a topic has."""
+    if keeps_layout(task):
+        raise StoreConflict(
+            f"{layout_topic(task.name)} is there, and {task.metadata.url} has no layout of {task.name}: put the newest "
+            f"message with the key layout back to {record_path(task.name)}, correct metadata_url, or, if what the "
+            "topic holds may go, delete that topic and the segments"
+        )
 
 
 def _require_idle(task: ControllerTask, record: ControlledLayout) -> None:

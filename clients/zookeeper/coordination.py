@@ -15,6 +15,7 @@ from typing import Any, Self
 from kazoo import exceptions
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
 
 from clients.cas.store import Check, Create, Delete, Part, Set
 from clients.errors import NoServer, StoreDenied, StoreError, StoreProtocolError, StoreUnreachable, VersionConflict
@@ -98,6 +99,8 @@ class CoordinationReader:
             auth_data=[(scheme, credential.decode()) for scheme, credential in auth],
             connection_retry=_RECONNECT,
         )
+        self._denied = False
+        self._client.add_listener(self._note_denial)
 
     def __enter__(self) -> Self:
         try:
@@ -114,11 +117,19 @@ class CoordinationReader:
         if not connected.wait(min(_SOON, self._timeout)):
             # kazoo tries again and again, and never says why.
             self._require_server()
-            connected.wait(max(end - time.monotonic(), 0))
+            if not self._denied:
+                connected.wait(max(end - time.monotonic(), 0))
         if not self._client.connected:
+            if self._denied:
+                raise _typed(exceptions.AuthFailedError(), "connecting", self.url, "")
             text = f"{self.url} gave no session in {self._timeout:g} s; is its ensemble complete?"
             raise StoreUnreachable(text, server=str(self.url))
         register(self)
+
+    def _note_denial(self, _: str) -> None:
+        # A server gives a session first, and refuses the credentials then. A moment later kazoo says "closed".
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self._denied = True
 
     def _require_server(self) -> None:
         """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting is in vain."""
@@ -193,7 +204,8 @@ class CoordinationReader:
         try:
             yield
         except (exceptions.KazooException, KazooTimeoutError) as cause:
-            raise _typed(cause, f"{doing} {path}".rstrip(), self.url, path) from cause
+            why = exceptions.AuthFailedError() if self._denied else cause
+            raise _typed(why, f"{doing} {path}".rstrip(), self.url, path) from cause
 
     def _wait(self, pending: Any) -> Any:
         return pending.get(timeout=self._timeout)

@@ -10,6 +10,11 @@ TASK_QUEUE = "pulsar-migrate"
 """The task queue that workers serve unless their settings say otherwise."""
 
 
+def observers_queue(task_queue: str) -> str:
+    """The queue of steps that look for as long as nothing changes; each worker of a task queue serves it too."""
+    return f"{task_queue}-observers"
+
+
 BLOCKED_GAUGE = "pulsar_migrate_blocked_seconds"
 """Gauge of the time for which a migration blocked metadata writes, or has blocked them so far."""
 

@@ -7,21 +7,28 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from models.addresses import AdminUrl
 from models.lifecycle.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
 from models.segment import SubscriptionKind
+from models.topic_controller.auto_scale import AutoScale
+from models.topic_controller.names import is_node_name
+from models.topic_controller.pruning import Pruning
 
 KIND = "topic-controller"
 
 MOST_SEGMENTS = 1024
 """Active segments of one topic; each is a topic that brokers load."""
 
+MOST_SUBSCRIPTIONS = 1000
+"""Subscriptions of one request."""
+
 # What names of segments, and paths in every metadata store, take as it is.
+_DOMAIN, _PREFIX = "persistent://", "scalable-topic/"
 _TOPIC = re.compile(r"persistent://[\w.~-]+/[\w.~-]+/[\w.~-]+", re.ASCII)
 _PARTITION = re.compile(r"-partition-\d+$")
-_SUBSCRIPTION = re.compile(r"[^/;{}%\x00-\x1f\x7f]{1,200}")
-_DOTS = (".", "..")
+_NOT_IN_SUBSCRIPTIONS = frozenset(";{}%")
 
 
 def _controlled(name: str) -> str:
@@ -33,8 +40,11 @@ def _controlled(name: str) -> str:
 
 
 def _subscription(name: str) -> str:
-    if not _SUBSCRIPTION.fullmatch(name) or name in _DOTS:
-        raise ValueError(f"{name!r} is no name of a subscription here; leave out / ; {{ }} % and control characters")
+    if not is_node_name(name) or _NOT_IN_SUBSCRIPTIONS & {*name}:
+        raise ValueError(
+            f"{name!r} is no name of a subscription here; leave out / ; {{ }} %, control characters, and what "
+            "ZooKeeper takes in no name, such as emoji"
+        )
     return name
 
 
@@ -45,6 +55,20 @@ SubscriptionName = Annotated[str, AfterValidator(_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
+def controller_id(topic: str) -> str:
+    """The id of the workflow that controls a topic: one for each, always (PIP-468, "Leader Election").
+
+    Args:
+        topic: `persistent://tenant/namespace/topic`, without the domain, or the id itself.
+
+    Raises:
+        ValueError: this cannot be a scalable topic.
+    """
+    path = topic.removeprefix(_DOMAIN).removeprefix(_PREFIX)
+    _controlled(f"{_DOMAIN}{path}")
+    return f"{_PREFIX}{path}"
+
+
 class ControllerInput(ClusterAccess):
     """Input of `ScalableTopicController`.
 
@@ -52,21 +76,28 @@ class ControllerInput(ClusterAccess):
         topic: the scalable topic. It is created where there is none.
         segments: how many it has when it is created.
         properties: notes of users, kept with the layout when it is created.
+        controller_urls: where consumers reach the controller's REST interface, kept with the layout when it is created;
+            `set_controller_urls` changes them later.
+        pruning: when sealed segments go; `null` for never. `set_pruning` changes it later.
+        auto_scale: when segments split and merge by themselves; `null` for never. `set_auto_scale` changes it later.
     """
 
     topic: ControlledTopic
     segments: int = Field(default=1, ge=1, le=MOST_SEGMENTS)
     properties: dict[str, str] = Field(default_factory=dict[str, str])
+    controller_urls: tuple[AdminUrl, ...] = ()
+    pruning: Pruning | None = Pruning()
+    auto_scale: AutoScale | None = None
 
     @property
     def workflow_id(self) -> str:
-        """One controller for each topic, always (PIP-468, "Leader Election")."""
-        return f"scalable-topic/{self.target_name}"
+        """See `controller_id`."""
+        return controller_id(self.topic)
 
     @property
     def target_name(self) -> str:
         """`tenant/namespace/topic`."""
-        return self.topic.partition("://")[2]
+        return self.topic.removeprefix(_DOMAIN)
 
     @property
     def summary(self) -> str:
@@ -99,6 +130,18 @@ class Unsubscription(Frozen):
     name: SubscriptionName
 
 
+class SegmentRequest(Frozen):
+    """See that a segment has its topic, with places of subscriptions (PIP-468, "Create segment topic").
+
+    Attributes:
+        segment: its id.
+        subscriptions: that have to have a place on it; a new one is at its begin.
+    """
+
+    segment: int = Field(ge=0)
+    subscriptions: tuple[SubscriptionName, ...] = Field(default=(), max_length=MOST_SUBSCRIPTIONS)
+
+
 class Deletion(Frozen):
     """Delete the topic with all that it holds.
 
@@ -107,3 +150,9 @@ class Deletion(Frozen):
     """
 
     force: Bool = False
+
+
+class ControllerUrls(Frozen):
+    """Where consumers reach the controller's REST interface from now on; none for nowhere."""
+
+    urls: tuple[AdminUrl, ...]

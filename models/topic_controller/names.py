@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _OURS = ".scalable."
 
 
@@ -18,3 +20,12 @@ def segment_topic(topic: str, descriptor: str) -> str:
 def layout_topic(topic: str) -> str:
     """The compacted topic in which clients see the layout and each change of it: `…/orders.scalable.layout`."""
     return f"{topic}{_OURS}layout"
+
+
+# ZooKeeper takes no control characters in names of nodes, no surrogates, nothing of the private area, and no specials.
+_NODE = re.compile(r"[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]{1,200}")
+
+
+def is_node_name(name: str) -> bool:
+    """Whether every metadata store takes a name as that of a node."""
+    return _NODE.fullmatch(name) is not None and name not in (".", "..")

@@ -5,6 +5,7 @@ The JSON is that of PIP-468 ("Metadata"), as brokers of 5.0.0-M1 write it for th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Self
 
@@ -61,6 +62,20 @@ class Mutation(Stored):
         return f"{self.change} of {' and '.join(map(str, self.segments))}"
 
 
+class Retired(Stored):
+    """A segment that is not in the layout any more, and whose topic is still there.
+
+    Attributes:
+        segment_id: its id.
+        descriptor: its part of the topic's name.
+        removed_at_ms: when it left the layout, in milliseconds since 1970.
+    """
+
+    segment_id: int
+    descriptor: str
+    removed_at_ms: int
+
+
 class ControlledLayout(SegmentLayout):
     """The record of a topic.
 
@@ -69,18 +84,24 @@ class ControlledLayout(SegmentLayout):
         pending: the change that is under way: its new segments may be there, and its old ones may be ended.
         last: the newest change that is part of the layout.
         deleting: the topic is being deleted, and nothing else is done with it.
+        controller_urls: where consumers reach the controller's REST interface.
+        retired: segments that were pruned, and whose topics are still there.
     """
 
     created_ms: int
     pending: Mutation | None = Field(default=None, exclude_if=lambda value: value is None)
     last: Mutation | None = Field(default=None, exclude_if=lambda value: value is None)
     deleting: bool = Field(default=False, exclude_if=lambda value: not value)
+    controller_urls: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
+    retired: tuple[Retired, ...] = Field(default=(), exclude_if=lambda value: not value)
 
     @classmethod
-    def created(cls, segments: int, properties: dict[str, str], now_ms: int) -> Self:
+    def created(
+        cls, segments: int, properties: dict[str, str], now_ms: int, controller_urls: tuple[str, ...] = ()
+    ) -> Self:
         """The record of a new topic of equal segments."""
         plain = cls.model_validate({**SegmentLayout.initial(segments, now_ms).model_dump(), "created_ms": now_ms})
-        return plain.model_copy(update={"properties": properties})
+        return plain.model_copy(update={"properties": properties, "controller_urls": controller_urls})
 
     @property
     def plain(self) -> SegmentLayout:
@@ -90,6 +111,13 @@ class ControlledLayout(SegmentLayout):
             next_segment_id=self.next_segment_id,
             segments=self.segments,
             properties=self.properties,
+        )
+
+    def too_old(self, epoch: int) -> str:
+        """Why this record cannot be used where clients have the layout of a later epoch, with the cure."""
+        return (
+            f"the layout in the metadata store is of epoch {self.epoch}, and clients have that of {epoch}: somebody "
+            "has put an old one back. Put the newest message with the key layout of the layout topic there"
         )
 
     def begun(self, mutation: Mutation) -> Self:
@@ -103,12 +131,51 @@ class ControlledLayout(SegmentLayout):
         mutation.applied(self, 0)
         return self.model_copy(update={"pending": mutation})
 
+    def given_up(self, mutation: Mutation) -> Self:
+        """The record without a change that was begun, and has ended nothing; another one stays."""
+        return self.model_copy(update={"pending": None}) if self.pending == mutation else self
+
     def done(self, now_ms: int) -> Self:
         """The record behind the change that is under way."""
         assert self.pending is not None, "a change is under way"
         layout = self.pending.applied(self, now_ms)
         changed = {"epoch": layout.epoch, "next_segment_id": layout.next_segment_id, "segments": layout.segments}
         return self.model_copy(update={**changed, "pending": None, "last": self.pending})
+
+    def directed(self, controller_urls: tuple[str, ...]) -> Self:
+        """The record with other addresses of the controller, which clients take as a change of the layout.
+
+        Raises:
+            LayoutError: a change of segments is under way, which is one of this epoch.
+        """
+        if self.controller_urls == controller_urls:
+            return self
+        if self.pending is not None:
+            raise LayoutError(f"the {self.pending} is under way")
+        return self.model_copy(update={"epoch": self.epoch + 1, "controller_urls": controller_urls})
+
+    def pruned(self, segments: Iterable[int], now_ms: int) -> Self:
+        """The record without sealed segments, whose topics are to be deleted later.
+
+        Raises:
+            LayoutError: one is not there or takes messages, its parents would stay, or a change is under way.
+        """
+        if self.pending is not None:
+            raise LayoutError(f"the {self.pending} is under way")
+        record = self
+        for number in sorted(segments):
+            layout = record.prune(number)
+            segment = record.segments[number]
+            if not segment.root:
+                raise LayoutError(f"segment {number} has parents, which would not come before its children any more")
+            gone = Retired(segment_id=number, descriptor=segment.descriptor, removed_at_ms=now_ms)
+            record = layout.model_copy(update={"retired": (*record.retired, gone)})
+        return record
+
+    def forgotten(self, segments: Collection[int]) -> Self:
+        """The record without pruned segments whose topics are gone."""
+        left = tuple(one for one in self.retired if one.segment_id not in segments)
+        return self.model_copy(update={"retired": left})
 
 
 class PublishedLayout(Stored):
@@ -120,6 +187,7 @@ class PublishedLayout(Stored):
         segments: by id.
         properties: of the topic.
         deleted: the topic is gone.
+        controller_urls: where consumers reach the controller's REST interface.
     """
 
     created_ms: int
@@ -127,6 +195,7 @@ class PublishedLayout(Stored):
     segments: dict[int, SegmentInfo]
     properties: dict[str, str] = Field(default_factory=dict[str, str])
     deleted: bool = False
+    controller_urls: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, record: ControlledLayout) -> Self:
@@ -137,6 +206,7 @@ class PublishedLayout(Stored):
             segments=record.segments,
             properties=record.properties,
             deleted=record.deleting,
+            controller_urls=record.controller_urls,
         )
 
     def encode(self) -> bytes:

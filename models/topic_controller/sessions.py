@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -14,7 +15,7 @@ from models.segment import HashRange, Stored
 from models.segment_layout import SegmentLayout
 from models.topic_controller.assignment import Assignments, assign, changed
 from models.topic_controller.input import SubscriptionName
-from models.topic_controller.names import segment_topic
+from models.topic_controller.names import is_node_name, segment_topic
 from models.topic_controller.record import ControlledLayout
 
 GRACE = timedelta(seconds=60)
@@ -25,13 +26,23 @@ MOST_AT_ONCE = 500
 
 
 def _consumer(name: str) -> str:
-    if not name or len(name) > 200 or "/" in name or not name.isprintable() or name in (".", ".."):
-        raise ValueError(f"{name!r} is no name of a consumer; write at most 200 characters without /")
+    if not is_node_name(name):
+        raise ValueError(
+            f"{name!r} is no name of a consumer; write at most 200 characters, without /, control characters, and what "
+            "ZooKeeper takes in no name, such as emoji"
+        )
     return name
 
 
 ConsumerName = Annotated[str, AfterValidator(_consumer)]
 """The stable name of a consumer, which its client chooses."""
+
+
+class ConsumerKind(StrEnum):
+    """How a consumer reads: in order, sharing segments with others, or all segments from positions of its own."""
+
+    STREAM = "STREAM"
+    CHECKPOINT = "CHECKPOINT"
 
 
 class Registrations(Frozen):
@@ -72,7 +83,7 @@ class ConsumerAssignment(Stored):
     """What one consumer reads from now on: the answer to its registration, and each message about it.
 
     Attributes:
-        created_ms: of the topic, which tells topics of one name apart.
+        created_ms: of the topic, which tells topics of one name apart; 0 where that is not told.
         layout_epoch: of the layout that it follows from.
         generation: grows with each that is sent in this topic; clients never go back in it.
         segments: to be read, parents before children.
@@ -95,17 +106,29 @@ def assignment_of(topic: str, record: ControlledLayout, generation: int, segment
         generation: see `ConsumerAssignment`.
         segments: their ids.
     """
-    there = [record.segments[number] for number in segments if number in record.segments]
     return ConsumerAssignment(
         created_ms=record.created_ms,
         layout_epoch=record.epoch,
         generation=generation,
-        segments=tuple(
-            AssignedSegment(
-                segment_id=one.segment_id, hash_range=one.hash_range, topic=segment_topic(topic, one.descriptor)
-            )
-            for one in there
-        ),
+        segments=_assigned(topic, record, segments),
+    )
+
+
+def whole_assignment(topic: str, layout: SegmentLayout) -> ConsumerAssignment:
+    """What a consumer with positions of its own is told: all segments, parents before children, without a session."""
+    order = sorted(layout.segments)
+    return ConsumerAssignment(
+        created_ms=0, layout_epoch=layout.epoch, generation=layout.epoch, segments=_assigned(topic, layout, order)
+    )
+
+
+def _assigned(topic: str, layout: SegmentLayout, segments: Iterable[int]) -> tuple[AssignedSegment, ...]:
+    there = [layout.segments[number] for number in segments if number in layout.segments]
+    return tuple(
+        AssignedSegment(
+            segment_id=one.segment_id, hash_range=one.hash_range, topic=segment_topic(topic, one.descriptor)
+        )
+        for one in there
     )
 
 
@@ -119,6 +142,18 @@ class Session(BaseModel):
 
     segments: tuple[int, ...] | None = None
     gone_since: datetime | None = None
+
+
+class KnownSessions(Result):
+    """Sessions of one subscription as the metadata store has them.
+
+    Attributes:
+        consumers: that have one.
+        drained: sealed segments of which the subscription has consumed all.
+    """
+
+    consumers: tuple[str, ...]
+    drained: tuple[int, ...] = ()
 
 
 class Coordinator(BaseModel):
@@ -151,6 +186,17 @@ class Coordinator(BaseModel):
         missing = {*gone}
         for name, session in self.consumers.items():
             session.gone_since = (session.gone_since or now) if name in missing else None
+
+    def consume(self, drained: Iterable[int], left_again: Iterable[int]) -> None:
+        """Note which sealed segments are consumed, and which are not any more."""
+        self.drained = (self.drained | {*drained}) - {*left_again}
+
+    @classmethod
+    def again(cls, known: KnownSessions) -> Self:
+        """The sessions that another run has left, each with a fresh grace, and to be told anew."""
+        coordinator = cls(drained={*known.drained})
+        coordinator.join(known.consumers)
+        return coordinator
 
     def is_missed(self, name: str) -> bool:
         """Whether a consumer has a session, and no connection."""
@@ -197,21 +243,40 @@ class AssignmentChanges(Result):
 
     Attributes:
         generation: of all of it.
+        epoch: of the layout by which segments were assigned.
         subscriptions: those with changes.
+        layout: whether the layout has to be told again, since it is not there any more.
+        compact: whether the topic is to be compacted.
+        forgotten: consumers of whom nothing is to be left there, `subscription/consumer`: they ended long ago.
     """
 
     generation: int
+    epoch: int
     subscriptions: tuple[SubscriptionChanges, ...]
+    layout: bool = False
+    compact: bool = False
+    forgotten: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, coordinators: Mapping[str, Coordinator], layout: SegmentLayout, generation: int) -> Self | None:
-        """All that has to be told now; None for nothing."""
+    def of(
+        cls, coordinators: Mapping[str, Coordinator], record: SegmentLayout, generation: int, *, layout: bool
+    ) -> Self | None:
+        """All that has to be told now; None for nothing.
+
+        Args:
+            coordinators: by subscription.
+            record: of the topic.
+            generation: of what is told.
+            layout: whether the layout has to be told too.
+        """
         found = [
             SubscriptionChanges(subscription=name, assignments=told, ended=tuple(sorted(one.evicted)))
             for name, one in sorted(coordinators.items())
-            if (told := one.changes(layout)) or one.evicted
+            if (told := one.changes(record)) or one.evicted
         ]
-        return cls(generation=generation, subscriptions=tuple(found)) if found else None
+        if not found and not layout:
+            return None
+        return cls(generation=generation, epoch=record.epoch, subscriptions=tuple(found), layout=layout)
 
 
 class Watching(Result):
@@ -222,17 +287,20 @@ class Watching(Result):
         gone: for how many seconds consumers are missed already, by subscription and name.
         drained: sealed segments that are known to be consumed, by subscription.
         grace_seconds: after which a session ends.
+        epoch: of the layout as the workflow has it.
     """
 
     subscriptions: tuple[str, ...]
     gone: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
     drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
     grace_seconds: float
+    epoch: int
 
     @property
     def afresh(self) -> Self:
-        """The same for who begins anew: nobody is missed yet."""
-        return self.model_copy(update={"gone": {}})
+        """The same for who begins anew: those who are missed have a fresh grace, and who is back is told."""
+        gone = {name: dict.fromkeys(consumers, 0.0) for name, consumers in self.gone.items()}
+        return self.model_copy(update={"gone": gone})
 
 
 class Observation(Result):
@@ -242,8 +310,15 @@ class Observation(Result):
         gone: consumers that are not connected now, by subscription.
         expired: those of them that were missed for the whole grace.
         drained: sealed segments of which a subscription has consumed all, by subscription; those that were known too.
+        left_again: those that were known to be consumed, and are not: acknowledgements were forgotten, or a cursor was
+            set back.
+        unpublished: nobody can see the layout, since somebody has deleted its topic.
+        layout: the one that counts, where the workflow has another; nothing else was looked at then.
     """
 
     gone: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
     expired: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
     drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    left_again: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    unpublished: bool = False
+    layout: ControlledLayout | None = None

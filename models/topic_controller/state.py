@@ -8,10 +8,23 @@ from pydantic import BaseModel, Field
 
 from models.lifecycle.base import Result
 from models.lifecycle.start import Start
-from models.segment import SubscriptionKind
+from models.segment import SegmentInfo, SubscriptionKind
+from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.input import ControllerInput
+from models.topic_controller.news import News
+from models.topic_controller.pruning import Pruning
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.sessions import GRACE, Coordinator
+from models.topic_controller.sessions import GRACE, Coordinator, KnownSessions
+
+
+class Opening(Result):
+    """How a topic is opened.
+
+    Attributes:
+        recalls: whether to look for sessions of consumers: a run that is continued hands them over.
+    """
+
+    recalls: bool = False
 
 
 class Opened(Result):
@@ -20,20 +33,51 @@ class Opened(Result):
     Attributes:
         record: its layout, with a change that an earlier run left under way.
         subscriptions: that are registered, by name.
+        sessions: of consumers, by subscription; none unless they were asked for.
     """
 
     record: ControlledLayout
     subscriptions: dict[str, SubscriptionKind]
+    sessions: dict[str, KnownSessions] = Field(default_factory=dict[str, KnownSessions])
 
 
-class Sealed(Result):
-    """What was sealed.
+class Prepared(Result):
+    """Whether a change has begun, or fits.
 
     Attributes:
-        subscriptions: that have a place on each new segment.
+        found: the record as it stands, where it is not the one that the workflow has; None where it is. It grows with
+            the topic, and so is told only then.
+        refused: why it does not fit the layout, or why brokers do not make the new segments; nothing has changed then.
     """
 
-    subscriptions: tuple[str, ...]
+    found: ControlledLayout | None = None
+    refused: str = ""
+
+
+class Committed(Result):
+    """The end of a change; all else of it follows from the layout with which it began.
+
+    Attributes:
+        at_ms: when the old segments were sealed in the layout, in milliseconds since 1970.
+        found: the record as it stands, where more has come behind the change.
+    """
+
+    at_ms: int = 0
+    found: ControlledLayout | None = None
+
+
+class LayoutChange(Result):
+    """What a split or a merge did: the answer of its update.
+
+    Attributes:
+        epoch: of the new layout.
+        sealed: ids of the old segments.
+        made: the new ones.
+    """
+
+    epoch: int
+    sealed: tuple[int, ...]
+    made: tuple[SegmentInfo, ...]
 
 
 class SegmentStats(Result):
@@ -78,6 +122,24 @@ class TopicReport(Result):
     subscriptions: dict[str, int]
 
 
+class Scaling(BaseModel):
+    """How a topic scales by itself: the answer of the query `auto_scale`.
+
+    Attributes:
+        policy: None for not at all. Why nothing is done is told by the last failure of the pending activity
+            `topic_controller_await_scale`.
+        split_at_ms, merged_at_ms: when the policy last decided so, in milliseconds since 1970; 0 for never.
+        decision: the last one, with its reason; empty for none.
+        decided_at: when.
+    """
+
+    policy: AutoScale | None = None
+    split_at_ms: int = 0
+    merged_at_ms: int = 0
+    decision: str = ""
+    decided_at: datetime | None = None
+
+
 class ControllerState(BaseModel):
     """All that the controller knows.
 
@@ -88,6 +150,9 @@ class ControllerState(BaseModel):
         coordinators: sessions of consumers, by subscription; those without any are left out.
         grace: how long a session outlives its connection.
         generation: of what consumers were told last.
+        news: what was told since the layout topic was compacted.
+        pruning: when sealed segments go; None for never.
+        scaling: how it scales by itself.
         changes: splits and merges in the life of this workflow.
         waiting: what a change that is under way waits for; empty for nothing.
         doing: what is done now; empty for nothing.
@@ -101,6 +166,9 @@ class ControllerState(BaseModel):
     coordinators: dict[str, Coordinator] = {}
     grace: timedelta = GRACE
     generation: int = 0
+    news: News = Field(default_factory=News)
+    pruning: Pruning | None = None
+    scaling: Scaling = Field(default_factory=Scaling)
     changes: int = 0
     waiting: str = ""
     doing: str = ""
@@ -119,6 +187,9 @@ class ControllerStatus(Result):
         consumers: how many sessions there are, by subscription.
         away: consumers that are not connected now, `subscription/consumer`, with the time since when; the first 20.
         changes: splits and merges in the life of this workflow.
+        retired: how many pruned segments are left whose topics are still there.
+        pruning: when sealed segments go; None for never.
+        auto_scale: whether it scales by itself: `off`, `on` or `dry run`.
         pending: the change that is under way.
         doing: what is done now; empty for nothing.
         waiting: what that waits for; empty for nothing.
@@ -133,6 +204,9 @@ class ControllerStatus(Result):
     consumers: dict[str, int] = Field(default_factory=dict[str, int])
     away: dict[str, datetime] = Field(default_factory=dict[str, datetime])
     changes: int = 0
+    retired: int = 0
+    pruning: Pruning | None = None
+    auto_scale: str = "off"
     pending: Mutation | None = None
     doing: str = ""
     waiting: str = ""

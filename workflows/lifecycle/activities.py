@@ -126,7 +126,7 @@ class ActivityRunner(FencedCalls[InputT]):
 
     async def execute(self, definition: Definition, call: Call, args: tuple[Any, ...]) -> str:
         """The answer, as JSON."""
-        options = self.options(call, args)
+        options = self.options(replace(call, queue=None), args)
         if call.queue and call.queue not in self._state.lost_queues:
             own: dict[str, Any] = {
                 **options,

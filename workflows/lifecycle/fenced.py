@@ -36,8 +36,9 @@ class Call:
         summary: one line for the Web UI.
         limit: longest run of one attempt.
         total: longest time of all attempts together; None for no limit.
-        queue: the queue of one worker that can do it faster. A worker that does not answer there, or falls silent, is
-            given up after a few seconds, and any worker takes over.
+        queue: where it runs, if not on the workflow's queue. For a migration it is the queue of one worker that can do
+            it faster: one that does not answer there, or falls silent, is given up after a few seconds, and any worker
+            takes over.
         once: whether a later run of the workflow takes the answer over. False for what is asked again and again.
         again: asks once more what the last call of this activity asked; a later run takes the newest answer over.
         handover: whether the workflow may continue as a new run before it.
@@ -114,6 +115,7 @@ class FencedCalls(Generic[InputT]):
         )
         return {
             "args": [execution, *args],
+            "task_queue": call.queue,
             "result_type": RawValue,
             "start_to_close_timeout": call.limit,
             "schedule_to_close_timeout": call.total,

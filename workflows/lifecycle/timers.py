@@ -49,8 +49,8 @@ class Timers:
     ) -> datetime:
         """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move; returns its end.
 
-        `check` keeps the status fresh: it runs at the begin and every ten minutes, and as the window grows old more
-        seldom, since the history that it fills is limited.
+        `check` keeps the status fresh: it runs at the begin, behind each `change_window`, and every ten minutes, as
+        the window grows old more seldom, since the history that it fills is limited.
         """
         # Of the phase, so that it is the same in all runs of the workflow.
         begun = self._state.history[-1].started
@@ -65,10 +65,11 @@ class Timers:
                 if check is not None and looks:
                     await check()
                 looks = True
-                end, now = self._deadlines[WINDOW], workflow.now()
+                # Whoever moved the end while the check ran may have done it for a fresh look.
+                left = self._deadlines[WINDOW] - (now := workflow.now())
                 await self._until(
                     lambda end=end: self._window_ended() or self._deadlines[WINDOW] != end,
-                    max(min(end - now, max(_CHECK_EVERY, (now - begun) / 10)), timedelta(0)),
+                    max(min(left, max(_CHECK_EVERY, (now - begun) / 10)), timedelta(0)),
                     f"{name} window",
                 )
         finally:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -13,60 +13,94 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 with workflow.unsafe.imports_passed_through():
     from activities.topic_controller.activities import TopicControllerActivities as Activities
     from models.lifecycle.failures import FailureKind
-    from models.topic_controller.input import ControllerInput
+    from models.lifecycle.names import observers_queue
+    from models.topic_controller.record import ControlledLayout
     from models.topic_controller.sessions import AssignmentChanges, Coordinator, Observation, Watching
-    from models.topic_controller.state import ControllerState
     from workflows.lifecycle.failures import failure_of
-    from workflows.lifecycle.fenced import Call, FencedCalls
+    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import refused
+    from workflows.topic_controller.lead import Lead
+    from workflows.topic_controller.tasks import ended, is_ending
 
 _TELL = Call("Tell consumers what they read")
-_OBSERVE = Call("Watch the connections of consumers, and what they have left")
-# Consumers that come together are watched by one observer.
+_OBSERVE = "Watch the connections of consumers, and what they have left"
+# Consumers that come together are watched by one observer; each new one costs events of the history.
 _SETTLE = timedelta(seconds=1)
 _PATIENCE = timedelta(seconds=2)
+_FAREWELL = timedelta(seconds=10)
 
 
 class Sessions:
     """The sessions of all ordered subscriptions of one topic.
 
     Args:
-        state: of the controller, of which this changes `coordinators`, `generation` and `grace`.
-        calls: runs activities.
-        on_change: called when something has changed that operators see.
+        lead: of the topic, of whose state this changes `coordinators`, `generation` and `grace`.
     """
 
-    def __init__(
-        self, state: ControllerState, calls: FencedCalls[ControllerInput], on_change: Callable[[], None]
-    ) -> None:
-        self._state = state
-        self._calls = calls
-        self._on_change = on_change
+    def __init__(self, lead: Lead) -> None:
+        self._lead = lead
+        self._state = lead.state
+        self._calls = lead.calls
+        self._on_change = lead.tell
         self._due = True
         self._anew = False
+        self._at_once = False
+        self._observing: list[asyncio.Task[Observation]] = []
+        self._unpublished = False
         #: Why nobody is told anything any more: another run does.
         self.lost: ActivityError | None = None
 
-    async def run(self) -> None:
-        """Tell consumers what they read, and watch them, until this is cancelled or another run does it."""
-        tasks = [asyncio.create_task(self._coordinate()), asyncio.create_task(self._watch())]
+    async def coordinate(self) -> None:
+        """Tell what has changed, all of it at once, and never two things at the same time, until another run does."""
+        # What was cancelled before it was told is due again.
+        self._due = True
+        while self.lost is None and not is_ending():
+            await workflow.wait_condition(lambda: self._due)
+            self._due = False
+            record = self._state.record
+            if record is None or record.deleting:
+                continue
+            changes = AssignmentChanges.of(
+                self._state.coordinators, record, self._next_generation, layout=self._unpublished
+            )
+            if changes is None:
+                continue
+            changes = self._state.news.compacting(changes, self._state.coordinators)
+            try:
+                answer = await self._calls.ask(Activities.tell, _TELL, changes)
+            except ActivityError as error:
+                self._due = True
+                await self._after(error)
+            else:
+                if answer.found is None:
+                    self._told(changes)
+                else:
+                    await self._take_layout(answer.found)
+
+    async def watch(self) -> None:
+        """Observe while there are sessions; anew when consumers have come, or other segments."""
         try:
-            await workflow.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            while self.lost is None and not is_ending():
+                # Whoever looks before the layout is told again sees the same again.
+                await workflow.wait_condition(lambda: bool(self._watched()) and not self._unpublished)
+                # Who is not noted yet is not observed yet, though the observers of others go on.
+                self._anew, self._at_once = self._is_telling, False
+                await self._observe(self._begin_to_observe())
         except asyncio.CancelledError:
-            await _end(tasks)
+            await ended(*self._observing)
             raise
-        await _end(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
+        # The next run begins when the steps of this one have ended.
+        await ended(*self._observing)
 
     # What is asked of it ----------------------------------------------------------------------------------------------
 
     async def join(self, subscription: str, consumers: Iterable[str]) -> dict[str, tuple[int, ...]]:
         """Register consumers, or take them back; returns what each reads, when that is noted and published.
 
+        Who left meanwhile is left out: others came with it, and stay.
+
         Raises:
-            ApplicationError: the subscription, or one of them, went meanwhile.
+            ApplicationError: all of them, or the subscription, went meanwhile.
         """
         names = [*consumers]
         self._state.coordinators.setdefault(subscription, Coordinator()).join(names)
@@ -80,7 +114,7 @@ class Sessions:
         sessions = self._coordinator(subscription).consumers
         told = {name: sessions[name].segments for name in names if name in sessions}
         answer = {name: segments for name, segments in told.items() if segments is not None}
-        if len(answer) < len({*names}):
+        if not answer:
             raise refused(f"consumers of {subscription} could not be registered: it was deleted, or another run leads")
         return answer
 
@@ -88,6 +122,15 @@ class Sessions:
         """End sessions; harmless where there are none."""
         self._coordinator(subscription).leave(consumers)
         self._changed()
+
+    async def end(self, subscription: str) -> None:
+        """End all sessions of a subscription, and see that its consumers know: they would make its places anew."""
+        self.leave(subscription, [*self._coordinator(subscription).consumers])
+        with suppress(TimeoutError):
+            # Who cannot be told does not keep it from going.
+            await workflow.wait_condition(
+                lambda: self.lost is not None or not self._coordinator(subscription).evicted, timeout=_FAREWELL
+            )
 
     def forget(self, *subscriptions: str) -> None:
         """Subscriptions are gone; so are their sessions."""
@@ -101,58 +144,68 @@ class Sessions:
         self._changed()
 
     def layout_changed(self) -> None:
-        """There are other segments to read, and to watch."""
+        """There are other segments to read, and to watch: an observer that does not know them is no use."""
+        self._at_once = True
         self._changed()
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    async def _coordinate(self) -> None:
-        """Tell what has changed, all of it at once, and never two things at the same time."""
-        while self.lost is None:
-            await workflow.wait_condition(lambda: self._due)
-            self._due = False
-            record = self._state.record
-            if record is None or record.deleting:
-                continue
-            changes = AssignmentChanges.of(self._state.coordinators, record, self._state.generation + 1)
-            if changes is None:
-                continue
-            try:
-                await self._calls.ask(Activities.tell, _TELL, changes)
-            except ActivityError as error:
-                self._due = True
-                await self._after(error)
-            else:
-                self._told(changes)
+    @property
+    def _next_generation(self) -> int:
+        """By the clock: what a run told that was terminated, or reset, nobody knows, and clients never go back."""
+        return max(self._state.generation + 1, round(workflow.now().timestamp() * 1000))
+
+    async def _take_layout(self, found: ControlledLayout) -> None:
+        """There is a newer layout: that of a change under way, which takes it itself, or one that a reset forgot."""
+        self._due = True
+        await workflow.wait_condition(lambda: not self._lead.busy)
+        if self._lead.record.epoch < found.epoch:
+            self._lead.note(f"the layout is at epoch {found.epoch}, and was taken to be at {self._lead.record.epoch}")
+            self._lead.take(found)
 
     def _told(self, changes: AssignmentChanges) -> None:
         self._state.generation = changes.generation
+        self._state.news = self._state.news.added(changes)
+        self._unpublished = self._unpublished and not changes.layout
         for one in changes.subscriptions:
             self._coordinator(one.subscription).tell(one.assignments, one.ended)
         self._on_change()
 
-    async def _watch(self) -> None:
-        """Observe while there are sessions; anew when consumers have come, or other segments."""
-        while self.lost is None:
-            await workflow.wait_condition(lambda: bool(self._watched()))
-            self._anew = False
-            await self._observe(asyncio.create_task(self._calls.ask(Activities.observe, _OBSERVE, self._watching())))
+    def _begin_to_observe(self) -> asyncio.Task[Observation]:
+        # On a queue of its own: it lasts for ever, and there are as many as there are topics with consumers.
+        call = Call(_OBSERVE, queue=observers_queue(workflow.info().task_queue))
+        observing = asyncio.create_task(self._calls.ask(Activities.observe, call, self._watching()))
+        self._observing.append(observing)
+        observing.add_done_callback(self._forget)
+        return observing
+
+    def _forget(self, observing: asyncio.Task[Observation]) -> None:
+        self._observing.remove(observing)
+        if not observing.cancelled():
+            # Looked at, or asyncio would report it as never retrieved where nobody waits for it any more.
+            observing.exception()
 
     async def _observe(self, observing: asyncio.Task[Observation]) -> None:
         try:
-            await workflow.wait_condition(lambda: self._anew or observing.done())
-            if not observing.done():
-                await workflow.sleep(_SETTLE)
-        except asyncio.CancelledError:
-            await _end([observing])
-            raise
-        # The next one, also that of the next run, begins when this one has ended.
-        await _end([observing])
-        if observing.cancelled():
+            await workflow.wait_condition(
+                lambda: observing.done() or self._at_once or (self._anew and not self._is_telling)
+            )
+            if not (self._at_once or observing.done()):
+                with suppress(TimeoutError):
+                    # What the observer sees meanwhile does not wait.
+                    await workflow.wait_condition(lambda: self._at_once or observing.done(), timeout=_SETTLE)
+        finally:
+            observing.cancel()
+        # It only reads, and the next one sees what it saw: that one does not wait until this one has heard of its end.
+        if not observing.done() or observing.cancelled():
             return
         error = observing.exception()
         if error is None:
-            self._take(observing.result())
+            seen = observing.result()
+            if seen.layout is None:
+                self._take(seen)
+            else:
+                await self._take_layout(seen.layout)
         elif not isinstance(error, ActivityError):
             raise error
         elif not is_cancelled_exception(error):
@@ -164,16 +217,21 @@ class Sessions:
             # Who has come back since the observer looked is not late.
             late = [one for one in seen.expired.get(name, ()) if coordinator.is_missed(one)]
             coordinator.observe(seen.gone.get(name, ()), now)
-            coordinator.drained |= {*seen.drained.get(name, ())}
+            left_again = seen.left_again.get(name, ())
+            coordinator.consume(seen.drained.get(name, ()), left_again)
+            if left_again:
+                which = ", ".join(map(str, left_again))
+                self._lead.note(f"{name}: something is left again of segment {which}; its consumers get it back")
             coordinator.leave(late)
+        self._unpublished = self._unpublished or seen.unpublished
         self._due = True
         self._on_change()
 
     async def _after(self, error: ActivityError) -> None:
         if failure_of(error).type == FailureKind.NOT_LEADER:
             self.lost = error
-            return
-        await workflow.sleep(_PATIENCE)
+        elif not is_ending():
+            await workflow.sleep(_PATIENCE)
 
     def _changed(self) -> None:
         self._due = self._anew = True
@@ -183,7 +241,12 @@ class Sessions:
         return self._state.coordinators.get(subscription, Coordinator())
 
     def _watched(self) -> Mapping[str, Coordinator]:
-        return {name: one for name, one in self._state.coordinators.items() if one.consumers}
+        return {name: one for name, one in self._state.coordinators.items() if _noted(one)}
+
+    @property
+    def _is_telling(self) -> bool:
+        """Whether there are sessions that are not noted in the metadata store yet, where observers find them."""
+        return any(_noted(one) < len(one.consumers) for one in self._state.coordinators.values())
 
     def _watching(self) -> Watching:
         now, watched = workflow.now(), self._watched()
@@ -192,10 +255,10 @@ class Sessions:
             gone={name: one.missed(now) for name, one in watched.items()},
             drained={name: tuple(sorted(one.drained)) for name, one in watched.items()},
             grace_seconds=self._state.grace.total_seconds(),
+            epoch=self._lead.record.epoch,
         )
 
 
-async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await workflow.wait(tasks)
+def _noted(coordinator: Coordinator) -> int:
+    """How many consumers were told what they read, which notes their sessions."""
+    return sum(1 for one in coordinator.consumers.values() if one.segments is not None)

@@ -13,7 +13,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from clients.pulsar.admin.errors import AdminDenied, misfit, no_answer, reason_of, refusal, where
-from clients.tls import Tls
+from clients.tls import Tls, stamp_of
 
 _METADATA = "/.well-known/openid-configuration"
 # A token is renewed this long before it expires, or after nine tenths of its life where it lives shortly.
@@ -46,7 +46,7 @@ class TokenFile(httpx.Auth):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: tuple[tuple[int, int, int], str] | None = None
+        self._known: tuple[tuple[int, ...], str] | None = None
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
         """Add the token; with 401, look whether the file has another one by now."""
@@ -62,9 +62,7 @@ class TokenFile(httpx.Auth):
 
     def _read(self, request: httpx.Request) -> str:
         try:
-            stat = self._path.stat()
-            # Kubernetes replaces the file, so that its inode changes too.
-            seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            seen = stamp_of(self._path)
             if self._known is None or self._known[0] != seen:
                 self._known = (seen, self._path.read_text().strip())
         except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -30,6 +31,7 @@ from clients.pulsar.admin.errors import (
     refusal,
     where,
 )
+from clients.pulsar.admin.owners import Owners
 
 BASE = "/admin/v2"
 """Where the admin interface begins; `/lookup/v2` stands beside it."""
@@ -42,6 +44,19 @@ _HOPS = 5
 _REDIRECTS = frozenset((307, 308))
 _REDIRECTS_OF_GET = frozenset((301, 302))
 _LOG = logging.getLogger(__name__)
+
+
+def tls_context(access: AdminAccess) -> ssl.SSLContext:
+    """How TLS is done; another object once its files have changed.
+
+    Raises:
+        AdminDenied: a file of the TLS settings cannot be used.
+    """
+    try:
+        return access.tls.shared_context()
+    except OSError as error:
+        reason = f"the files of the TLS settings cannot be used: {error}"
+        raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
 
 
 class HttpSession(Closeable):
@@ -61,11 +76,7 @@ class HttpSession(Closeable):
     def __init__(
         self, access: AdminAccess, connections: int = 1, *, transport: httpx.BaseTransport | None = None
     ) -> None:
-        try:
-            context = access.tls.shared_context()
-        except OSError as error:
-            reason = f"the files of the TLS settings cannot be used: {error}"
-            raise AdminDenied(reason, method="TLS", url=access.tls.ca_file or access.tls.cert_file or "") from error
+        context = tls_context(access)
         self.access = access
         # Each is used by one thread at a time: a pool that threads share closes connections that it has just lent to
         # one of them (httpcore 1.0.9), whose request then ends with a bad file descriptor.
@@ -78,6 +89,7 @@ class HttpSession(Closeable):
             )
             for _ in range(connections)
         ]
+        self._owners = Owners()
         self._build = self._clients[0].build_request
         self._free: queue.LifoQueue[httpx.Client] = queue.LifoQueue()
         for client in self._clients:
@@ -116,9 +128,27 @@ class HttpSession(Closeable):
             request = self._build(method, url, params=params, json=json, headers=headers, timeout=limit)
         except httpx.InvalidURL as error:
             raise AdminProtocolError(f"this is no address ({error})", method=method, url=url) from error
+        return self._at_owner(request) or self._followed(request, request.url)
+
+    def _at_owner(self, request: httpx.Request) -> httpx.Response | None:
+        """The answer of the broker that owned the topic lately; None where none is known, or it cannot be reached."""
+        owner = self._owners.take(request.url)
+        if owner is None:
+            return None
+        try:
+            return self._followed(self._again(request, owner), request.url)
+        except AdminUnreachable as error:
+            if error.sent and request.method != "GET":
+                raise
+            return None
+
+    def _followed(self, request: httpx.Request, asked: httpx.URL) -> httpx.Response:
+        """The answer of success, wherever a request is sent on to."""
         for _ in range(_HOPS):
             answer = self._send(request)
             if answer.is_success:
+                if request.url.netloc != asked.netloc:
+                    self._owners.learn(asked, request.url)
                 return answer
             if not answer.has_redirect_location:
                 raise refusal(answer)
@@ -150,6 +180,9 @@ class HttpSession(Closeable):
         # The credentials go along, so a redirect must not send them in clear.
         if request.url.scheme == "https" and url.scheme != "https":
             raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
+        return self._again(request, url)
+
+    def _again(self, request: httpx.Request, url: httpx.URL) -> httpx.Request:
         kept = {name: value for name in ("content-type", "idempotency-key") if (value := request.headers.get(name))}
         again = self._build(request.method, url, headers=kept, content=request.content or None)
         again.extensions["timeout"] = request.extensions["timeout"]

@@ -101,6 +101,8 @@ class TopicStats(Answer):
         msg_in_counter: messages since it was loaded.
         msg_rate_in: messages per second.
         msg_throughput_in: bytes per second.
+        msg_rate_out: messages per second, to all consumers.
+        msg_throughput_out: bytes per second, likewise.
         storage_size: bytes.
         backlog_size: bytes that are not acknowledged.
         publishers: that are connected.
@@ -111,11 +113,18 @@ class TopicStats(Answer):
     msg_in_counter: int = 0
     msg_rate_in: float = 0.0
     msg_throughput_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_out: float = 0.0
     storage_size: int = 0
     backlog_size: int = 0
     publishers: tuple[Client, ...] = ()
     subscriptions: dict[str, SubscriptionStats] = Field(default_factory=dict[str, SubscriptionStats])
     replication: dict[str, ReplicationStats] = Field(default_factory=dict[str, ReplicationStats])
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether a producer, a consumer or a reader is connected."""
+        return bool(self.publishers) or any(one.consumers for one in self.subscriptions.values())
 
 
 class PartitionedMetadata(Answer):

@@ -39,6 +39,7 @@ class RawReader(Closeable):
         topic: where they are stored.
         access: timeout, TLS and credentials.
         after: the place behind which it begins.
+        compacted: whether to leave out what compaction has removed.
         notes: shown in the topic's statistics.
 
     Raises:
@@ -52,6 +53,7 @@ class RawReader(Closeable):
         access: WireAccess,
         *,
         after: Place = EARLIEST,
+        compacted: bool = False,
         notes: dict[str, str],
     ) -> None:
         self._topic = topic
@@ -63,7 +65,7 @@ class RawReader(Closeable):
         self._connection.on_frame = self._take
         self._id = self._connection.new_id()
         try:
-            self._subscribe(after, notes)
+            self._subscribe(after, notes, compacted=compacted)
             self._allow(_PERMITS)
         except BaseException:
             self._connection.close()
@@ -122,7 +124,7 @@ class RawReader(Closeable):
             self._allow(self._consumed)
             self._consumed = 0
 
-    def _subscribe(self, after: Place, notes: dict[str, str]) -> None:
+    def _subscribe(self, after: Place, notes: dict[str, str], *, compacted: bool) -> None:
         number = self._connection.new_id()
         wanted = CommandSubscribe(
             topic=str(self._topic),
@@ -133,7 +135,7 @@ class RawReader(Closeable):
             durable=False,
             start_message_id=MessageIdData(ledgerId=after.ledger_id & _WHOLE, entryId=after.entry_id & _WHOLE),
             metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
-            read_compacted=False,
+            read_compacted=compacted,
             force_topic_creation=False,
         )
         self._connection.ask(command(subscribe=wanted), number, f"reading {self._topic}")

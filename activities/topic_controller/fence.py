@@ -1,0 +1,53 @@
+"""The right to lead a topic, which rests while the cluster's metadata are being moved to another store.
+
+Our records are copied as all others are. While services are kept from writing (PIP-454, "Migration State"), what we
+wrote to the store of before would be lost with it; nothing but the flag keeps us from it.
+"""
+
+from __future__ import annotations
+
+from activities.lifecycle.exclusion import metadata_on_the_move
+from clients.cas.claims import ClaimKeeper, Held
+from clients.cas.store import CasReader, CasStore
+from clients.errors import StoreConflict, StoreContention
+from models.lifecycle.claim import Attempt, Claim
+
+_MOVED = "METADATA_MOVED"
+
+
+class LeadKeeper(ClaimKeeper[Claim]):
+    """The right on behalf of one attempt, asked right before each write; see `require_here`."""
+
+    def __init__(self, store: CasStore, me: Attempt, *, path: str) -> None:
+        super().__init__(store, Claim, me, path=path)
+        self._metadata = store
+
+    def take(self, **fields: object) -> Claim:
+        """Take the right; see `ClaimKeeper`.
+
+        Raises:
+            StoreContention, StoreConflict: the metadata are being moved, or have been.
+        """
+        require_here(self._metadata)
+        return super().take(**fields)
+
+    def _required(self) -> Held[Claim]:
+        require_here(self._metadata)
+        return super()._required()
+
+
+def require_here(store: CasReader) -> None:
+    """See that this is the store that brokers use, and that they may write to it.
+
+    Raises:
+        StoreContention: a migration keeps services from writing; this passes.
+        StoreConflict: the metadata have moved to another store.
+    """
+    blocker = metadata_on_the_move(store)
+    if blocker is None:
+        return
+    if blocker.code == _MOVED:
+        raise StoreConflict(
+            f"{blocker.cause}. Cure: terminate this controller, and start it with the metadata_url of the other store"
+        )
+    raise StoreContention(f"changes of the topic wait until the metadata have moved: {blocker.cause}")

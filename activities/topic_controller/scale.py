@@ -1,0 +1,72 @@
+"""Loads and consumers of a topic's active segments, weighed by its policy; reads only."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+from zoneinfo import ZoneInfoNotFoundError
+
+from activities.lifecycle.polling import Look
+from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.topic_controller.names import layout_topic, segment_topic
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from models.topic_controller.auto_scale import Load
+from models.topic_controller.input import ControllerInput
+from models.topic_controller.scale_decision import Decision, ScaleWatch, Seen, decide
+
+
+def await_scale(cluster: PulsarCluster[ControllerInput], watch: ScaleWatch, memory: Any) -> Look[Decision]:
+    """Look whether a split or a merge is due.
+
+    Args:
+        cluster: of the topic.
+        watch: what is looked at.
+        memory: since when segments have little load, by id.
+
+    Raises:
+        StoreConflict: a time zone is not known here.
+        AdminError: a broker does not say.
+    """
+    name, admin = TopicName.parse(cluster.input.topic), cluster.admin
+    loads = cluster.each(watch.segments, lambda one: _load(admin, segment_topic(name, one.descriptor)))
+    seen = Seen(
+        loads={one.segment_id: load for one, load in zip(watch.segments, loads, strict=True)},
+        consumers=_consumers(admin, layout_topic(name)),
+        low_since=_remembered(memory),
+        now=datetime.now(UTC),
+    )
+    try:
+        verdict = decide(watch, seen)
+    except ZoneInfoNotFoundError as error:
+        raise StoreConflict(f"the worker's machine does not know a time zone: {error}") from error
+    return Look(
+        answer=verdict.decision,
+        why=verdict.why,
+        again=timedelta(seconds=watch.policy.interval_seconds),
+        memory=verdict.low_since,
+    )
+
+
+def _load(admin: PulsarAdminReader, name: TopicName) -> Load:
+    stats = admin.topics.stats(name)
+    return Load(stats.msg_rate_in, stats.msg_throughput_in, stats.msg_rate_out, stats.msg_throughput_out)
+
+
+def _consumers(admin: PulsarAdminReader, layout: TopicName) -> int:
+    """The most consumers that an ordered subscription has; see `observe` for how they are known."""
+    try:
+        stats = admin.topics.stats(layout)
+    except AdminNotFound:
+        return 0
+    readers = {client.consumer_name for one in stats.subscriptions.values() for client in one.consumers}
+    counted = Counter(name.rpartition("/")[0] for name in readers if "/" in name)
+    return max(counted.values(), default=0)
+
+
+def _remembered(memory: Any) -> Mapping[int, int]:
+    return {int(number): since for number, since in cast("dict[str, int]", memory or {}).items()}

@@ -1,0 +1,194 @@
+"""Which split or merge is due by a topic's policy; nothing here asks anybody, or has a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple, Self
+
+from models.lifecycle.base import Result
+from models.segment import HashRange
+from models.segment_layout import SegmentLayout
+from models.topic_controller.auto_scale import AutoScale, Load
+from models.topic_controller.record import Change
+
+
+class ScaledSegment(Result):
+    """An active segment.
+
+    Attributes:
+        segment_id: its id.
+        hash_range: of its keys.
+        depth: merges in a row from which it comes, as far as the layout still shows.
+    """
+
+    segment_id: int
+    hash_range: HashRange
+    depth: int = 0
+
+    @property
+    def descriptor(self) -> str:
+        """Its part of the topic's name."""
+        return f"{self.hash_range}-{self.segment_id}"
+
+    @classmethod
+    def all_of(cls, layout: SegmentLayout) -> tuple[Self, ...]:
+        """The active segments of a layout, in the order of their hashes."""
+        depths: dict[int, int] = {}
+        # A child's id is always the higher one.
+        for number, one in sorted(layout.segments.items()):
+            before = max((depths[parent] for parent in one.parent_ids), default=0)
+            depths[number] = before + (len(one.parent_ids) > 1)
+        return tuple(
+            cls(segment_id=one.segment_id, hash_range=one.hash_range, depth=depths[one.segment_id])
+            for one in layout.active
+        )
+
+
+class Decision(Result):
+    """A change that is due.
+
+    Attributes:
+        change: split or merge.
+        segments: which ones.
+        why: a sentence.
+    """
+
+    change: Change
+    segments: tuple[int, ...]
+    why: str
+
+
+class ScaleWatch(Result):
+    """What is looked at.
+
+    Attributes:
+        policy: the topic's.
+        segments: active ones, in the order of their hashes.
+        split_at_ms, merged_at_ms: when the last change was, in milliseconds since 1970; 0 for never.
+    """
+
+    policy: AutoScale
+    segments: tuple[ScaledSegment, ...]
+    split_at_ms: int = 0
+    merged_at_ms: int = 0
+
+
+class Verdict(NamedTuple):
+    """What follows from one look.
+
+    Attributes:
+        decision: the change that is due; None for none.
+        why: none is due.
+        low_since: since when segments are below the merge thresholds, in milliseconds since 1970, by id.
+    """
+
+    decision: Decision | None
+    why: str
+    low_since: dict[int, int]
+
+
+class Seen(NamedTuple):
+    """What one look has shown.
+
+    Attributes:
+        loads: by id of the segment.
+        consumers: the most that an ordered subscription has.
+        low_since: since when segments are below the merge thresholds, as the look before found, by id.
+        now: the time of the look.
+    """
+
+    loads: Mapping[int, Load]
+    consumers: int
+    low_since: Mapping[int, int]
+    now: datetime
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self.now.timestamp() * 1000)
+
+
+def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
+    """What is due: first floors, then splits, then merges; one change at a time."""
+    policy, segments = watch.policy, watch.segments
+    open_windows = [one for one in policy.windows if one.contains(seen.now)]
+    floor = min(max([policy.min_segments, *(one.min_segments for one in open_windows)]), policy.max_segments)
+    low = {one.segment_id for one in segments if seen.loads[one.segment_id].below(policy.merge_below)}
+    low_since = {number: seen.low_since.get(number, seen.now_ms) for number in low}
+    reasons: list[str] = []
+    seen = seen._replace(low_since=low_since)
+    decision = _split(watch, seen, floor, reasons)
+    if decision is None and open_windows:
+        reasons.append("nothing is merged in a window")
+    elif decision is None:
+        decision = _merge(watch, seen, floor, reasons)
+    return Verdict(decision, "; ".join(reasons), low_since)
+
+
+def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
+    policy, count = watch.policy, len(watch.segments)
+    divisible = [one for one in watch.segments if one.hash_range.size > 1]
+    if count >= policy.max_segments or not divisible:
+        reasons.append(f"{count} segments are the most that may be")
+        return None
+
+    def heat(one: ScaledSegment) -> tuple[float, int]:
+        return seen.loads[one.segment_id].heat(policy.split_at), one.hash_range.size
+
+    hottest = max(divisible, key=heat)
+    if count < floor:
+        widest = max(divisible, key=lambda one: (one.hash_range.size, heat(one)))
+        return _due(Change.SPLIT, [widest], f"{count} segments are below {floor}")
+    if heat(hottest)[0] >= 1:
+        why = f"segment {hottest.segment_id} has {heat(hottest)[0]:.2f} times the load at which it splits"
+    elif policy.split_for_consumers and seen.consumers > count:
+        why = f"{seen.consumers} consumers share {count} segments"
+    else:
+        reasons.append("no segment is at a split threshold")
+        return None
+    if seen.now_ms < watch.split_at_ms + policy.split_cooldown_seconds * 1000:
+        reasons.append(f"{why}, and the cooldown of splits is not over")
+        return None
+    return _due(Change.SPLIT, [hottest], why)
+
+
+def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
+    policy, count = watch.policy, len(watch.segments)
+    # With one less, consumers would have it split again.
+    least = max(floor, seen.consumers if policy.split_for_consumers else 0)
+    pairs = list(_mergeable(watch, seen))
+    if count <= least or not pairs:
+        none = "no two neighbours can be merged: they have more load, or come from many merges"
+        reasons.append(none if count > least else f"{least} segments stay at least")
+        return None
+    since, coldest = min(pairs, key=lambda pair: _heat_of(pair[1], seen, policy))
+    if seen.now_ms < max(watch.split_at_ms, watch.merged_at_ms) + policy.merge_cooldown_seconds * 1000:
+        reasons.append("the cooldown of merges is not over")
+        return None
+    ripe = [pair for pair in pairs if pair[0] + policy.merge_window_seconds * 1000 <= seen.now_ms]
+    if not ripe:
+        names = " and ".join(str(one.segment_id) for one in coldest)
+        reasons.append(f"segments {names} are below the merge thresholds for {(seen.now_ms - since) // 1000} s")
+        return None
+    _, pair = min(ripe, key=lambda pair: _heat_of(pair[1], seen, policy))
+    return _due(Change.MERGE, pair, f"both are below the merge thresholds for {policy.merge_window_seconds} s")
+
+
+def _mergeable(watch: ScaleWatch, seen: Seen) -> Iterable[tuple[int, tuple[ScaledSegment, ScaledSegment]]]:
+    """Neighbours that may become one, with the time since when both have little load."""
+    policy = watch.policy
+    for one, other in zip(watch.segments, watch.segments[1:], strict=False):
+        both = seen.loads[one.segment_id].plus(seen.loads[other.segment_id])
+        is_low = {one.segment_id, other.segment_id} <= seen.low_since.keys()
+        # Together they must not be at what splits them again.
+        if is_low and both.below(policy.split_at) and max(one.depth, other.depth) < policy.max_dag_depth:
+            yield max(seen.low_since[one.segment_id], seen.low_since[other.segment_id]), (one, other)
+
+
+def _heat_of(pair: tuple[ScaledSegment, ScaledSegment], seen: Seen, policy: AutoScale) -> float:
+    return seen.loads[pair[0].segment_id].plus(seen.loads[pair[1].segment_id]).heat(policy.split_at)
+
+
+def _due(change: Change, segments: Sequence[ScaledSegment], why: str) -> Decision:
+    return Decision(change=change, segments=tuple(one.segment_id for one in segments), why=why)

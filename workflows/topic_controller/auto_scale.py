@@ -1,0 +1,80 @@
+"""Splits and merges by themselves: by load, by consumers and by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.topic_controller.activities import TopicControllerActivities as Activities
+    from models.topic_controller.auto_scale import AutoScale
+    from models.topic_controller.record import Change
+    from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
+    from workflows.lifecycle.fenced import Call
+    from workflows.topic_controller.changes import Changes
+    from workflows.topic_controller.lead import Lead
+    from workflows.topic_controller.poll import Poll
+
+_AWAIT = Call("Wait until a split or a merge is due")
+
+
+class Scaler:
+    """Scales one topic by its policy.
+
+    Args:
+        lead: of the topic.
+        changes: of its segments.
+    """
+
+    def __init__(self, lead: Lead, changes: Changes) -> None:
+        self._lead = lead
+        self._changes = changes
+        self._epoch = 0
+        self._poll = Poll(lead, self._look, self._do)
+        lead.on_layout.append(self._poll.anew)
+
+    async def run(self) -> None:
+        """Scale until this is cancelled."""
+        await self._poll.run()
+
+    def set(self, policy: AutoScale | None) -> None:
+        """Scale by another policy, or not at all."""
+        self._lead.state.scaling.policy = policy
+        self._poll.anew()
+        self._lead.tell()
+
+    def _look(self) -> Coroutine[Any, Any, Decision] | None:
+        record, scaling = self._lead.state.record, self._lead.state.scaling
+        policy = scaling.policy
+        if record is None or record.deleting or policy is None or not policy.enabled:
+            return None
+        self._epoch = record.epoch
+        watch = ScaleWatch(
+            policy=policy,
+            segments=ScaledSegment.all_of(record),
+            split_at_ms=scaling.split_at_ms,
+            merged_at_ms=scaling.merged_at_ms,
+        )
+        return self._lead.calls.ask(Activities.await_scale, _AWAIT, watch)
+
+    async def _do(self, due: Decision) -> None:
+        scaling = self._lead.state.scaling
+        if scaling.policy is None or not scaling.policy.enabled:
+            return
+        what = f"{due.change} of {' and '.join(map(str, due.segments))}"
+        scaling.decision, scaling.decided_at = f"{what}: {due.why}", workflow.now()
+        if scaling.policy.dry_run:
+            self._lead.note(f"dry run: would do the {what}, since {due.why}")
+        else:
+            self._lead.note(f"auto scale: {what}, since {due.why}")
+        # Cooldowns also hold in a dry run, and after a change that failed: neither is decided again at once.
+        now_ms = round(workflow.now().timestamp() * 1000)
+        if due.change is Change.SPLIT:
+            scaling.split_at_ms = now_ms
+        else:
+            scaling.merged_at_ms = now_ms
+        if not scaling.policy.dry_run:
+            # Another change may have its turn first: with both there could be more segments than the policy allows.
+            await self._changes.make(due.change, due.segments, epoch=self._epoch)

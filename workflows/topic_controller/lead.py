@@ -1,0 +1,154 @@
+"""What the parts of a topic's controller share: its state, its one turn, and how steps are run and told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TypeVar
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from models.lifecycle.failures import FailureKind
+    from models.topic_controller.input import ControllerInput
+    from models.topic_controller.record import ControlledLayout
+    from models.topic_controller.state import ControllerState
+    from workflows.lifecycle.failures import failure_of, raised_again
+    from workflows.lifecycle.fenced import FencedCalls
+    from workflows.lifecycle.migration import refused
+    from workflows.lifecycle.phases import PHASE_KEY, upsert
+    from workflows.topic_controller.details import render, status_of
+
+_NOTES = 20
+_FIRST_PATIENCE, _LONGEST_PATIENCE = timedelta(seconds=1), timedelta(minutes=1)
+_IDLE = "IDLE"
+
+ResultT = TypeVar("ResultT")
+
+
+class Lead:
+    """The lead of one topic by one run of its workflow.
+
+    Args:
+        input: of the workflow.
+        state: of it.
+
+    Attributes:
+        calls: runs activities.
+        deleted: whether the topic is gone.
+        lost: why this run leads no more, once another does.
+        on_layout: called when there are other segments.
+    """
+
+    def __init__(self, input: ControllerInput, state: ControllerState) -> None:
+        self.input = input
+        self.state = state
+        self.calls = FencedCalls(input, state)
+        self.deleted = False
+        self.lost: BaseException | None = None
+        self.on_layout: list[Callable[[], None]] = []
+        self._turn = asyncio.Lock()
+
+    @property
+    def ends(self) -> bool:
+        """Whether nothing is left to lead."""
+        return self.deleted or self.lost is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a change is under way."""
+        return self._turn.locked()
+
+    @property
+    def record(self) -> ControlledLayout:
+        """The layout; only once the topic is open."""
+        record = self.state.record
+        assert record is not None, "the topic is open"
+        return record
+
+    def take(self, record: ControlledLayout) -> None:
+        """The layout is another one."""
+        self.state.record = record
+        for tell in self.on_layout:
+            tell()
+
+    @asynccontextmanager
+    async def first(self, what: str) -> AsyncGenerator[None]:
+        """The turn of whoever makes the topic known."""
+        async with self._turn:
+            self.doing(what)
+            try:
+                yield
+            finally:
+                self.doing("")
+
+    @asynccontextmanager
+    async def alone(self, what: str) -> AsyncGenerator[None]:
+        """One change at a time, and none before the topic is known.
+
+        Raises:
+            ApplicationError: the topic is deleted, or another run leads.
+        """
+        await workflow.wait_condition(lambda: self.state.record is not None)
+        async with self.first(what):
+            if self.ends:
+                raise refused(f"{self.input.target_name} is deleted, or led by another run")
+            yield
+
+    async def ask(self, step: Awaitable[ResultT]) -> ResultT:
+        """Run a step; what it fails with is told as it is."""
+        try:
+            return await step
+        except ActivityError as error:
+            failure = failure_of(error)
+            if failure.type == FailureKind.NOT_LEADER:
+                self.lost = raised_again(failure)
+            raise raised_again(failure) from error
+
+    async def insist(
+        self, step: Callable[[], Awaitable[ResultT]], on_conflict: Callable[[], Awaitable[None]] | None = None
+    ) -> ResultT:
+        """Run a step until it succeeds, or somebody else leads; status says why it waits.
+
+        Args:
+            step: begins it.
+            on_conflict: mends what the step found in the way; gives the step up where it raises.
+        """
+        patience = _FIRST_PATIENCE
+        while True:
+            try:
+                result = await self.ask(step())
+            except ApplicationError as error:
+                if self.lost is not None:
+                    raise
+                if on_conflict is not None and error.type == FailureKind.CONFLICT:
+                    await on_conflict()
+                self.waits(f"the next try, since the last failed: {error.message}")
+                await workflow.sleep(patience)
+                patience = min(patience * 2, _LONGEST_PATIENCE)
+            else:
+                self.waits("")
+                return result
+
+    def doing(self, what: str) -> None:
+        """Something begins, or ends."""
+        self.state.doing = what
+        upsert(PHASE_KEY.value_set(what.partition(" ")[0].upper() or _IDLE))
+        self.tell()
+
+    def waits(self, why: str) -> None:
+        """What is done now waits for something, or no more."""
+        self.state.waiting = why
+        self.tell()
+
+    def note(self, text: str) -> None:
+        """An event that operators see."""
+        self.state.notes = [*self.state.notes, f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}"][-_NOTES:]
+        self.tell()
+
+    def tell(self) -> None:
+        """Show how the topic stands in the Web UI."""
+        workflow.set_current_details(render(status_of(self.input, self.state)))

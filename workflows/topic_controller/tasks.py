@@ -1,0 +1,45 @@
+"""The end of what runs beside a workflow's updates."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they have ended: what comes next begins behind the last step of these.
+
+    Raises:
+        CancelledError: whoever waits was cancelled meanwhile; also then the tasks have ended.
+    """
+    for task in tasks:
+        task.cancel()
+    await ended(*tasks)
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    """Wait until tasks have ended.
+
+    Raises:
+        CancelledError: whoever waits was cancelled meanwhile; also then the tasks have ended.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while not all(task.done() for task in tasks):
+        try:
+            await workflow.wait(tasks)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def is_ending() -> bool:
+    """Whether the task that asks was cancelled.
+
+    What goes on in a loop has to ask: a cancellation that comes together with the end of a step, or that makes a step
+    fail, is taken for the end of that step, and is not raised again.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
