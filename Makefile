@@ -8,7 +8,7 @@ EXAMPLES ?= 200
 ONLY ?= *
 SEED ?=
 REPLAY ?=
-SOURCES := pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
+SOURCES := pyproject.toml scalable_client/pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
 LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
@@ -16,7 +16,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 # Without compiling: Python does that for what it imports, which is little of what is installed.
 define INSTALL
 	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(PIP) --no-compile --require-hashes $(LOCKS:%=-r %)
-	$(PIP) --no-deps --no-build-isolation --editable .
+	$(PIP) --no-deps --no-build-isolation --editable . --editable scalable_client
 	@touch $@
 endef
 

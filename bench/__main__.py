@@ -10,7 +10,11 @@ from importlib import import_module
 
 from worker.catalog import KINDS
 
-_NAMES = {kind.package.replace("_", "-"): kind.package for kind in KINDS.values()} | {"memory": "memory"}
+_NAMES = {
+    **{kind.package.replace("_", "-"): kind.package for kind in KINDS.values()},
+    "controller": "topic_controller",
+    "memory": "memory",
+}
 
 
 def main(arguments: list[str]) -> int:

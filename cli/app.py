@@ -9,6 +9,7 @@ import typer
 
 from cli.commands.dev import dev_command
 from cli.commands.doctor import doctor_app
+from cli.commands.gateway import gateway_command
 from cli.commands.history import history_command
 from cli.commands.hold import cutover_at_command, hold_command
 from cli.commands.list import list_command
@@ -22,13 +23,14 @@ from cli.commands.window import window_command
 from cli.commands.worker import worker_command
 from cli.help import Sections
 from cli.migrations import commands_of
+from cli.topic_controller import topic_app
 from models.lifecycle.verbs import Verb
 from worker.catalog import KINDS
 from worker.exit_codes import CommandFailed, ExitCode, leave, report, table
 
 NAME = "pulsar-migrate"
 
-_LOOK, _STEER, _RUN = "Migrations", "Steering", "Running it"
+_LOOK, _STEER, _TOPICS, _RUN = "Migrations", "Steering", "Topics that scale", "Running it"
 
 app = typer.Typer(
     name=NAME,
@@ -61,7 +63,9 @@ for _kind in KINDS.values():
     for _name, _command in commands_of(_kind).items():
         app.command(_name, rich_help_panel=f"Steering a {_kind.name}")(_command)
 app.command("worker", rich_help_panel=_RUN)(worker_command)
+app.command("gateway", rich_help_panel=_RUN)(gateway_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
+app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
 app.command(
     "dev",
     rich_help_panel=_RUN,

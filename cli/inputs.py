@@ -7,17 +7,17 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, get_args
+from typing import Any, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import BaseModel
 
 from models.lifecycle.base import faults, valid_fields
 from models.lifecycle.fields import read_duration
-from models.lifecycle.input import MigrationInput, WorkflowInput
+from models.lifecycle.input import WorkflowInput
 from worker.exit_codes import CommandFailed, ExitCode
 
-InputT = TypeVar("InputT", bound=MigrationInput)
+InputT = TypeVar("InputT", bound=WorkflowInput)
 
 
 def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
@@ -31,7 +31,7 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
     Raises:
         CommandFailed: the text is not a JSON object, or a field is wrong; the message names it.
     """
-    values = _read_json(text) if text else {}
+    values = read_json(text, "--input") if text else {}
     given = {name: value for name, value in options.items() if value is not None}
     values |= {name: _value(model.model_fields[name].annotation, value) for name, value in given.items()}
     try:
@@ -41,7 +41,7 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
         raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", cure) from error
 
 
-def input_json(input: MigrationInput) -> dict[str, Any]:
+def input_json(input: WorkflowInput) -> dict[str, Any]:
     """The input as it is sent: JSON values, without what equals the defaults."""
     return input.model_dump(mode="json", exclude_defaults=True)
 
@@ -59,7 +59,7 @@ def parse_duration(text: str) -> timedelta:
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
-def field_help(model: type[MigrationInput]) -> dict[str, str]:
+def field_help(model: type[WorkflowInput]) -> dict[str, str]:
     """What the docstrings of the input and its base say about each field."""
     found: dict[str, str] = {}
     for cls in (base for base in reversed(model.__mro__) if issubclass(base, WorkflowInput)):
@@ -69,17 +69,28 @@ def field_help(model: type[MigrationInput]) -> dict[str, str]:
     return found
 
 
-def _read_json(text: str) -> dict[str, Any]:
+def read_json(text: str, option: str) -> dict[str, Any]:
+    """A JSON object that was typed, or is in a file.
+
+    Args:
+        text: JSON, or `@` and the name of a file with JSON.
+        option: that it was typed for, for messages.
+
+    Raises:
+        CommandFailed: it is none.
+    """
     try:
         raw = Path(text[1:]).read_text() if text.startswith("@") else text
         values: Any = json.loads(raw)
     except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"--input: {error}.", "name a file that can be read") from error
+        raise CommandFailed(ExitCode.USAGE, f"{option}: {error}.", "name a file that can be read") from error
     except ValueError as error:
-        raise CommandFailed(ExitCode.USAGE, f"--input is no JSON: {error}.", "write a JSON object, or @FILE") from error
+        raise CommandFailed(
+            ExitCode.USAGE, f"{option} is no JSON: {error}.", "write a JSON object, or @FILE"
+        ) from error
     if not isinstance(values, dict):
-        raise CommandFailed(ExitCode.USAGE, "--input is no JSON object.", 'write {"cluster": "…", …}')
-    return values  # pyright: ignore[reportUnknownVariableType] - checked by the input's model
+        raise CommandFailed(ExitCode.USAGE, f"{option} is no JSON object.", 'write {"name": "…", …}')
+    return values  # pyright: ignore[reportUnknownVariableType] - checked by the model that takes it
 
 
 def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
@@ -92,6 +103,10 @@ def _value(annotation: Any, value: object) -> Any:
         return None
     if not isinstance(value, str):
         return value
+    if get_origin(annotation) is tuple:
+        return value.split(",")
+    if get_origin(annotation) is dict:
+        return {name: text for name, _, text in (part.partition("=") for part in value.split(","))}
     if is_model(annotation):
         # Each value but the last ends at the first `=`.
         return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))

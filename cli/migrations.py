@@ -1,6 +1,6 @@
-"""What the command line knows of one migration: the module `cli.<package>`.
+"""What the command line knows of one kind of workflow: the module `cli.<package>`.
 
-It may hold `COMMANDS`, the commands that this migration alone has, by name, and `servers`, a function that names the
+It may hold `COMMANDS`, the commands that this kind alone has, by name, and `servers`, a function that names the
 servers of an input for `doctor`.
 """
 
@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Self
 
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.cluster import ClusterAccess
+from models.lifecycle.input import WorkflowInput
 from models.store_url import StoreUrl
-from worker.catalog import Kind
+from worker.catalog import Registered
 
 Command = Callable[..., None]
 
@@ -41,18 +42,28 @@ class Servers:
     credentials: str = ""
     others: tuple[Servers, ...] = ()
 
+    @classmethod
+    def of(cls, input: ClusterAccess) -> Self:
+        """The metadata store and the brokers of one cluster."""
+        return cls(
+            cluster=input.cluster,
+            metadata=input.store,
+            stores={"metadata store": input.store},
+            credentials=input.credentials,
+        )
 
-def commands_of(kind: Kind[Any]) -> Mapping[str, Command]:
-    """The commands that this migration alone has, by name."""
+
+def commands_of(kind: Registered) -> Mapping[str, Command]:
+    """The commands that this kind alone has, by name."""
     return _exported(kind, "COMMANDS") or {}
 
 
-def servers_of(kind: Kind[Any], input: MigrationInput) -> Servers | None:
-    """The servers that an input leads to; None if the migration's module does not say."""
-    servers: Callable[[MigrationInput], Servers] | None = _exported(kind, "servers")
+def servers_of(kind: Registered, input: WorkflowInput) -> Servers | None:
+    """The servers that an input leads to; None if the module of its kind does not say."""
+    servers: Callable[[WorkflowInput], Servers] | None = _exported(kind, "servers")
     return servers(input) if servers else None
 
 
-def _exported(kind: Kind[Any], name: str) -> Any:
+def _exported(kind: Registered, name: str) -> Any:
     module = f"cli.{kind.package}"
     return getattr(import_module(module), name, None) if find_spec(module) else None

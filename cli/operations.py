@@ -1,4 +1,4 @@
-"""What the commands ask of Temporal: start a migration, update it, query it, follow it."""
+"""What the commands ask of Temporal: start a workflow, update it, query it, follow it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from cli.inputs import input_json
 from cli.view import View, look, not_found
-from models.lifecycle.input import MigrationInput
-from worker.catalog import Kind
+from models.lifecycle.input import WorkflowInput
+from worker.catalog import Registered
 from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
 from worker.exit_codes import CommandFailed, ExitCode
 from worker.registration import register_search_attributes
@@ -35,6 +35,11 @@ ACCEPT_LIMIT = timedelta(seconds=20)
 
 EFFECT_LIMIT = timedelta(seconds=60)
 """Longest wait for an accepted update to take effect."""
+
+
+def status_of(workflow_id: str) -> str:
+    """The command that shows a migration."""
+    return f"pulsar-migrate status {workflow_id}"
 
 
 def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
@@ -60,8 +65,15 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
         raise CommandFailed(ExitCode.UNREACHABLE, cause, "check the server and TEMPORAL_ADDRESS") from error
 
 
-async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: str) -> str:
-    """Start a migration and return its run id.
+async def start(client: Client, kind: Registered, input: WorkflowInput, queue: str, see: str = "") -> str:
+    """Start a workflow and return its run id.
+
+    Args:
+        client: of Temporal.
+        kind: of the workflow.
+        input: of it.
+        queue: of its workers.
+        see: the command that shows it; by default that of a migration.
 
     Raises:
         CommandFailed: it runs already, or the search attributes cannot be registered.
@@ -85,15 +97,23 @@ async def start(client: Client, kind: Kind[Any], input: MigrationInput, queue: s
             rpc_timeout=ANSWER_LIMIT,
         )
     except WorkflowAlreadyStartedError as error:
-        cure = f"see pulsar-migrate status {workflow_id}"
+        cure = f"see {see or status_of(workflow_id)}"
         raise CommandFailed(ExitCode.CONFLICT, f"{workflow_id} is running already.", cure) from error
     return handle.first_execution_run_id or ""
 
 
 async def execute_update(
-    client: Client, workflow_id: str, name: str, argument: BaseModel, answer: type[AnswerT]
+    client: Client, workflow_id: str, name: str, argument: BaseModel | None, answer: type[AnswerT], *, see: str = ""
 ) -> AnswerT:
-    """Send an update to a migration and return its answer.
+    """Send an update to a workflow and return its answer.
+
+    Args:
+        client: of Temporal.
+        workflow_id: of the workflow.
+        name: of the update.
+        argument: of the update; None for none.
+        answer: type of the answer.
+        see: the command that shows it; by default that of a migration.
 
     Raises:
         CommandFailed: it was refused, nobody took it, or it had no effect in time.
@@ -103,7 +123,10 @@ async def execute_update(
     try:
         async with asyncio.timeout(ACCEPT_LIMIT.total_seconds()):
             update = await handle.start_update(  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
-                name, argument, wait_for_stage=WorkflowUpdateStage.ACCEPTED, result_type=answer
+                name,
+                args=[] if argument is None else [argument],
+                wait_for_stage=WorkflowUpdateStage.ACCEPTED,
+                result_type=answer,
             )
         taken = True
         async with asyncio.timeout(EFFECT_LIMIT.total_seconds()):
@@ -111,25 +134,25 @@ async def execute_update(
     except WorkflowUpdateFailedError as error:
         cause = error.cause
         code = ExitCode.REFUSED if isinstance(cause, ApplicationError) else ExitCode.FAILED
-        raise CommandFailed(code, f"{cause}.", f"see pulsar-migrate status {workflow_id}") from error
+        raise CommandFailed(code, f"{cause}.", f"see {see or status_of(workflow_id)}") from error
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-        raise _not_in_time(workflow_id, name, taken=taken) from error
+        raise _not_in_time(name, see or status_of(workflow_id), taken=taken) from error
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
         raise await _not_running(client, workflow_id) from error
 
 
-async def query(client: Client, workflow_id: str, name: str, answer: type[AnswerT]) -> AnswerT | None:
-    """Send a query to a migration and return its answer, which may be nothing.
+async def query(client: Client, workflow_id: str, name: str, answer: type[AnswerT], *arguments: Any) -> AnswerT | None:
+    """Send a query to a workflow and return its answer, which may be nothing.
 
     Raises:
-        CommandFailed: there is no such migration, it does not know the query, or no worker answers.
+        CommandFailed: there is no such workflow, it does not know the query, or no worker answers.
         RPCError: Temporal does not answer.
     """
     handle = client.get_workflow_handle(workflow_id)
     try:
-        return await handle.query(name, result_type=answer, rpc_timeout=ANSWER_LIMIT)
+        return await handle.query(name, args=arguments, result_type=answer, rpc_timeout=ANSWER_LIMIT)
     except WorkflowQueryFailedError as error:
         raise CommandFailed(ExitCode.USAGE, f"{workflow_id} does not know {name}: {error}.") from error
     except RPCError as error:
@@ -164,12 +187,12 @@ async def _not_running(client: Client, workflow_id: str) -> CommandFailed:
         return not_found(client, workflow_id)
     state = described.status.name if described.status else "closed"
     cure = f"see pulsar-migrate report {workflow_id}"
-    return CommandFailed(ExitCode.REFUSED, f"the migration has ended ({state}). Legal now: none.", cure)
+    return CommandFailed(ExitCode.REFUSED, f"{workflow_id} has ended ({state}). Legal now: none.", cure)
 
 
-def _not_in_time(workflow_id: str, name: str, *, taken: bool) -> CommandFailed:
+def _not_in_time(name: str, look: str, *, taken: bool) -> CommandFailed:
     if taken:
         cause = f"{name} was accepted, but has no effect after {EFFECT_LIMIT.total_seconds():.0f} s."
-        return CommandFailed(ExitCode.UNREACHABLE, cause, f"see pulsar-migrate status {workflow_id}")
+        return CommandFailed(ExitCode.UNREACHABLE, cause, f"see {look}")
     cause = f"no worker took {name} in {ACCEPT_LIMIT.total_seconds():.0f} s; it can still take effect."
     return CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker")

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pydantic
 import typer
 from pydantic import BaseModel
+from pydantic_settings import BaseSettings
 
 from cli.completion import running_ids
 from models.settings import Settings
 from worker.exit_codes import CommandFailed, ExitCode
+
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 class Form(StrEnum):
@@ -48,23 +51,34 @@ def hint(line: str) -> None:
 
 
 def read_settings() -> Settings:
+    """The settings of a worker's process; raises as `settings_of`."""
+    return settings_of(Settings, "PULSAR_MIGRATE_")
+
+
+def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
     """The settings of this process.
+
+    Args:
+        kind: of the settings.
+        prefix: of their variables in the environment.
 
     Raises:
         CommandFailed: a variable is wrong; the message names it.
     """
     try:
-        return Settings()
+        return kind()
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         if not fault["loc"]:
             # Settings that do not agree with each other.
-            cause = f"PULSAR_MIGRATE_*: {fault['msg'].removeprefix('Value error, ')}."
+            cause = f"{prefix}*: {fault['msg'].removeprefix('Value error, ')}."
             raise CommandFailed(ExitCode.USAGE, cause, "correct these settings") from error
-        name = f"PULSAR_MIGRATE_{'__'.join(map(str, fault['loc'])).upper()}"
+        name = "__".join(map(str, fault["loc"])).upper()
+        # A field with a name of its own is told by that.
+        name = name if name.startswith("PULSAR_MIGRATE_") else f"{prefix}{name}"
         cause = f"{name}: {fault['msg'].removeprefix('Value error, ')}."
         raise CommandFailed(ExitCode.USAGE, cause, f"correct {name}") from error
     except ValueError as error:
         # pydantic-settings reports JSON that it cannot read this way; the message names the field only.
-        cause = f"{error} in the environment (prefix PULSAR_MIGRATE_)."
+        cause = f"{error} in the environment (prefix {prefix})."
         raise CommandFailed(ExitCode.USAGE, cause, "write this variable as JSON") from error

@@ -3,14 +3,5 @@
 from __future__ import annotations
 
 from cli.migrations import Servers
-from models.scalable_topic.access import ClusterInput
 
-
-def servers(input: ClusterInput) -> Servers:
-    """The metadata store and the brokers of the cluster."""
-    return Servers(
-        cluster=input.cluster,
-        metadata=input.store,
-        stores={"metadata store": input.store},
-        credentials=input.credentials,
-    )
+servers = Servers.of

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from cli.inputs import input_json
-from models.lifecycle.input import MigrationInput
-from worker.catalog import Kind
+from models.lifecycle.input import WorkflowInput
+from worker.catalog import Registered
 
 
-def start_line(kind: Kind[Any], input: MigrationInput, queue: str) -> str:
+def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
     """`temporal workflow start …`, quoted for a POSIX shell."""
     attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
@@ -20,15 +21,20 @@ def start_line(kind: Kind[Any], input: MigrationInput, queue: str) -> str:
     return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input_json(input))])
 
 
-def update_line(workflow_id: str, name: str, argument: Any) -> str:
+def update_line(workflow_id: str, name: str, *arguments: Any) -> str:
     """`temporal workflow update execute …`."""
-    words = ["--workflow-id", workflow_id, "--name", name, "--input", _json(argument)]
+    words = ["--workflow-id", workflow_id, "--name", name, *_given(arguments)]
     return shlex.join(["temporal", "workflow", "update", "execute", *words])
 
 
-def query_line(workflow_id: str, name: str = "status") -> str:
+def query_line(workflow_id: str, name: str = "status", *arguments: Any) -> str:
     """`temporal workflow query …`, by default for the status."""
-    return shlex.join(["temporal", "workflow", "query", "--workflow-id", workflow_id, "--type", name])
+    words = ["--workflow-id", workflow_id, "--type", name, *_given(arguments)]
+    return shlex.join(["temporal", "workflow", "query", *words])
+
+
+def _given(arguments: Iterable[Any]) -> list[str]:
+    return [word for one in arguments for word in ("--input", _json(one))]
 
 
 def _json(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What the commands share that send an update to a running migration."""
+"""What the commands share that send an update to a running workflow."""
 
 from __future__ import annotations
 
@@ -21,18 +21,30 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def send_update(
     workflow_id: str,
     name: str,
-    argument: BaseModel,
+    argument: BaseModel | None,
     answer_type: type[AnswerT],
     refused: Callable[[CommandFailed], Any] | None = None,
+    *,
+    see: str = "",
 ) -> AnswerT:
     """Send an update, and print the line of Temporal's own CLI that it stands for.
+
+    Args:
+        workflow_id: of the workflow.
+        name: of the update.
+        argument: of the update; None for none.
+        answer_type: of the answer.
+        refused: called with a refusal before it is raised.
+        see: the command that shows it; by default that of a migration.
 
     Raises:
         CommandFailed: it was refused, nobody took it, or it had no effect in time.
     """
-    hint(update_line(workflow_id, name, argument.model_dump(mode="json")))
+    hint(update_line(workflow_id, name, *([] if argument is None else [argument.model_dump(mode="json")])))
     try:
-        return against_temporal(lambda client: execute_update(client, workflow_id, name, argument, answer_type))
+        return against_temporal(
+            lambda client: execute_update(client, workflow_id, name, argument, answer_type, see=see)
+        )
     except CommandFailed as error:
         if refused and error.code is ExitCode.REFUSED:
             refused(error)

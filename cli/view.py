@@ -22,6 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
+from worker.catalog import ENTITIES
 from worker.connection import ANSWER_LIMIT
 from worker.exit_codes import CommandFailed, ExitCode, code_of_failure
 
@@ -135,6 +136,10 @@ async def look(
         if error.status is RPCStatusCode.NOT_FOUND:
             raise not_found(client, workflow_id) from error
         raise
+    for entity in ENTITIES.values():
+        if described.workflow_type == entity.workflow:
+            cause = f"{workflow_id} ({entity.workflow}) is no migration."
+            raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate {entity.command}")
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children

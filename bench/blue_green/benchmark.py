@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from bench.blue_green import scale
 from bench.blue_green.measure import measure
 from bench.blue_green.results import Results, order
 from bench.blue_green.servers import Servers
-from bench.lifecycle.machine import machine, positive
+from bench.lifecycle.machine import machine, positive, tell
 from deploy.devstack.provision import provision
 from deploy.devstack.toolchain import Toolchain
 
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> None:
                 out = _OUT / "blue_green.json"
                 table = _flips(options, servers, folder, tools, out)
     print(table)
-    _tell(f"figures are in {out}")
+    tell(f"figures are in {out}")
 
 
 def _flips(options: argparse.Namespace, servers: Servers, folder: Path, tools: Toolchain, out: Path) -> str:
@@ -46,7 +45,7 @@ def _flips(options: argparse.Namespace, servers: Servers, folder: Path, tools: T
         flip = measure(side, number, servers, logs, tools)
         results.flips.append(flip)
         gap = flip.figures["longest_gap_seconds"]
-        _tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
+        tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
         # After each flip: a benchmark that is ended leaves what it has found.
         out.write_text(json.dumps(results.summary(), indent=1) + "\n")
     return results.table()
@@ -62,7 +61,3 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _sizes(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
-
-
-def _tell(line: str) -> None:
-    print(f"[bench] {line}", file=sys.stderr, flush=True)

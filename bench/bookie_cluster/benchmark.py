@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from bench.bookie_cluster.pause import measure_pause
 from bench.bookie_cluster.results import KINDS, BookieResults, Kind
 from bench.bookie_cluster.runs import CopyBench
 from bench.bookie_cluster.servers import Clusters
-from bench.lifecycle.machine import machine, positive
+from bench.lifecycle.machine import machine, positive, tell
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.provision import Toolchain, provision
 
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> None:
     _OUT.mkdir(exist_ok=True)
     for name, content in (("bookie.json", results.summary()), ("bookie-details.json", results.details())):
         (_OUT / name).write_text(json.dumps(content, indent=1) + "\n")
-        _tell(f"figures are in {_OUT / name}")
+        tell(f"figures are in {_OUT / name}")
 
 
 def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults) -> None:
@@ -46,19 +45,17 @@ def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults)
                 for one in bench.copy_in_turn(number, compare=number > _WARM_UP):
                     results.passes.append(one)
                     rate = one.entries / one.seconds
-                    _tell(
-                        f"{kind.name} {number}: {one.copier} {rate:,.0f} entries/s, {one.cpu_seconds['client']:.2f} s"
-                    )
+                    tell(f"{kind.name} {number}: {one.copier} {rate:,.0f} entries/s, {one.cpu_seconds['client']:.2f} s")
             if kind is KINDS[0]:
                 for parallelism in range(1, (os.cpu_count() or 1) + 1):
                     results.scaling[parallelism] = bench.copy_by_jobs(parallelism)
-                    _tell(f"{parallelism} jobs at once: {results.scaling[parallelism]:,.0f} entries/s")
+                    tell(f"{parallelism} jobs at once: {results.scaling[parallelism]:,.0f} entries/s")
 
 
 def _measure_pause(tools: Toolchain) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
         figures = measure_pause(tools, Path(scratch), cache_folder() / "bench")
-    _tell(f"a whole switch: {figures['pause_seconds']:.2f} s between the broker's end and the commit")
+    tell(f"a whole switch: {figures['pause_seconds']:.2f} s between the broker's end and the commit")
     return figures
 
 
@@ -75,7 +72,3 @@ def _kinds(text: str) -> list[Kind]:
     if unknown := set(text.split(",")) - set(known):
         raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
     return [known[name] for name in text.split(",")]
-
-
-def _tell(line: str) -> None:
-    print(f"[bench] {line}", file=sys.stderr, flush=True)

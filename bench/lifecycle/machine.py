@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,3 +38,8 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
+
+
+def tell(line: str) -> None:
+    """A line for whoever waits for the benchmark, beside what it prints as its result."""
+    print(f"[bench] {line}", file=sys.stderr, flush=True)

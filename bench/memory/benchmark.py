@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.bookie_cluster.runs import PEER
 from bench.bookie_cluster.servers import Clusters
-from bench.lifecycle.machine import importable, machine, positive
+from bench.lifecycle.machine import importable, machine, positive, tell
 from bench.memory import bookie_cluster, metadata_store
 from bench.memory.damage import damage
 from bench.memory.meter import MemoryMeter, Usage
@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
                 folder.mkdir()
                 for row in run(options, tools, folder):
                     rows.append(row)
-                    _tell(_line(row))
+                    tell(_line(row))
     _OUT.parent.mkdir(exist_ok=True)
     _OUT.write_text(json.dumps({"machine": began, "steps": rows}, indent=1) + "\n")
     print("\n".join(_line(row) for row in rows))
@@ -74,7 +74,7 @@ def _records(options: argparse.Namespace, tools: Toolchain, folder: Path) -> Ite
 
 def _ledgers(options: argparse.Namespace, tools: Toolchain, folder: Path) -> Iterator[Row]:
     with Clusters(folder, tools, heap_mb=512 + options.ledgers // 150) as clusters:
-        _tell(f"writing {options.ledgers:,} ledgers")
+        tell(f"writing {options.ledgers:,} ledgers")
         writer = JavaProgram(PEER, tools, cache=cache_folder() / "bench")
         command = writer.command(clusters.source, clusters.target, "single", options=("-Xmx1g",))
         with Child(command, folder / "generator.log") as generator:
@@ -141,7 +141,3 @@ def _count(text: str) -> int:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
-
-
-def _tell(line: str) -> None:
-    print(f"[bench] {line}", file=sys.stderr, flush=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.lifecycle.machine import machine, positive
+from bench.lifecycle.machine import machine, positive, tell
 from bench.metadata_store import dataset
 from bench.metadata_store.measure import Bench
 from bench.metadata_store.peer import Peer
@@ -37,7 +36,7 @@ def main(arguments: list[str]) -> None:
     print(results.table())
     _OUT.parent.mkdir(exist_ok=True)
     _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
-    _tell(f"figures are in {_OUT}")
+    tell(f"figures are in {_OUT}")
 
 
 def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: Results) -> None:
@@ -54,7 +53,7 @@ def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder
                 figures = bench.measure(side, name, data, stores, run_folder)
             shutil.rmtree(run_folder)
             results.runs.append(Run(side, mb, figures))
-            _tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
+            tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
 
 
 def _cache() -> Path:
@@ -88,7 +87,3 @@ def _machine(options: argparse.Namespace, tools: Toolchain) -> dict[str, Any]:
 def _short(figures: dict[str, float]) -> str:
     shown = ("blocked_seconds", "copy_seconds", "compare_seconds", "total_seconds")
     return ", ".join(f"{name} {figures[name]:.2f}" for name in shown if name in figures)
-
-
-def _tell(line: str) -> None:
-    print(f"[bench] {line}", file=sys.stderr, flush=True)

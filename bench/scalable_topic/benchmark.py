@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
-from bench.lifecycle.machine import machine, positive
+from bench.lifecycle.machine import machine, positive, tell
 from bench.scalable_topic.measure import measure
 from bench.scalable_topic.results import Results, Side
 from bench.scalable_topic.servers import CLUSTER, Servers
@@ -37,11 +36,11 @@ def main(arguments: list[str]) -> None:
             topics = scalable_topics(f"{CLUSTER}/{side.value}", options.topics, options.rate)
             run = measure(side, topics, servers, logs, clients)
             results.runs.append(run)
-            _tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
+            tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
             # After each side: a benchmark that is ended leaves what it has found.
             out.write_text(json.dumps(results.summary(), indent=1) + "\n")
     print(results.table())
-    _tell(f"figures are in {out}")
+    tell(f"figures are in {out}")
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -54,7 +53,3 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _sides(text: str) -> list[Side]:
     return [Side(part) for part in text.split(",")]
-
-
-def _tell(line: str) -> None:
-    print(f"[bench] {line}", file=sys.stderr, flush=True)

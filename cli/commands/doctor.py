@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import typer
 
@@ -13,9 +12,9 @@ from cli.help import Sections
 from cli.input_options import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
-from worker.catalog import KINDS, Kind
+from worker.catalog import ALL, Registered
 from worker.exit_codes import CommandFailed
 
 _HELP = "Check what a worker and a migration need. Nothing is written. Run it where the worker runs, as the worker."
@@ -24,10 +23,10 @@ _MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.FAILED: "FAILED"}
 
 
 def doctor_app() -> typer.Typer:
-    """The command `doctor`, with one command below it for each kind of migration."""
+    """The command `doctor`, with one command below it for each kind of workflow."""
     app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
     app.callback()(_check_settings)
-    for kind in KINDS.values():
+    for kind in ALL.values():
         text = f"Check the worker's settings, and the servers of a {kind.workflow}."
         app.command(kind.name)(input_command(kind, text, _check_input, {"output": (Output, Form.TEXT)}))
     return app
@@ -38,7 +37,7 @@ def _check_settings(context: typer.Context, output: Output = Form.TEXT) -> None:
         _show(_findings(), output)
 
 
-def _check_input(kind: Kind[Any], input: MigrationInput, *, output: Form) -> None:
+def _check_input(kind: Registered, input: WorkflowInput, *, output: Form) -> None:
     _show(_findings(servers_of(kind, input)), output)
 
 

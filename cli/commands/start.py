@@ -1,4 +1,4 @@
-"""`pulsar-migrate start KIND`: one command for each kind of migration."""
+"""`pulsar-migrate start KIND`: one command for each kind of workflow."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from temporalio.client import Client
 from cli.commands.status import watch
 from cli.help import Sections
 from cli.input_options import input_command
-from cli.operations import against_temporal, start
+from cli.operations import against_temporal, start, status_of
 from cli.options import Form, Output, answer, hint, read_settings
 from cli.temporal_lines import start_line
-from models.lifecycle.input import MigrationInput
-from worker.catalog import KINDS, Kind
+from models.lifecycle.input import MigrationInput, WorkflowInput
+from worker.catalog import ENTITIES, KINDS, Entity, Kind, Registered
 from worker.exit_codes import ExitCode
 
 # A worker that starts takes up to a minute on a busy machine.
@@ -24,15 +24,19 @@ _WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its
 
 
 def start_app() -> typer.Typer:
-    """The command `start`, with one command below it for each kind of migration."""
-    app = typer.Typer(
-        cls=Sections, no_args_is_help=True, rich_markup_mode=None, help="Start a migration; its input is checked first."
-    )
+    """The command `start`, with one command below it for each kind of workflow."""
+    text = "Start a migration, or the controller of a topic; the input is checked first."
+    app = typer.Typer(cls=Sections, no_args_is_help=True, rich_markup_mode=None, help=text)
     for kind in KINDS.values():
-        text = f"Start {kind.workflow}. Durations: 90s, 30m, 24h or PT24H."
         further = {"output": (Output, Form.TEXT), "wait": (_WAIT, False)}
-        app.command(kind.name)(input_command(kind, text, _start, further))
+        app.command(kind.name)(input_command(kind, _help(kind), _start, further))
+    for entity in ENTITIES.values():
+        app.command(entity.name)(input_command(entity, _help(entity), _begin, {"output": (Output, Form.TEXT)}))
     return app
+
+
+def _help(kind: Registered) -> str:
+    return f"Start {kind.workflow}. Durations: 90s, 30m, 24h or PT24H."
 
 
 def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) -> None:
@@ -41,12 +45,22 @@ def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) 
 
     async def work(client: Client) -> ExitCode:
         run_id = await start(client, kind, input, queue)
-        workflow_id = input.workflow_id
-        started = {"workflow_id": workflow_id, "run_id": run_id}
         if not wait:
-            line = f"started {workflow_id} (run {run_id}); see pulsar-migrate status {workflow_id} --watch"
-            answer(output, [line], started)
+            _tell(input, run_id, f"{status_of(input.workflow_id)} --watch", output)
             return ExitCode.OK
-        return await watch(client, workflow_id, output, first_answer=_FIRST_ANSWER)
+        return await watch(client, input.workflow_id, output, first_answer=_FIRST_ANSWER)
 
     raise typer.Exit(against_temporal(work))
+
+
+def _begin(entity: Entity, input: WorkflowInput, *, output: Form) -> None:
+    """Start what has no end of its own."""
+    queue, see = read_settings().task_queue, f"pulsar-migrate {entity.command} status {input.target_name}"
+    hint(start_line(entity, input, queue))
+    run_id = against_temporal(lambda client: start(client, entity, input, queue, see))
+    _tell(input, run_id, see, output)
+
+
+def _tell(input: WorkflowInput, run_id: str, see: str, form: Form) -> None:
+    line = f"started {input.workflow_id} (run {run_id}); see {see}"
+    answer(form, [line], {"workflow_id": input.workflow_id, "run_id": run_id})

@@ -1,4 +1,4 @@
-"""Run the demonstration of one migration: `python -m deploy.demos NAME`, or end what one left running with `down`."""
+"""Run one demonstration: `python -m deploy.demos NAME`, or end what one left running with `down`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from importlib import import_module
 from deploy.demos.stage import run_demo, take_down
 from worker.catalog import KINDS
 
-_DEMOS = {kind.package.replace("_", "-"): kind.demo for kind in KINDS.values()}
+_DEMOS = {
+    **{kind.package.replace("_", "-"): kind.demo for kind in KINDS.values()},
+    "scalable-controller": "deploy.demos.topic_controller",
+}
 
 
 def main(arguments: list[str]) -> int:

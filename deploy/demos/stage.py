@@ -7,7 +7,6 @@ import os
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from clients.pulsar.admin.errors import AdminError
 from deploy.devstack import supervise
 from deploy.devstack.cache import cache_folder
 from deploy.devstack.errors import DevStackError
+from deploy.devstack.gateway import gateway_settings
+from deploy.devstack.ports import free_port
 from deploy.devstack.provision import provision
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.supervise import ProcessId, ProcessRecord
@@ -30,12 +31,14 @@ from models.lifecycle.status import Outcome, PhaseEntry, Status, WaitKind
 from worker.exit_codes import CommandFailed
 
 _ANSWER_LIMIT = 60.0
-_WORKER_LIMIT = 90.0
+_READY_LIMIT = 90.0
 _MIGRATION_LIMIT = 300.0
 _LOOK_EVERY = 0.3
 _WIDTH = 108
 _LONGEST_LINE = 480
 _STACK, _SECOND = "stack", "second"
+_ROOT = Path(__file__).parents[2]
+WORKER, GATEWAY = "worker", "gateway"
 
 
 class DemoFailed(Exception):
@@ -60,11 +63,8 @@ def take_down() -> None:
     folder = _folder()
     if not folder.exists():
         return
-    worker = ProcessRecord(folder / "worker.json").read()
-    if worker is not None:
-        worker.send(signal.SIGTERM)
-        if not supervise.wait_gone(worker, None, 25):
-            worker.send(signal.SIGKILL)
+    for name in (GATEWAY, WORKER):
+        _end_process(folder, name, signal.SIGTERM)
     for name in (_STACK, _SECOND):
         if (folder / name / "state.json").exists():
             Stack.open(folder / name).down(graceful=False)
@@ -122,12 +122,23 @@ class Stage:
         self.stack.up(progress)
         if self._second:
             self._second.up(lambda line: say(f"{self.second.state.spec.cluster}: {line}"))
-        ready = self.folder / "worker.ready"
-        worker = ProcessRecord(self.folder / "worker.json").read()
-        _until(lambda: ready.exists() or not (worker and worker.alive), _WORKER_LIMIT)
-        if not ready.exists():
-            raise DemoFailed(f"the worker did not get ready; see {self.folder / 'worker.log'}")
-        say(ready.read_text().strip())
+        self._await(WORKER)
+
+    def start_gateway(self) -> str:
+        """Start the REST gateway of scalable topics beside the worker; returns its address."""
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        os.environ.update(gateway_settings(self.stack, port=str(port), public_url=url))
+        self._begin(GATEWAY)
+        self._await(GATEWAY)
+        return url
+
+    def replace_worker(self) -> None:
+        """Kill the worker without a word, and start another one."""
+        _end_process(self.folder, WORKER, signal.SIGKILL)
+        (self.folder / f"{WORKER}.ready").unlink(missing_ok=True)
+        self._start_worker()
+        self._await(WORKER)
 
     def rehearse(self, plan: dict[str, Any]) -> None:
         """Start a dry run, and show its plan."""
@@ -206,7 +217,8 @@ class Stage:
         """Say where to look around, and the verdict; returns the exit code."""
         named = quote(self.workflow_id, safe="")
         title("Look around")
-        workflow = f"{self.stack.temporal_ui}/namespaces/default/workflows/{named}/{self.look().run_id}"
+        run = against_temporal(lambda client: client.get_workflow_handle(self.workflow_id).describe()).run_id
+        workflow = f"{self.stack.temporal_ui}/namespaces/default/workflows/{named}/{run}"
         say(f"Web UI        {workflow}/history")
         say(f"metrics       http://{os.environ['PULSAR_MIGRATE_METRICS_ADDRESS']}/metrics")
         say(f"worker's log  {self.folder / 'worker.log'}")
@@ -231,15 +243,34 @@ class Stage:
             say(f"  {line if len(line) <= _LONGEST_LINE else f'{line[:_LONGEST_LINE]}…'}")
 
     def _start_worker(self) -> None:
-        os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{_free_port()}"
+        os.environ["PULSAR_MIGRATE_METRICS_ADDRESS"] = f"127.0.0.1:{free_port()}"
         os.environ.update(self._settings(self.stack.folder))
-        command = [sys.executable, "-m", "pulsar_migrate", "worker", "--ready-file", str(self.folder / "worker.ready")]
-        root = Path(__file__).parents[2]
-        child = supervise.spawn(command, cwd=root, log=self.folder / "worker.log", detach=True)
+        self._begin(WORKER)
+
+    def _begin(self, name: str) -> None:
+        """Start one of our processes, which the commands of these names are."""
+        command = [sys.executable, "-m", "pulsar_migrate", name, "--ready-file", str(self.folder / f"{name}.ready")]
+        child = supervise.spawn(command, cwd=_ROOT, log=self.folder / f"{name}.log", detach=True)
         found = supervise.inspect(child.pid)
         if found is None:
-            raise DemoFailed(f"the worker ended at once; see {self.folder / 'worker.log'}")
-        ProcessRecord(self.folder / "worker.json").write(ProcessId(pid=child.pid, started=found[1]))
+            raise DemoFailed(f"the {name} ended at once; see {self.folder / f'{name}.log'}")
+        ProcessRecord(self.folder / f"{name}.json").write(ProcessId(pid=child.pid, started=found[1]))
+
+    def _await(self, name: str) -> None:
+        ready, process = self.folder / f"{name}.ready", ProcessRecord(self.folder / f"{name}.json").read()
+        _until(lambda: ready.exists() or not (process and process.alive), _READY_LIMIT)
+        if not ready.exists():
+            raise DemoFailed(f"the {name} did not get ready; see {self.folder / f'{name}.log'}")
+        say(ready.read_text().strip())
+
+
+def _end_process(folder: Path, name: str, how: signal.Signals) -> None:
+    process = ProcessRecord(folder / f"{name}.json").read()
+    if process is None:
+        return
+    process.send(how)
+    if not supervise.wait_gone(process, None, 25):
+        process.send(signal.SIGKILL)
 
 
 def title(text: str) -> None:
@@ -290,12 +321,6 @@ def _until(holds: Callable[[], bool], limit: float) -> None:
     deadline = time.monotonic() + limit
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _folder() -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +46,10 @@ class AnsweringProgram:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._child.__exit__(kind, error, trace)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        os.kill(self._child.pid, signal.SIGKILL)
 
     def ask(self, op: str, **request: Any) -> Any:
         """Send one request and return its result.

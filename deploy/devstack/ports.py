@@ -19,6 +19,13 @@ from deploy.devstack.errors import StackConflict
 _FIRST, _LAST, _BLOCK = 20_000, 32_000, 64
 
 
+def free_port() -> int:
+    """A port that is free now, for a server that starts at once and is not stopped in between."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class PortBlock:
     """Ports of one stack, in the order in which they are asked for.
 

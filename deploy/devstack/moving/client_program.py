@@ -59,12 +59,16 @@ class ClientProgram:
             tools: Java and the jars; for V5 with those of scalable topics.
             shared: one client for all, instead of one for each.
         """
-        if language is Language.PYTHON:
+        if language in {Language.PYTHON, Language.PYTHON_SCALABLE}:
             return cls(_python(folder), service_url, shared=shared)
         source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
         tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=_SHARED)
         log = V5Log(tool.log) if language is Language.JAVA_V5 else None
         return cls(tool, service_url, shared=shared, log=log)
+
+    def kill(self) -> None:
+        """End it without a word to any broker."""
+        self._program.kill()
 
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
         """Open consumers, and begin to receive."""

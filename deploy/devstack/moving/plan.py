@@ -15,9 +15,10 @@ _PARTITIONS = 2
 
 
 class Language(StrEnum):
-    """Whose client library: that of C++ beneath Python's, Java's, or Java's for scalable topics (V5)."""
+    """Whose client library: that of C++ beneath Python's, Java's, and those of both for scalable topics."""
 
     PYTHON = "python"
+    PYTHON_SCALABLE = "python-scalable"
     JAVA = "java"
     JAVA_V5 = "java-v5"
 

@@ -1,4 +1,4 @@
-"""Producers and consumers with Python's client, whose core is that of C++."""
+"""Producers and consumers with Python's client, whose core is that of C++, and with that for scalable topics."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deploy.devstack.moving.client_log import ClientLog
-from deploy.devstack.moving.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Encoding, ProducerPlan, Subscribed
+from deploy.devstack.moving.plan import (
+    QUEUE,
+    SEND_LIMIT_MS,
+    ConsumerPlan,
+    Encoding,
+    Language,
+    ProducerPlan,
+    Subscribed,
+)
 from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
 from deploy.devstack.traffic import await_that, pulsar, started
+from pulsar_scalable import ScalableClient, ScalableError
+from pulsar_scalable.errors import TimedOut
 
 NUMBER = "number"
 """The property of a message that holds its number."""
@@ -30,6 +40,8 @@ TYPES = {
 }
 """How the library calls types of subscriptions."""
 _CLOSED = {"AlreadyClosed", "TopicTerminated"}
+_TIMEOUTS = (pulsar.Timeout, TimedOut)
+_ERRORS = (pulsar.PulsarException, ScalableError)
 
 
 class Noted(NamedTuple):
@@ -60,14 +72,17 @@ class _Producer:
         self._open: dict[int, Sent] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        regular: dict[str, Any] = {
+            "max_pending_messages_across_partitions": QUEUE,
+            "batching_type": pulsar.BatchingType.KeyBased,
+        }
         self._producer = client.create_producer(
             plan.topic,
             producer_name=plan.name,
             send_timeout_millis=SEND_LIMIT_MS,
             max_pending_messages=QUEUE,
-            max_pending_messages_across_partitions=QUEUE,
             batching_enabled=plan.batching,
-            batching_type=pulsar.BatchingType.KeyBased,
+            **({} if plan.language is Language.PYTHON_SCALABLE else regular),
         )
 
     @property
@@ -105,7 +120,7 @@ class _Producer:
                 properties={NUMBER: str(number)},
                 partition_key=key,
             )
-        except pulsar.PulsarException as error:
+        except _ERRORS as error:
             self._ended(count, error)
 
     def _ended(self, count: int, result: Any) -> None:
@@ -116,7 +131,7 @@ class _Producer:
             # A refused call may have told the callback as well.
             if one is None:
                 return
-            if result == pulsar.Result.Ok:
+            if result is None or result == pulsar.Result.Ok:
                 self.record.sent.append(one._replace(acknowledged=now))
                 return
             self.record.sent.append(one)
@@ -135,6 +150,11 @@ class _Consumer:
     def open(self, client: Any) -> None:
         """Subscribe; what was open before has ended."""
         plan = self.record.plan
+        self._client = client
+        if plan.language is Language.PYTHON_SCALABLE:
+            subscribe = client.subscribe_stream if plan.type.streams else client.subscribe
+            self._consumer = subscribe(plan.topic, plan.subscription, consumer_name=plan.name)
+            return
         self._consumer = client.subscribe(
             plan.topic,
             plan.subscription,
@@ -142,7 +162,6 @@ class _Consumer:
             consumer_name=plan.name,
             initial_position=pulsar.InitialPosition.Latest if plan.latest else pulsar.InitialPosition.Earliest,
         )
-        self._client = client
 
     def end_client(self) -> None:
         """End it with its client, as the end of its process would."""
@@ -159,27 +178,31 @@ class _Consumer:
         while not stop.is_set():
             try:
                 message = self._consumer.receive(timeout_millis=_RECEIVE_LIMIT_MS)
-            except pulsar.Timeout:
+            except _TIMEOUTS:
                 continue
-            except pulsar.PulsarException as error:
+            except _ERRORS as error:
                 self._failed(error)
                 stop.wait(_RETRY_PAUSE)
                 continue
             self._note(message)
             try:
                 self._acknowledge(message)
-            except pulsar.PulsarException as error:
+            except _ERRORS as error:
                 self._failed(error)
 
     def _note(self, message: Any) -> None:
         key, number = message.partition_key(), int(message.properties()[NUMBER])
-        where = message.message_id()
-        place = f"{where.ledger_id()}:{where.entry_id()}:{where.partition()}:{where.batch_index()}"
-        self.record.received.append(Received(key, number, time.time(), place))
+        self.record.received.append(Received(key, number, time.time(), self._place(message)))
         body = message.data()
         plain = self.record.plan.encoding is Encoding.BYTES
         sound = body == f"{key}:{number}".encode() if plain else key.encode() in body
         self.record.corrupt += not sound
+
+    def _place(self, message: Any) -> str:
+        where = message.message_id()
+        if self.record.plan.language is Language.PYTHON_SCALABLE:
+            return f"{message.segment_id()}:{where.ledger_id()}:{where.entry_id()}:{where.batch_index()}"
+        return f"{where.ledger_id()}:{where.entry_id()}:{where.partition()}:{where.batch_index()}"
 
     def _acknowledge(self, message: Any) -> None:
         if self.record.plan.cumulative:
@@ -223,7 +246,7 @@ class PythonClients:
         """End a consumer that has a client of its own, and open it anew, as a restart of its process would."""
         consumer = next(one for one in self._consumers if one.record.plan.name == name)
         consumer.end_client()
-        consumer.open(self._client())
+        consumer.open(self._client(consumer.record.plan.language))
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
         """Open producers, which do not send yet."""
@@ -258,17 +281,18 @@ class PythonClients:
         _join([started(_close, client) for client in self._clients])
 
     def _consumer(self, plan: ConsumerPlan) -> _Consumer:
-        return _Consumer(self._client(), plan)
+        return _Consumer(self._client(plan.language), plan)
 
     def _producer(self, plan: ProducerPlan) -> _Producer:
-        return _Producer(self._client(), plan)
+        return _Producer(self._client(plan.language), plan)
 
-    def _client(self) -> Any:
+    def _client(self, language: Language) -> Any:
         with self._lock:
             if not (self._shared and self._clients):
                 logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._path))
+                library = ScalableClient if language is Language.PYTHON_SCALABLE else pulsar.Client
                 self._clients.append(
-                    pulsar.Client(self._service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
+                    library(self._service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
                 )
             return self._clients[-1]
 
@@ -280,7 +304,7 @@ def _reason(result: Any) -> str:
 
 def _close(client: Any) -> None:
     """Not `shutdown`: it has the interpreter's lock while it waits for a thread that wants to report a failed send."""
-    with suppress(pulsar.PulsarException):
+    with suppress(*_ERRORS):
         client.close()
 
 

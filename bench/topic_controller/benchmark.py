@@ -1,0 +1,73 @@
+"""Splits, merges and lost consumers of scalable topics: `make bench-controller` (`bench/README.md`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from pathlib import Path
+
+from bench.lifecycle.machine import machine, positive, tell
+from bench.topic_controller.measure import Clients, changes, deaths
+from bench.topic_controller.results import Results, Run, Side
+from bench.topic_controller.servers import GRACE, NAMESPACE, Servers
+from bench.topic_controller.sides import Topic
+from deploy.devstack.on_demand import with_scalable_clients
+from deploy.devstack.provision import provision
+from deploy.devstack.toolchain import Toolchain
+
+_OUT = Path(__file__).parents[1] / "out"
+_SEGMENTS = 2
+
+
+def main(arguments: list[str]) -> None:
+    """Run the benchmark, print its table, and write its figures to `bench/out/`."""
+    options = _parse(arguments)
+    tools = provision()
+    clients = with_scalable_clients(tools)
+    _OUT.mkdir(exist_ok=True)
+    out = _OUT / "controller.json"
+    results = Results(machine(tools) | vars(options))
+    with (
+        tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch,
+        Servers(Path(scratch), tools) as servers,
+    ):
+        for side in options.sides:
+            run = Run(side)
+            results.runs.append(run)
+            _measure(run, servers, Path(scratch), clients, options)
+            tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
+            # After each side: a benchmark that is ended leaves what it has found.
+            out.write_text(json.dumps(results.summary(), indent=1) + "\n")
+    print(results.table())
+    tell(f"figures are in {out}")
+
+
+def _measure(run: Run, servers: Servers, folder: Path, tools: Toolchain, options: argparse.Namespace) -> None:
+    for part in ("changes", "deaths"):
+        path = f"persistent://{NAMESPACE}/{run.side.value}-{part}"
+        topic = Topic.create(run.side, servers.admin(run.side), path, _SEGMENTS)
+        if run.side is Side.OURS:
+            servers.shorten_grace(path)
+        logs = folder / f"{run.side.value}-{part}"
+        logs.mkdir()
+        with Clients(topic, servers.stack.broker_url, logs, tools, options.rate) as clients:
+            if part == "changes":
+                changes(topic, clients, run, options.operations, random.Random(options.seed))
+            else:
+                deaths(topic, clients, run, options.deaths, GRACE)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench controller", description=__doc__)
+    parser.add_argument("--operations", type=positive, default=20, help="splits and merges of each side (20)")
+    parser.add_argument("--deaths", type=positive, default=3, help="consumers that are killed on each side (3)")
+    parser.add_argument("--rate", type=positive, default=500, help="messages per second (500)")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice of segments (1)")
+    parser.add_argument("--sides", type=_sides, default=list(Side), help="ours,peer or one of them (both)")
+    return parser.parse_args(arguments)
+
+
+def _sides(text: str) -> list[Side]:
+    return [Side(part) for part in text.split(",")]

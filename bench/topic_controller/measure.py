@@ -1,0 +1,203 @@
+"""One side: splits and merges under traffic, and consumers that die."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bench.topic_controller.results import Change, Run
+from bench.topic_controller.sides import ORDERED, SHARED, Topic
+from deploy.devstack.moving.account import Account, settle
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import ConsumerPlan, ProducerPlan, Subscribed
+from deploy.devstack.moving.records import ConsumerRecord, ProducerRecord, Received
+from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import await_that
+
+READERS = ("billing-a", "billing-b")
+_KEYS = 100
+_UNDISTURBED = 0.5
+_WARM_UP = 6
+_FLOW_SECONDS = 60.0
+_SETTLE_SECONDS = 60.0
+_SEND_SECONDS = 60.0
+
+
+class Clients:
+    """A producer with a consumer of all segments in one program, and ordered consumers in one each; a context manager.
+
+    Args:
+        topic: of all of them.
+        service_url: of the brokers.
+        folder: an empty folder for logs.
+        tools: Java and the jars, with those of V5.
+        rate: messages per second.
+    """
+
+    def __init__(self, topic: Topic, service_url: str, folder: Path, tools: Toolchain, rate: int) -> None:
+        self._topic = topic
+        self._service_url = service_url
+        self._folder = folder
+        self._tools = tools
+        self._open = ExitStack()
+        self._began = time.time()
+        self._common = self._program("common")
+        self._readers = {name: self._reader(name) for name in READERS}
+        self._common.subscribe([self._consumer("audit-1", SHARED, Subscribed.SHARED)])
+        plan = ProducerPlan("sender", topic.url, topic.language, interval=1 / rate, keys=_KEYS)
+        self._common.open_producers([plan])
+        self._common.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.__exit__(kind, error, trace)
+
+    @property
+    def shared(self) -> list[Received]:
+        """What arrived at the consumer of all segments."""
+        return self._common.collect()[1][0].received
+
+    def ordered(self, *names: str) -> list[Received]:
+        """What arrived at ordered consumers, all of them by default."""
+        return [one for name in names or READERS for one in self._readers[name].collect()[1][0].received]
+
+    def kill(self, name: str) -> float:
+        """End an ordered consumer without a word; returns when."""
+        now = time.time()
+        self._readers[name].kill()
+        return now
+
+    def restart(self, name: str) -> None:
+        """Start it again."""
+        self._readers[name] = self._reader(name)
+
+    def settle(self) -> Account:
+        """End the sending, wait until all that was acknowledged has arrived, and give the account."""
+        self._common.stop_sending(_SEND_SECONDS)
+        ended = time.time()
+
+        def account() -> Account:
+            producers, consumers = self._all()
+            return settle(producers, consumers, began=self._began, ended=ended)
+
+        await_that(lambda: not account().lost, _SETTLE_SECONDS)
+        return account()
+
+    def _all(self) -> tuple[Sequence[ProducerRecord], Sequence[ConsumerRecord]]:
+        producers, consumers = self._common.collect()
+        return producers, [*consumers, *(one.collect()[1][0] for one in self._readers.values())]
+
+    def _reader(self, name: str) -> ClientProgram:
+        program = self._program(f"{name}-{time.monotonic_ns()}")
+        program.subscribe([self._consumer(name, ORDERED, Subscribed.EXCLUSIVE)])
+        return program
+
+    def _consumer(self, name: str, subscription: str, type: Subscribed) -> ConsumerPlan:  # noqa: A002 - the plan's word
+        return ConsumerPlan(name, self._topic.url, self._topic.language, type, named=subscription)
+
+    def _program(self, name: str) -> ClientProgram:
+        folder = self._folder / name
+        folder.mkdir()
+        program = ClientProgram.of(self._topic.language, self._service_url, folder, self._tools, shared=True)
+        self._open.callback(program.close)
+        return program
+
+
+def changes(topic: Topic, clients: Clients, run: Run, count: int, dice: random.Random) -> None:
+    """Split and merge at random under traffic, and settle the account of all messages."""
+    _flows(clients, topic)
+    # Brokers that are up for days have compiled all of it; whichever side came second would have the faster ones.
+    for number in range(_WARM_UP):
+        _change(topic, clients, number, dice)
+    for number in range(count):
+        run.changes.append(_change(topic, clients, number, dice))
+    account = clients.settle()
+    run.acknowledged, run.lost, run.order_violations = account.acknowledged, account.lost, account.disorder
+    duplicates = account.duplicates
+    run.duplicates = duplicates.other + duplicates.send_under_way + duplicates.acknowledgement_under_way
+    run.longest_send = max(one.longest_send for one in account.producers)
+    run.faults += account.faults()
+
+
+def deaths(topic: Topic, clients: Clients, run: Run, count: int, grace: float) -> None:
+    """Kill ordered consumers in turn, and see when the other one has what they read."""
+    for number in range(count):
+        _flows(clients, topic)
+        victim, other = READERS[number % 2], READERS[1 - number % 2]
+        came = _death(clients, victim, other, grace + _FLOW_SECONDS)
+        run.reassigned.append(came and came - grace)
+        clients.restart(victim)
+
+
+def _death(clients: Clients, victim: str, other: str, limit: float) -> float | None:
+    """Seconds from a consumer's death to the first message of its segments at another one; None for never."""
+
+    def lately() -> tuple[set[int], set[int]]:
+        since = time.time() - 1
+        return _segments(clients.ordered(victim), since), _segments(clients.ordered(other), since)
+
+    def apart() -> bool:
+        one, another = lately()
+        return bool(one and another) and not one & another
+
+    # Segments that move when a consumer has come back have moved.
+    await_that(apart, _FLOW_SECONDS)
+    orphans, _ = lately()
+    killed = clients.kill(victim)
+    came = _first(lambda: clients.ordered(other), killed, orphans, limit)
+    return came and came - killed
+
+
+def _change(topic: Topic, clients: Clients, number: int, dice: random.Random) -> Change:
+    before = {one.segment_id for one in topic.active}
+    name, ask = topic.plan(number, dice)
+    begin = time.time()
+    ask()
+    answered = time.time()
+    new = {one.segment_id for one in topic.active} - before
+    shared = _first(lambda: clients.shared, begin, new, _FLOW_SECONDS)
+    ordered = _first(clients.ordered, begin, new, _FLOW_SECONDS)
+    return Change(name, answered - begin, shared and shared - begin, ordered and ordered - begin)
+
+
+def _flows(clients: Clients, topic: Topic) -> None:
+    """Wait until messages of all active segments come, everywhere, and each ordered consumer has some."""
+    begin, wanted = time.time(), {one.segment_id for one in topic.active}
+
+    def flow() -> bool:
+        places = [clients.shared, clients.ordered()]
+        return all(wanted <= _segments(one, begin) for one in places) and all(
+            _segments(clients.ordered(name), begin) for name in READERS
+        )
+
+    await_that(flow, _FLOW_SECONDS)
+
+
+def _first(look: Callable[[], Iterable[Received]], begin: float, segments: set[int], limit: float) -> float | None:
+    """When the first message of some segments came behind a time; None for never."""
+    found: list[float] = []
+    # Clients note times by themselves, and each look takes processor time from them.
+    time.sleep(_UNDISTURBED)
+
+    def came() -> bool:
+        found[:] = [one.at for one in look() if one.at > begin and _segment(one) in segments]
+        return bool(found)
+
+    return min(found) if await_that(came, limit) else None
+
+
+def _segments(received: Iterable[Received], begin: float) -> set[int]:
+    return {_segment(one) for one in received if one.at > begin}
+
+
+def _segment(one: Received) -> int:
+    return int(one.place.partition(":")[0])

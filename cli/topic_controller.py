@@ -1,0 +1,245 @@
+"""`pulsar-migrate topic`: what operators ask of the controller of a scalable topic."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from cli.help import Sections
+from cli.inputs import parse_duration, read_json
+from cli.migrations import Servers
+from cli.operations import against_temporal, query
+from cli.options import Form, Output, answer, hint
+from cli.tables import table_lines
+from cli.temporal_lines import query_line
+from cli.topic_lines import change_line, layout_lines, prune_lines, scaling_lines, stats_lines, status_lines
+from cli.updates import checked, send_update
+from models.segment import SubscriptionKind
+from models.segment_layout import SegmentLayout
+from models.topic_controller.auto_scale import AutoScaleChange
+from models.topic_controller.input import (
+    Deletion,
+    MergeRequest,
+    SplitRequest,
+    SubscriptionRequest,
+    Unsubscription,
+    controller_id,
+)
+from models.topic_controller.pruning import Pruned, PruneRequest
+from models.topic_controller.sessions import GraceChange
+from models.topic_controller.state import ControllerStatus, LayoutChange, Scaling, TopicReport
+from worker.connection import ANSWER_LIMIT
+from worker.exit_codes import CommandFailed, ExitCode
+
+AnswerT = TypeVar("AnswerT")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The scalable topic, e.g. persistent://shop/live/orders.")]
+servers = Servers.of
+_Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
+
+
+def topic_app() -> typer.Typer:
+    """The command `topic`, with all commands below it."""
+    app = typer.Typer(
+        cls=Sections,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help="Look at scalable topics with a controller of ours, and change them.",
+    )
+    look, change = "Look", "Change"
+    for name, command in {
+        "list": list_command,
+        "status": status_command,
+        "layout": layout_command,
+        "stats": stats_command,
+        "consumers": consumers_command,
+    }.items():
+        app.command(name, rich_help_panel=look)(command)
+    for name, command in {
+        "split": split_command,
+        "merge": merge_command,
+        "subscribe": subscribe_command,
+        "unsubscribe": unsubscribe_command,
+        "grace": grace_command,
+        "prune": prune_command,
+        "auto-scale": auto_scale_command,
+        "delete": delete_command,
+    }.items():
+        app.command(name, rich_help_panel=change)(command)
+    return app
+
+
+def list_command(output: Output = Form.TEXT) -> None:
+    """List the topics that have a controller which runs."""
+
+    async def work(client: Client) -> list[dict[str, str]]:
+        running = "WorkflowType = 'ScalableTopicController' AND ExecutionStatus = 'Running'"
+        return [
+            {"topic": _target(one.id), "doing": str(one.search_attributes.get("MigrationPhase", ["-"])[0])}
+            async for one in client.list_workflows(running, rpc_timeout=ANSWER_LIMIT)
+        ]
+
+    found = sorted(against_temporal(work), key=lambda one: one["topic"])
+    rows = [("TOPIC", "DOING"), *((one["topic"], one["doing"]) for one in found)]
+    answer(output, table_lines(rows) if found else ["no topic has a controller"], list[Any](found))
+
+
+def status_command(topic: Topic, output: Output = Form.TEXT) -> None:
+    """Say how a topic stands, what its controller does, and what that waits for."""
+    status = _ask(topic, "status", ControllerStatus)
+    answer(output, status_lines(status), status)
+
+
+def layout_command(topic: Topic, output: Output = Form.TEXT) -> None:
+    """Show all segments of a topic, active and sealed."""
+    layout = _ask(topic, "layout", SegmentLayout)
+    answer(output, layout_lines(layout), layout)
+
+
+def stats_command(topic: Topic, output: Output = Form.TEXT) -> None:
+    """Ask the brokers for rates, sizes and backlogs, segment by segment."""
+    report = _update(topic, "stats", None, TopicReport)
+    answer(output, stats_lines(report), report)
+
+
+def consumers_command(topic: Topic, subscription: _Subscription, output: Output = Form.TEXT) -> None:
+    """Show which segments each consumer of an ordered subscription reads."""
+    found = _ask(topic, "assignments", dict[str, tuple[int, ...]], subscription)
+    rows = [("CONSUMER", "SEGMENTS"), *((name, " ".join(map(str, ids)) or "-") for name, ids in sorted(found.items()))]
+    answer(output, table_lines(rows) if found else [f"{subscription} has no consumers with a session"], found)
+
+
+def split_command(
+    topic: Topic,
+    segment: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Divide an active segment in the middle of its hashes."""
+    _changed(topic, "split", checked(SplitRequest, {"segment": segment}), output)
+
+
+def merge_command(
+    topic: Topic,
+    one: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
+    other: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of a neighbour of it.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Make one segment of two active neighbours."""
+    _changed(topic, "merge", checked(MergeRequest, {"segments": (one, other)}), output)
+
+
+def subscribe_command(
+    topic: Topic,
+    subscription: _Subscription,
+    kind: Annotated[SubscriptionKind, typer.Option(help="How it is consumed.")] = SubscriptionKind.STREAM,
+    output: Output = Form.TEXT,
+) -> None:
+    """Create a subscription, at the begin of each active segment."""
+    request = checked(SubscriptionRequest, {"name": subscription, "kind": kind})
+    _update(topic, "create_subscription", request, type(None))
+    answer(output, [f"{subscription} ({kind}) has a place on each active segment"], request)
+
+
+def unsubscribe_command(topic: Topic, subscription: _Subscription, output: Output = Form.TEXT) -> None:
+    """Delete a subscription with its places on all segments."""
+    request = checked(Unsubscription, {"name": subscription})
+    _update(topic, "delete_subscription", request, type(None))
+    answer(output, [f"{subscription} is deleted"], request)
+
+
+def grace_command(
+    topic: Topic,
+    grace: Annotated[str, typer.Argument(metavar="DURATION", help="For example 90s or PT5M.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Set how long sessions of consumers outlive their connections."""
+    change = checked(GraceChange, {"grace": parse_duration(grace)})
+    _update(topic, "set_grace", change, type(None))
+    answer(output, [f"sessions outlive their connections by {change.grace.total_seconds():g} s"], change)
+
+
+def prune_command(
+    topic: Topic,
+    segments: Annotated[
+        list[str] | None, typer.Argument(metavar="SEGMENTS", help="Ids; all that may go by default.")
+    ] = None,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Also what retention keeps, or nobody subscribed to.")] = False,
+    output: Output = Form.TEXT,
+) -> None:
+    """Remove sealed segments of which nothing is left, and say why others stay."""
+    request = checked(PruneRequest, {"segments": segments or (), "force": force})
+    pruned = _update(topic, "prune", request, Pruned)
+    answer(output, prune_lines(pruned), pruned)
+
+
+def auto_scale_command(
+    topic: Topic,
+    policy: Annotated[str | None, typer.Option(metavar="JSON|@FILE|off", help="The new policy; off for none.")] = None,
+    output: Output = Form.TEXT,
+) -> None:
+    """Show how a topic scales by itself, and what was decided last; or set it."""
+    if policy is not None:
+        given = None if policy == "off" else read_json(policy, "--policy")
+        _update(topic, "set_auto_scale", checked(AutoScaleChange, {"policy": given}), type(None))
+    scaling = _ask(topic, "auto_scale", Scaling)
+    answer(output, scaling_lines(scaling), scaling)
+
+
+def delete_command(
+    topic: Topic,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Really: its messages are gone then.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while clients are connected.")] = False,
+    output: Output = Form.TEXT,
+) -> None:
+    """Delete a topic with all its messages, and end its controller."""
+    if not yes:
+        cause = f"this deletes {topic} with all its messages, and nothing brings them back."
+        raise CommandFailed(ExitCode.USAGE, cause, "add --yes if you mean it")
+    request = Deletion(force=force)
+    _update(topic, "delete", request, type(None))
+    answer(output, [f"{_target(_workflow(topic))} is deleted"], request)
+
+
+def _changed(topic: str, name: str, request: BaseModel, form: Form) -> None:
+    change = _update(topic, name, request, LayoutChange)
+    answer(form, [change_line(change)], change)
+
+
+def _update(topic: str, name: str, request: BaseModel | None, kind: type[AnswerT]) -> AnswerT:
+    workflow_id = _workflow(topic)
+    return send_update(workflow_id, name, request, kind, see=_status_of(workflow_id))
+
+
+def _ask(topic: str, name: str, kind: type[AnswerT], *arguments: Any) -> AnswerT:
+    workflow_id = _workflow(topic)
+    hint(query_line(workflow_id, name, *arguments))
+    found = against_temporal(lambda client: query(client, workflow_id, name, kind, *arguments))
+    if found is None:
+        raise CommandFailed(ExitCode.REFUSED, f"{topic} is being opened.", f"see {_status_of(workflow_id)}")
+    return found
+
+
+def _workflow(topic: str) -> str:
+    """The id of the workflow that controls a topic, which may be named in any form that we print.
+
+    Raises:
+        CommandFailed: this is no name of a scalable topic.
+    """
+    try:
+        return controller_id(topic)
+    except ValueError as error:
+        cause, _, cure = str(error).partition("; ")
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+
+
+def _status_of(workflow_id: str) -> str:
+    return f"pulsar-migrate topic status {_target(workflow_id)}"
+
+
+def _target(workflow_id: str) -> str:
+    return workflow_id.partition("/")[2]

@@ -1,0 +1,136 @@
+"""What the gateway answers, as brokers of 5.0.0-M1 shape it, with fields of ours."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from models.segment import SegmentState, SubscriptionKind
+from models.topic_controller.names import segment_topic
+from models.topic_controller.state import ControllerStatus, SegmentStats, TopicReport
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+
+class Reason(_Answer):
+    """Why a request is not done.
+
+    Attributes:
+        reason: cause and cure.
+    """
+
+    reason: str
+
+
+class Health(_Answer):
+    """How the gateway is.
+
+    Attributes:
+        status: `ok`.
+    """
+
+    status: str = "ok"
+
+
+class SegmentFigures(_Answer):
+    """A segment as its broker sees it.
+
+    Attributes:
+        name: of its topic, in full.
+        state: whether it takes messages.
+        msg_rate_in: messages per second.
+        bytes_rate_in: bytes per second.
+        storage_size: bytes on bookies.
+        producer_count: that are connected.
+        backlog: messages that are not acknowledged, by subscription.
+        consumers: that are connected, by subscription.
+        trouble: why its broker does not say; left out where it does.
+    """
+
+    name: str
+    state: SegmentState
+    msg_rate_in: float
+    bytes_rate_in: float
+    storage_size: int
+    producer_count: int
+    backlog: dict[str, int]
+    consumers: dict[str, int]
+    trouble: str = Field(default="", exclude_if=lambda text: not text)
+
+    @classmethod
+    def of(cls, topic: str, found: SegmentStats) -> Self:
+        """What the controller reports of a segment."""
+        return cls(
+            name=segment_topic(topic, found.descriptor),
+            state=SegmentState.ACTIVE if found.active else SegmentState.SEALED,
+            msg_rate_in=found.messages_in,
+            bytes_rate_in=found.bytes_in,
+            storage_size=found.stored_bytes,
+            producer_count=found.producers,
+            backlog=found.backlog,
+            consumers=found.consumers,
+            trouble=found.trouble,
+        )
+
+
+class SubscriptionFigures(_Answer):
+    """A subscription.
+
+    Attributes:
+        consumer_count: sessions of an ordered one; of another one, how many are connected to the same segment at most.
+        type: how it is consumed; None for one that only its consumers have made.
+        msg_backlog: messages that are not acknowledged, on all segments.
+    """
+
+    consumer_count: int
+    type: SubscriptionKind | None
+    msg_backlog: int
+
+
+class TopicFigures(_Answer):
+    """Statistics of a topic (PIP-468, "Get aggregated stats").
+
+    Attributes:
+        epoch: of the layout.
+        total_segments, active_segments, sealed_segments: how many there are.
+        segments: by id.
+        subscriptions: by name.
+    """
+
+    epoch: int
+    total_segments: int
+    active_segments: int
+    sealed_segments: int
+    segments: dict[int, SegmentFigures]
+    subscriptions: dict[str, SubscriptionFigures]
+
+    @classmethod
+    def of(cls, topic: str, report: TopicReport, status: ControllerStatus) -> Self:
+        """What the controller reports of a topic."""
+        active = sum(1 for one in report.segments if one.active)
+        return cls(
+            epoch=report.epoch,
+            total_segments=len(report.segments),
+            active_segments=active,
+            sealed_segments=len(report.segments) - active,
+            segments={one.segment: SegmentFigures.of(topic, one) for one in report.segments},
+            subscriptions=_subscriptions(report, status),
+        )
+
+
+def _subscriptions(report: TopicReport, status: ControllerStatus) -> dict[str, SubscriptionFigures]:
+    def consumers(name: str) -> int:
+        if status.subscriptions.get(name) is SubscriptionKind.STREAM:
+            return status.consumers.get(name, 0)
+        return max((one.consumers.get(name, 0) for one in report.segments), default=0)
+
+    return {
+        name: SubscriptionFigures(
+            consumer_count=consumers(name), type=status.subscriptions.get(name), msg_backlog=backlog
+        )
+        for name, backlog in sorted(report.subscriptions.items())
+    }

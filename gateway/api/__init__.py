@@ -1,0 +1,1 @@
+"""The HTTP interface: paths, who may use them, and how refusals are told."""

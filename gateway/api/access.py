@@ -1,0 +1,63 @@
+"""Who asks, and whether they may."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from gateway.errors import Refusal
+from gateway.tokens import Role, Tokens
+
+_REALM = 'Bearer realm="pulsar-migrate"'
+_bearer = HTTPBearer(
+    auto_error=False, description="A token of the gateway's file: role `admin`, or `client` for consumers."
+)
+
+
+class Door:
+    """Lets requests in.
+
+    Args:
+        tokens: that are known; None lets everybody in, on a gateway that only this machine can reach.
+    """
+
+    def __init__(self, tokens: Tokens | None) -> None:
+        self._tokens = tokens
+
+    def admit(self, token: str | None, needed: Role) -> None:
+        """Let a request in that needs a role.
+
+        Raises:
+            Refusal: it has no token that is known, or the token's role is not enough.
+        """
+        if self._tokens is None:
+            return
+        if token is None:
+            raise Refusal(
+                HTTPStatus.UNAUTHORIZED, "send a token: Authorization: Bearer …", {"WWW-Authenticate": _REALM}
+            )
+        role = self._tokens.role_of(token)
+        if role is None:
+            challenge = f'{_REALM}, error="invalid_token"'
+            raise Refusal(HTTPStatus.UNAUTHORIZED, "this token is not known here", {"WWW-Authenticate": challenge})
+        if not role.allows(needed):
+            challenge = f'{_REALM}, error="insufficient_scope", scope="{needed}"'
+            reason = f"this token has the role {role}, and this needs {needed}"
+            raise Refusal(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})
+
+
+def needs(role: Role) -> Callable[..., Awaitable[None]]:
+    """A dependency that lets only those in that have a role."""
+
+    async def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> None:
+        door: Door = request.app.state.door
+        door.admit(given.credentials if given else None, role)
+
+    return check
+
+
+ADMIN, CLIENT = Depends(needs(Role.ADMIN)), Depends(needs(Role.CLIENT))

@@ -1,0 +1,127 @@
+"""The application: its paths, its page, and how everything that goes wrong is told."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi_offline import FastAPIOffline
+from starlette.exceptions import HTTPException
+
+from gateway.answers import Health
+from gateway.api import scalable, segments
+from gateway.api.access import Door
+from gateway.api.body_limit import BodyLimit
+from gateway.api.parts import refusals
+from gateway.controllers import Controllers, Gone, Refused
+from gateway.errors import Refusal
+from gateway.registrations import Registrar
+from gateway.settings import GatewaySettings
+from gateway.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+_DESCRIPTION = """
+Topics that scale (PIP-468) on brokers without a controller of their own: each has a Temporal workflow that controls
+it, and this gateway speaks for these workflows. Paths, bodies and codes are those of brokers of Pulsar 5, so that tools
+fit; registrations of consumers, and more statistics, are ours.
+
+Every refusal is `{"reason": …}` with cause and cure. 503 comes with `Retry-After`: what was asked for may be done yet.
+"""
+_TAGS = [
+    {"name": "topics", "description": "Scalable topics as a whole."},
+    {"name": "subscriptions", "description": "What consumes a topic."},
+    {"name": "consumers", "description": "Sessions of consumers of ordered subscriptions."},
+    {"name": "segments", "description": "Parts of a topic: each has a range of hashes, and a topic of its own."},
+    {"name": "health", "description": "For whoever runs the gateway; needs no token."},
+]
+
+
+def build_app(controllers: Controllers, settings: GatewaySettings, door: Door) -> FastAPI:
+    """The application of one gateway.
+
+    Args:
+        controllers: asks workflows.
+        settings: of the process.
+        door: lets requests in.
+    """
+    # With the page's own files: operators' networks often reach no others.
+    app = FastAPIOffline(
+        title="Scalable topics", description=_DESCRIPTION, version=_version(), openapi_tags=_TAGS, redoc_url=None
+    )
+    app.state.door = door
+    app.state.topics = Topics(controllers, settings)
+    app.state.registrar = Registrar(controllers)
+    app.state.consumer_patience = settings.consumer_deadline.total_seconds()
+    app.add_middleware(BodyLimit)
+    app.include_router(scalable.router)
+    app.include_router(segments.router)
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
+        """Whether the process serves."""
+        return Health()
+
+    @app.get("/readyz", tags=["health"], responses=_only(refusals(), HTTPStatus.SERVICE_UNAVAILABLE))
+    async def readyz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
+        """Whether Temporal answers."""
+        await controllers.require_temporal()
+        return Health()
+
+    for kind, answer in (
+        (Refusal, _refusal),
+        (Refused, _refused),
+        (Gone, _refused),
+        (RequestValidationError, _invalid),
+        (HTTPException, _http),
+        (Exception, _unexpected),
+    ):
+        app.add_exception_handler(kind, answer)
+    return app
+
+
+def _version() -> str:
+    try:
+        return version("pulsar-migrate")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _only(responses: dict[int | str, dict[str, Any]], status: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    return {status.value: responses[status.value]}
+
+
+def _answer(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"reason": reason}, status, headers)
+
+
+def _refusal(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refusal)
+    return _answer(error.status, error.reason, error.headers)
+
+
+def _refused(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, Refused | Gone)
+    return _refusal(request, error.refusal)
+
+
+def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    faults = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
+    # As brokers answer a wrong number of segments (5.0.0-M1).
+    return _answer(HTTPStatus.PRECONDITION_FAILED, "; ".join(faults))
+
+
+def _http(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    return _answer(error.status_code, str(error.detail), {**(error.headers or {})})
+
+
+def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
+    return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected: {type(error).__name__}; see the gateway's log")

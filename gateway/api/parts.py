@@ -1,0 +1,93 @@
+"""Parts that paths share: names, what serves them, and what they can answer besides."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request
+from pydantic import TypeAdapter, ValidationError
+
+from gateway.answers import Reason
+from gateway.errors import Refusal
+from gateway.registrations import Place, Registrar
+from gateway.topics import Topics
+from models.topic_controller.input import ControlledTopic, SubscriptionName
+from models.topic_controller.sessions import ConsumerName
+
+_TOPIC: TypeAdapter[str] = TypeAdapter(ControlledTopic)
+_SUBSCRIPTION: TypeAdapter[str] = TypeAdapter(SubscriptionName)
+_CONSUMER: TypeAdapter[str] = TypeAdapter(ConsumerName)
+
+
+def checked(adapter: TypeAdapter[str], text: str) -> str:
+    """A name that the controllers take.
+
+    Raises:
+        Refusal: they do not.
+    """
+    try:
+        return adapter.validate_python(text)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise Refusal(HTTPStatus.PRECONDITION_FAILED, reason) from error
+
+
+def _topic(tenant: str, namespace: str, topic: str) -> str:
+    return checked(_TOPIC, f"persistent://{tenant}/{namespace}/{topic}")
+
+
+def _namespace(tenant: str, namespace: str) -> tuple[str, str]:
+    checked(_TOPIC, f"persistent://{tenant}/{namespace}/any")
+    return tenant, namespace
+
+
+def _subscription(subscription: str) -> str:
+    return checked(_SUBSCRIPTION, subscription)
+
+
+Subscription = Annotated[str, Depends(_subscription)]
+
+
+def _consumer(subscription: Subscription, consumer: str) -> Place:
+    return Place(subscription, checked(_CONSUMER, consumer))
+
+
+def _topics(request: Request) -> Topics:
+    return request.app.state.topics
+
+
+def _registrar(request: Request) -> Registrar:
+    return request.app.state.registrar
+
+
+Namespace = Annotated[tuple[str, str], Depends(_namespace)]
+Topic = Annotated[str, Depends(_topic)]
+Consumer = Annotated[Place, Depends(_consumer)]
+TopicsOf = Annotated[Topics, Depends(_topics)]
+RegistrarOf = Annotated[Registrar, Depends(_registrar)]
+SegmentId = Annotated[int, Path(ge=0, description="Id of a segment.")]
+Descriptor = Annotated[str, Path(description="`{first hash}-{last hash}-{id}` of a segment.", examples=["0000-7fff-1"])]
+
+_MEANINGS = {
+    HTTPStatus.UNAUTHORIZED: "no token, or none that is known",
+    HTTPStatus.FORBIDDEN: "the token's role is not enough",
+    HTTPStatus.NOT_FOUND: "it is not there",
+    HTTPStatus.CONFLICT: "it is not possible now",
+    HTTPStatus.PRECONDITION_FAILED: "a value is wrong",
+    HTTPStatus.SERVICE_UNAVAILABLE: "no answer in time, try again; it may be done later",
+}
+_ALWAYS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.PRECONDITION_FAILED,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+
+
+def refusals(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Refusals that a path can answer, for its page: these, and those that every path can."""
+    return {
+        status.value: {"model": Reason, "description": _MEANINGS[status].capitalize()}
+        for status in sorted({*_ALWAYS, *statuses})
+    }

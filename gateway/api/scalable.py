@@ -1,0 +1,199 @@
+"""`/admin/v2/scalable`: topics, subscriptions, consumers, splits and merges (PIP-468, "REST API")."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query, Request
+from pydantic import BaseModel
+
+from gateway.answers import TopicFigures
+from gateway.api.access import ADMIN, CLIENT
+from gateway.api.parts import (
+    Consumer,
+    Namespace,
+    RegistrarOf,
+    SegmentId,
+    Subscription,
+    Topic,
+    TopicsOf,
+    refusals,
+)
+from gateway.controllers import Refused
+from gateway.errors import Refusal
+from models.lifecycle.failures import FailureKind
+from models.segment import SubscriptionKind
+from models.segment_layout import SegmentLayout
+from models.topic_controller.input import MOST_SEGMENTS
+from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, whole_assignment
+
+router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}")
+
+_NO_CONTENT, _NOT_FOUND, _CONFLICT = HTTPStatus.NO_CONTENT, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+
+
+class Registration(BaseModel):
+    """How a consumer reads.
+
+    Attributes:
+        kind: STREAM shares segments with others in order; CHECKPOINT reads all, and has no session.
+    """
+
+    kind: ConsumerKind
+
+
+@router.get("", tags=["topics"], dependencies=[CLIENT], responses=refusals())
+async def list_topics(
+    place: Namespace,
+    topics: TopicsOf,
+    property: Annotated[  # noqa: A002 - brokers call it so
+        list[str] | None, Query(description="`key=value`; topics have to have all that are given.")
+    ] = None,
+) -> list[str]:
+    """The controlled topics of a namespace."""
+    wanted = [one.partition("=") for one in property or ()]
+    if not all(key and equals for key, equals, _ in wanted):
+        raise Refusal(HTTPStatus.PRECONDITION_FAILED, "write property=key=value")
+    return await topics.names(*place, {key: value for key, _, value in wanted})
+
+
+@router.put("/{topic}", status_code=_NO_CONTENT, tags=["topics"], dependencies=[ADMIN], responses=refusals(_CONFLICT))
+async def create_topic(
+    topic: Topic,
+    topics: TopicsOf,
+    segments: Annotated[
+        int, Query(alias="numInitialSegments", ge=1, le=MOST_SEGMENTS, description="How many segments it begins with.")
+    ] = 1,
+    properties: Annotated[dict[str, str] | None, Body(description="Notes, kept with the layout.")] = None,
+) -> None:
+    """Create a topic: start its controller, and answer when the topic is open."""
+    await topics.create(topic, segments, properties or {})
+
+
+@router.get("/{topic}", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
+async def get_topic(topic: Topic, topics: TopicsOf) -> SegmentLayout:
+    """The layout: all segments, active and sealed."""
+    return await topics.layout(topic)
+
+
+@router.delete(
+    "/{topic}",
+    status_code=_NO_CONTENT,
+    tags=["topics"],
+    dependencies=[ADMIN],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def delete_topic(
+    topic: Topic,
+    topics: TopicsOf,
+    force: Annotated[bool, Query(description="Also while clients are connected.")] = False,  # noqa: FBT002 - a query
+) -> None:
+    """Delete a topic with all that it holds, and end its controller."""
+    await topics.delete(topic, force=force)
+
+
+@router.get("/{topic}/stats", tags=["topics"], dependencies=[CLIENT], responses=refusals(_NOT_FOUND))
+async def get_stats(topic: Topic, topics: TopicsOf) -> TopicFigures:
+    """Statistics, segment by segment, as the brokers tell them now."""
+    return await topics.figures(topic)
+
+
+@router.put(
+    "/{topic}/subscriptions/{subscription}",
+    status_code=_NO_CONTENT,
+    tags=["subscriptions"],
+    dependencies=[ADMIN],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def create_subscription(
+    topic: Topic,
+    subscription: Subscription,
+    topics: TopicsOf,
+    type: Annotated[  # noqa: A002 - brokers call it so
+        str, Query(description="`STREAM`: in order by key; `QUEUE`: all consumers together.")
+    ] = SubscriptionKind.STREAM.value,
+) -> None:
+    """Create a subscription, at the begin of each active segment; harmless when done twice."""
+    if type not in {*SubscriptionKind}:
+        # As brokers answer it (5.0.0-M1).
+        raise Refusal(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
+    await topics.subscribe(topic, subscription, SubscriptionKind(type))
+
+
+@router.delete(
+    "/{topic}/subscriptions/{subscription}",
+    status_code=_NO_CONTENT,
+    tags=["subscriptions"],
+    dependencies=[ADMIN],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def delete_subscription(topic: Topic, subscription: Subscription, topics: TopicsOf) -> None:
+    """Delete a subscription with its places on all segments; harmless where there is none."""
+    await topics.unsubscribe(topic, subscription)
+
+
+@router.post(
+    "/{topic}/subscriptions/{subscription}/consumers/{consumer}",
+    tags=["consumers"],
+    dependencies=[CLIENT],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
+    topic: Topic,
+    consumer: Consumer,
+    request: Request,
+    topics: TopicsOf,
+    registrar: RegistrarOf,
+    registration: Registration,
+) -> ConsumerAssignment:
+    """Register a consumer, or take it back into its session; answers what it reads. Later changes are published."""
+    if registration.kind is ConsumerKind.CHECKPOINT:
+        return whole_assignment(topic, await topics.layout(topic))
+    try:
+        return await registrar.join(topic, consumer, _end(request))
+    except Refused as error:
+        known = (await topics.status(topic)).subscriptions
+        is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in known
+        raise Refusal(_NOT_FOUND, error.reason) if is_unknown else error.refusal from error
+
+
+@router.delete(
+    "/{topic}/subscriptions/{subscription}/consumers/{consumer}",
+    status_code=_NO_CONTENT,
+    tags=["consumers"],
+    dependencies=[CLIENT],
+    responses=refusals(_NOT_FOUND),
+)
+async def unregister_consumer(topic: Topic, consumer: Consumer, request: Request, registrar: RegistrarOf) -> None:
+    """End a consumer's session; others get what it read. Harmless where there is none."""
+    await registrar.leave(topic, consumer, _end(request))
+
+
+@router.post(
+    "/{topic}/split/{segment}",
+    status_code=_NO_CONTENT,
+    tags=["segments"],
+    dependencies=[ADMIN],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def split_segment(topic: Topic, segment: SegmentId, topics: TopicsOf) -> None:
+    """Divide an active segment in the middle of its hashes."""
+    await topics.split(topic, segment)
+
+
+@router.post(
+    "/{topic}/merge/{one}/{other}",
+    status_code=_NO_CONTENT,
+    tags=["segments"],
+    dependencies=[ADMIN],
+    responses=refusals(_NOT_FOUND, _CONFLICT),
+)
+async def merge_segments(topic: Topic, one: SegmentId, other: SegmentId, topics: TopicsOf) -> None:
+    """Make one segment of two active neighbours, in any order."""
+    await topics.merge(topic, one, other)
+
+
+def _end(request: Request) -> float:
+    return asyncio.get_running_loop().time() + request.app.state.consumer_patience

@@ -1,0 +1,52 @@
+"""`/admin/v2/segments`: single segments by their descriptors (PIP-468, "Segment topics")."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+
+from gateway.api.access import ADMIN
+from gateway.api.parts import Descriptor, Topic, TopicsOf, refusals
+from gateway.errors import Refusal
+from models.topic_controller.input import MOST_SUBSCRIPTIONS, SubscriptionName
+
+router = APIRouter(
+    prefix="/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}", tags=["segments"], dependencies=[ADMIN]
+)
+
+_CHANGED = refusals(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+
+
+@router.put("", status_code=HTTPStatus.NO_CONTENT, responses=_CHANGED)
+async def ensure_segment(
+    topic: Topic,
+    descriptor: Descriptor,
+    topics: TopicsOf,
+    subscriptions: Annotated[
+        list[SubscriptionName] | None,
+        Body(max_length=MOST_SUBSCRIPTIONS, description="Subscriptions that have to have a place on it."),
+    ] = None,
+) -> None:
+    """See that a segment of the layout has its topic, with places of subscriptions; a new one is at the begin."""
+    await topics.ensure_segment(topic, descriptor, tuple(subscriptions or ()))
+
+
+@router.post("/terminate", status_code=HTTPStatus.NO_CONTENT, responses=_CHANGED)
+async def terminate_segment(topic: Topic, descriptor: Descriptor, topics: TopicsOf) -> None:
+    """Harmless for a sealed segment. An active one is refused: nothing would take messages of its hashes."""
+    if (await topics.segment(topic, descriptor)).active:
+        reason = f"{descriptor} is active, and its hashes would have no segment; split it, or merge it with a neighbour"
+        raise Refusal(HTTPStatus.CONFLICT, reason)
+
+
+@router.delete("", status_code=HTTPStatus.NO_CONTENT, responses=_CHANGED)
+async def delete_segment(
+    topic: Topic,
+    descriptor: Descriptor,
+    topics: TopicsOf,
+    force: Annotated[bool, Query(description="Also one that only retention keeps.")] = False,  # noqa: FBT002 - a query
+) -> None:
+    """Remove a sealed segment of which no subscription has anything left; harmless where there is none."""
+    await topics.delete_segment(topic, descriptor, force=force)

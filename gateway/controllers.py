@@ -1,0 +1,339 @@
+"""The workflows that control topics, as the gateway asks them: again until the deadline, and each thing once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowQueryRejectedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import (
+    QueryRejectCondition,
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+)
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from gateway.errors import Refusal, not_found, unavailable
+from models.lifecycle.failures import FailureKind
+from models.topic_controller.input import KIND, ControllerInput, controller_id
+
+AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
+
+_WORKFLOW = "ScalableTopicController"
+_ANSWER = timedelta(seconds=5)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+# A run that continues as the next, ten updates in flight, and servers that come and go look like these.
+_PASSING = frozenset(
+    (
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.CANCELLED,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.INTERNAL,
+        RPCStatusCode.RESOURCE_EXHAUSTED,
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.UNKNOWN,
+    )
+)
+# How Temporal fails an update whose run ended before it, as a type of the failure.
+_RUN_ENDED = "AcceptedUpdateCompletedWorkflow"
+_STATUS: dict[str, HTTPStatus] = {
+    FailureKind.REFUSED: HTTPStatus.CONFLICT,
+    FailureKind.CONFLICT: HTTPStatus.CONFLICT,
+    FailureKind.CONTENTION: HTTPStatus.CONFLICT,
+    FailureKind.INVALID_INPUT: HTTPStatus.PRECONDITION_FAILED,
+    FailureKind.UNSUPPORTED: HTTPStatus.NOT_IMPLEMENTED,
+    FailureKind.DENIED: HTTPStatus.BAD_GATEWAY,
+    FailureKind.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    FailureKind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+class Refused(Exception):
+    """A controller said no.
+
+    Attributes:
+        reason: its own words.
+        kind: type of the failure, most often a `FailureKind`.
+        unsure: whether the answer to an earlier try was lost, which may have been done.
+    """
+
+    def __init__(self, reason: str, kind: str, *, unsure: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind = kind
+        self.unsure = unsure
+
+    @property
+    def refusal(self) -> Refusal:
+        """As the gateway tells it, where nothing more is known."""
+        status = _STATUS.get(self.kind, HTTPStatus.INTERNAL_SERVER_ERROR)
+        return unavailable(self.reason) if status is HTTPStatus.SERVICE_UNAVAILABLE else Refusal(status, self.reason)
+
+
+class Gone(Exception):
+    """No controller leads the topic.
+
+    Attributes:
+        unsure: whether the answer to an earlier try was lost, which may have been done.
+    """
+
+    def __init__(self, topic: str, *, unsure: bool) -> None:
+        super().__init__(topic)
+        self.unsure = unsure
+        self.refusal = not_found(topic)
+
+
+class Controllers:
+    """Asks workflows.
+
+    Args:
+        client: of Temporal.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def start(self, input: ControllerInput, queue: str) -> WorkflowHandle[Any, str]:
+        """Start the controller of a topic that has none.
+
+        Raises:
+            Refusal: it has one, or Temporal does not answer.
+        """
+        attributes = {"MigrationKind": KIND, "MigrationTarget": input.target_name}
+        try:
+            # The SDK tries it again with the same request id, which starts it once.
+            return await self._client.start_workflow(
+                _WORKFLOW,
+                input,
+                id=input.workflow_id,
+                task_queue=queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                search_attributes=TypedSearchAttributes(
+                    [
+                        SearchAttributePair(SearchAttributeKey.for_keyword(name), value)
+                        for name, value in attributes.items()
+                    ]
+                ),
+                static_summary=input.summary,
+                result_type=str,
+                rpc_timeout=2 * _ANSWER,
+            )
+        except WorkflowAlreadyStartedError:
+            raise Refusal(HTTPStatus.CONFLICT, f"{input.topic} exists already") from None
+        except RPCError as error:
+            raise _temporal_says(error) from error
+
+    async def failure(self, handle: WorkflowHandle[Any, str]) -> Refused:
+        """Wait for the end of a controller, and say why it ended."""
+        try:
+            ended = await handle.result()
+        except WorkflowFailureError as error:
+            return _refused(error.cause, unsure=False)
+        return Refused(ended, FailureKind.CONFLICT, unsure=False)
+
+    async def update(
+        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], end: float
+    ) -> AnswerT:
+        """Send an update, and again until it is answered, with one id: a run of the workflow does it once.
+
+        Args:
+            topic: whose controller is asked.
+            name: of the update.
+            argument: of the update; None for none.
+            answer: type of the answer.
+            end: when to give up, by the loop's clock.
+
+        Raises:
+            Refused: the controller said no.
+            Gone: there is none.
+            Refusal: nobody answers in time; it may be done yet.
+        """
+        # The SDK leaves overloads of updates partly untyped.
+        handle: Any = self._client.get_workflow_handle(controller_id(topic))
+        args = [] if argument is None else [argument]
+        number, unsure = str(uuid.uuid4()), False
+
+        async def send() -> AnswerT:
+            nonlocal unsure
+            try:
+                return await handle.execute_update(name, args=args, id=number, result_type=answer)
+            except WorkflowUpdateFailedError as error:
+                if not _is_run_ended(error.cause):
+                    raise _refused(error.cause, unsure=unsure) from error
+                await self._require_open(topic, unsure=True)
+            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                unsure = True
+                raise _Again("it was not answered in time") from error
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    unsure = True
+                    raise
+                # One run has ended, and the next may have begun.
+                await self._require_open(topic, unsure=unsure)
+            unsure = True
+            raise _Again("its run ended before it was done")
+
+        return await self._insist(send, f"{name} of {topic}", end)
+
+    async def query(self, topic: str, name: str, answer: type[AnswerT], end: float) -> AnswerT | None:
+        """Ask a query of the controller of a topic, which may answer nothing; arguments are those of `update`.
+
+        Raises:
+            Refusal: there is none, or nobody answers in time.
+        """
+        handle = self._client.get_workflow_handle(controller_id(topic))
+
+        async def ask() -> AnswerT | None:
+            try:
+                # One that has ended would still tell its last state.
+                found = await handle.query(
+                    name, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=_ANSWER
+                )
+            except WorkflowQueryRejectedError:
+                raise not_found(topic) from None
+            except WorkflowQueryFailedError as error:
+                raise _Again(str(error)) from error
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise not_found(topic) from None
+                raise
+            return found
+
+        return await self._insist(ask, f"{name} of {topic}", end)
+
+    async def await_end(self, handle: WorkflowHandle[Any, Any], end: float) -> None:
+        """Wait until a controller has ended; its update is answered before.
+
+        Args:
+            handle: of a run of it.
+            end: when to give up, by the loop's clock.
+
+        Raises:
+            Refusal: it has not ended in time.
+        """
+
+        async def wait() -> None:
+            # However it ended.
+            with contextlib.suppress(WorkflowFailureError):
+                await handle.result()
+
+        await self._insist(wait, f"the end of {handle.id}", end)
+
+    async def run_of(self, topic: str, end: float) -> WorkflowHandle[Any, Any]:
+        """The run that leads a topic now.
+
+        Raises:
+            Gone: there is none.
+            Refusal: Temporal does not answer in time.
+        """
+
+        async def find() -> WorkflowHandle[Any, Any]:
+            run_id = await self._require_open(topic, unsure=False)
+            return self._client.get_workflow_handle(controller_id(topic), run_id=run_id)
+
+        return await self._insist(find, f"the controller of {topic}", end)
+
+    async def names(self, tenant: str, namespace: str, end: float) -> list[str]:
+        """The controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
+        # Names have no quotes; see `ControlledTopic`.
+        wanted = f"{tenant}/{namespace}/"
+        query = f'MigrationKind="{KIND}" AND ExecutionStatus="Running" AND MigrationTarget STARTS_WITH "{wanted}"'
+
+        async def listed() -> list[str]:
+            found = self._client.list_workflows(query, rpc_timeout=_ANSWER)
+            return sorted([one.id.partition("/")[2] async for one in found])
+
+        return await self._insist(listed, f"the list of {tenant}/{namespace}", end)
+
+    async def require_temporal(self) -> None:
+        """Whether Temporal answers.
+
+        Raises:
+            Refusal: it does not.
+        """
+        try:
+            if await self._client.service_client.check_health(timeout=_ANSWER):
+                return
+        except RPCError as error:
+            raise _temporal_says(error) from error
+        raise unavailable("Temporal is not ready")
+
+    async def _require_open(self, topic: str, *, unsure: bool) -> str:
+        """The id of the run that leads a topic."""
+        handle = self._client.get_workflow_handle(controller_id(topic))
+        try:
+            found = await handle.describe(rpc_timeout=_ANSWER)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise Gone(topic, unsure=unsure) from None
+            raise
+        if found.status is not WorkflowExecutionStatus.RUNNING:
+            raise Gone(topic, unsure=unsure)
+        return found.run_id
+
+    async def _insist(self, ask: Callable[[], Awaitable[ResultT]], what: str, end: float) -> ResultT:
+        pause, why = _FIRST_PAUSE, "no worker took it; start one: pulsar-migrate worker"
+        while True:
+            try:
+                async with asyncio.timeout_at(end):
+                    try:
+                        return await ask()
+                    except _Again as error:
+                        why = str(error)
+                    except RPCError as error:
+                        if error.status not in _PASSING:
+                            raise _temporal_says(error) from error
+                        why = f"Temporal: {error.message}"
+                    _stop_if_due(end)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+            except TimeoutError as error:
+                raise unavailable(f"{what} has no answer yet, and may be done later: {why}") from error
+
+
+class _Again(Exception):
+    """It may go better later."""
+
+
+def _stop_if_due(end: float) -> None:
+    """The SDK tells of a cancellation, also that of a deadline, as of any other loss."""
+    if asyncio.get_running_loop().time() >= end:
+        raise TimeoutError
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _is_run_ended(cause: BaseException) -> bool:
+    return isinstance(cause, ApplicationError) and cause.type == _RUN_ENDED
+
+
+def _refused(cause: BaseException, *, unsure: bool) -> Refused:
+    if isinstance(cause, ApplicationError):
+        return Refused(cause.message, cause.type or "", unsure=unsure)
+    return Refused(str(cause) or type(cause).__name__, "", unsure=unsure)
+
+
+def _temporal_says(error: RPCError) -> Refusal:
+    if error.status in _PASSING:
+        return unavailable(f"Temporal does not answer: {error.message}")
+    return Refusal(HTTPStatus.BAD_GATEWAY, f"Temporal refuses ({error.status.name}): {error.message}")

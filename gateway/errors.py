@@ -1,0 +1,31 @@
+"""What the gateway says no with."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+
+class Refusal(Exception):
+    """A request that is not done.
+
+    Attributes:
+        status: of the answer.
+        reason: cause and cure, for `{"reason": …}`.
+        headers: of the answer besides.
+    """
+
+    def __init__(self, status: HTTPStatus, reason: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+        self.headers = headers or {}
+
+
+def not_found(topic: str) -> Refusal:
+    """There is no such controlled topic."""
+    return Refusal(HTTPStatus.NOT_FOUND, f"no controller leads {topic}; create it with PUT")
+
+
+def unavailable(reason: str) -> Refusal:
+    """It can be tried again, and is not known to be done."""
+    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "2"})

@@ -1,0 +1,139 @@
+"""The gateway's process: from its settings to its last answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import socket
+import ssl
+from collections.abc import Generator
+from datetime import timedelta
+from pathlib import Path
+from typing import NoReturn
+
+import uvicorn
+from temporalio.client import Client
+
+from gateway.api.access import Door
+from gateway.api.app import build_app
+from gateway.certificate import follow
+from gateway.controllers import Controllers
+from gateway.settings import GatewaySettings
+from gateway.tokens import Tokens, TokensError
+from worker.connection import connect, worker_runtime
+from worker.exit_codes import CommandFailed, ExitCode, leave
+from worker.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
+from worker.logs import configure_logs
+from worker.registration import register_search_attributes
+
+FAREWELL = timedelta(seconds=20)
+"""Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
+
+_BACKLOG = 2048
+_log = logging.getLogger(__name__)
+
+
+def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) -> NoReturn:
+    """Serve until SIGTERM (exit code 0), SIGINT (130) or a failure, and end the process.
+
+    Args:
+        settings: of this process.
+        ready_file: exists while the gateway is ready, and holds its readiness line.
+
+    Raises:
+        CommandFailed: the log format is unknown; all later failures end the process with their exit code.
+    """
+    faulthandler.enable()
+    configure_logs()
+    asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "gateway"))
+    leave(ExitCode.UNEXPECTED)
+
+
+async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode:
+    stop = stop_on_signals()
+    door = Door(_tokens(settings))
+    # No metrics of the SDK: what takes time is in the worker.
+    client = await connect(worker_runtime(""))
+    await register_search_attributes(client)
+    app = build_app(Controllers(client), settings, door)
+    config = _config(app, settings)
+    listener = _listen(settings)
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve([listener]))
+    renewing = asyncio.create_task(_renew_certificate(config, settings))
+    _tell_ready(client, settings, listener, ready_file)
+    await asyncio.wait((stop, serving), return_when=asyncio.FIRST_COMPLETED)
+    withdraw(ready_file)
+    server.should_exit = True
+    await serving
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FAREWELL.total_seconds()):
+            await app.state.registrar.drain()
+    renewing.cancel()
+    return stop.result() if stop.done() else ExitCode.UNEXPECTED
+
+
+class _Server(uvicorn.Server):
+    """One that leaves signals to the process."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Take none."""
+        yield
+
+
+def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
+    config = uvicorn.Config(
+        app,  # pyright: ignore[reportArgumentType] - an ASGI application
+        lifespan="off",
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        ssl_certfile=settings.tls_certificate or None,
+        ssl_keyfile=settings.tls_key or None,
+        timeout_graceful_shutdown=round(FAREWELL.total_seconds()),
+    )
+    try:
+        config.load()
+    except (OSError, ssl.SSLError) as error:
+        cause = f"the certificate {settings.tls_certificate} with the key {settings.tls_key}: {error}."
+        raise CommandFailed(ExitCode.USAGE, cause, "give files in PEM that belong together") from error
+    return config
+
+
+def _listen(settings: GatewaySettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        cause = f"cannot listen on {settings.host}:{settings.port}: {error}."
+        cure = (
+            "set PULSAR_MIGRATE_GATEWAY_HOST and PULSAR_MIGRATE_GATEWAY_PORT to an address of this machine that is free"
+        )
+        raise CommandFailed(ExitCode.USAGE, cause, cure) from error
+
+
+def _tokens(settings: GatewaySettings) -> Tokens | None:
+    if not settings.tokens_file:
+        _log.warning("no tokens are set: everybody on this machine may do everything; set tokens_file")
+        return None
+    try:
+        return Tokens(Path(settings.tokens_file))
+    except TokensError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{error}.", "correct PULSAR_MIGRATE_GATEWAY_TOKENS_FILE") from error
+
+
+async def _renew_certificate(config: uvicorn.Config, settings: GatewaySettings) -> None:
+    if config.ssl is not None:
+        await follow(config.ssl, Path(settings.tls_certificate), Path(settings.tls_key))
+
+
+def _tell_ready(client: Client, settings: GatewaySettings, listener: socket.socket, ready_file: Path | None) -> None:
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if settings.tls_certificate else "http"
+    shown = f"[{host}]" if ":" in host else host
+    temporal = f"{client.service_client.config.target_host}/{client.namespace}"
+    line = f"gateway ready: {scheme}://{shown}:{port} cluster={settings.cluster} temporal={temporal}"
+    tell_ready(line, ready_file)

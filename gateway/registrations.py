@@ -1,0 +1,197 @@
+"""Consumers that come and go, many at a time: Temporal takes ten updates in flight for a workflow, and not a thousand.
+
+What consumers of one topic ask for goes into few updates, each for many of one subscription, in the order in which it
+was asked for each name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from gateway.controllers import Gone, Refused
+from gateway.errors import Refusal, unavailable
+from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
+
+AnswerT = TypeVar("AnswerT")
+
+IN_FLIGHT = 3
+"""Updates of one topic at once; others than this gateway have to find a place too."""
+
+LINGER = 0.02
+"""Seconds in which those are gathered that come together."""
+
+
+class Updates(Protocol):
+    """Sends updates to the controllers of topics; see `Controllers.update`."""
+
+    async def update(
+        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], end: float
+    ) -> AnswerT:
+        """Send one."""
+        ...
+
+
+class Place(NamedTuple):
+    """A consumer of a subscription."""
+
+    subscription: str
+    name: str
+
+
+@dataclass(eq=False)
+class _Asked:
+    """What one request wants.
+
+    Attributes:
+        place: whose it is.
+        joins: whether the consumer comes, or leaves.
+        end: when it is too late, by the loop's clock.
+        answer: the assignment of who came; None for who left.
+    """
+
+    place: Place
+    joins: bool
+    end: float
+    answer: asyncio.Future[ConsumerAssignment | None]
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """What can go together has the same."""
+        return self.place.subscription, self.joins
+
+
+@dataclass(eq=False)
+class _Lane:
+    """What consumers of one topic ask for.
+
+    Attributes:
+        waiting: what is not sent yet, in the order in which it came.
+        busy: consumers of whom something is under way.
+        tasks: updates that are under way.
+        gathering: whether it waits for those that come together.
+    """
+
+    waiting: list[_Asked] = field(default_factory=list[_Asked])
+    busy: set[Place] = field(default_factory=set[Place])
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    gathering: bool = False
+
+    def take(self) -> list[_Asked]:
+        """What goes next together: of one kind, and nothing of a consumer before what that asked for earlier."""
+        taken: list[_Asked] = []
+        left: list[_Asked] = []
+        names: set[Place] = set()
+        blocked = {*self.busy}
+        for one in self.waiting:
+            fits = not taken or one.kind == taken[0].kind
+            if one.place in blocked or not fits or (len(names) == MOST_AT_ONCE and one.place not in names):
+                blocked.add(one.place)
+                left.append(one)
+            else:
+                names.add(one.place)
+                taken.append(one)
+        self.waiting = left
+        return taken
+
+
+class Registrar:
+    """Registers consumers of all topics.
+
+    Args:
+        updates: sends updates.
+    """
+
+    def __init__(self, updates: Updates) -> None:
+        self._updates = updates
+        self._lanes: dict[str, _Lane] = {}
+
+    async def join(self, topic: str, place: Place, end: float) -> ConsumerAssignment:
+        """Register a consumer, or take it back; what it reads.
+
+        Raises:
+            Refused, Gone: the controller said no, or there is none.
+            Refusal: it left meanwhile, or there is no answer in time.
+        """
+        answer = await self._ask(topic, place, end, joins=True)
+        if answer is None:
+            raise Refusal(HTTPStatus.CONFLICT, f"{place.name} left {place.subscription} while it was registered")
+        return answer
+
+    async def leave(self, topic: str, place: Place, end: float) -> None:
+        """End a consumer's session; harmless where there is none. Raises as `join`."""
+        await self._ask(topic, place, end, joins=False)
+
+    async def drain(self) -> None:
+        """Wait for what is under way."""
+        while tasks := [task for lane in self._lanes.values() for task in lane.tasks]:
+            await asyncio.wait(tasks)
+
+    async def _ask(self, topic: str, place: Place, end: float, *, joins: bool) -> ConsumerAssignment | None:
+        loop = asyncio.get_running_loop()
+        asked = _Asked(place, joins, end, loop.create_future())
+        # Whoever asked may have gone.
+        asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
+        lane = self._lanes.setdefault(topic, _Lane())
+        lane.waiting.append(asked)
+        if not lane.gathering:
+            lane.gathering = True
+            loop.call_later(LINGER, self._gathered, topic, lane)
+        try:
+            async with asyncio.timeout_at(end):
+                return await asyncio.shield(asked.answer)
+        except TimeoutError as error:
+            verb = "registration" if joins else "end"
+            raise unavailable(f"the {verb} of {place.name} has no answer yet, and may be done later") from error
+
+    def _gathered(self, topic: str, lane: _Lane) -> None:
+        lane.gathering = False
+        self._go(topic, lane)
+
+    def _go(self, topic: str, lane: _Lane) -> None:
+        while len(lane.tasks) < IN_FLIGHT and (together := lane.take()):
+            lane.busy |= {one.place for one in together}
+            task = asyncio.create_task(self._send(topic, lane, together))
+            lane.tasks.add(task)
+            task.add_done_callback(lambda task: self._done(topic, lane, task))
+        if not lane.tasks and not lane.waiting:
+            self._lanes.pop(topic, None)
+
+    def _done(self, topic: str, lane: _Lane, task: asyncio.Task[None]) -> None:
+        lane.tasks.discard(task)
+        self._go(topic, lane)
+
+    async def _send(self, topic: str, lane: _Lane, together: Sequence[_Asked]) -> None:
+        subscription, joins = together[0].kind
+        names = tuple(sorted({one.place.name for one in together}))
+        end = max(one.end for one in together)
+        answers: dict[str, ConsumerAssignment] = {}
+        try:
+            if joins:
+                request = Registrations(subscription=subscription, consumers=names)
+                answers = await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], end)
+            else:
+                leaving = Departures(subscription=subscription, consumers=names)
+                await self._updates.update(topic, "unregister", leaving, type(None), end)
+        except (Refused, Gone, Refusal) as error:
+            _tell(together, error)
+        except BaseException as error:
+            _tell(together, unavailable(f"the gateway gave up: {type(error).__name__}"))
+            raise
+        else:
+            for one in together:
+                if not one.answer.done():
+                    one.answer.set_result(answers.get(one.place.name))
+        finally:
+            lane.busy -= {one.place for one in together}
+
+
+def _tell(together: Sequence[_Asked], error: Exception) -> None:
+    for one in together:
+        if not one.answer.done():
+            one.answer.set_exception(error)

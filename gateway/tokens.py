@@ -1,0 +1,101 @@
+"""Bearer tokens: a file of their hashes, each with what it allows."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from clients.tls import stamp_of
+
+_LINE = re.compile(r"(?P<role>\w+)\s+(?P<hash>[0-9a-fA-F]{64})")
+_log = logging.getLogger(__name__)
+
+
+class Role(StrEnum):
+    """What a token allows.
+
+    ADMIN: everything.
+    CLIENT: read layouts, register and unregister consumers.
+    """
+
+    ADMIN = "admin"
+    CLIENT = "client"
+
+    def allows(self, needed: Role) -> bool:
+        """Whether it is enough for what needs a role."""
+        return self is Role.ADMIN or self is needed
+
+
+class TokensError(ValueError):
+    """The file of tokens cannot be used; the message says why, and shows no hash."""
+
+
+class _Token(NamedTuple):
+    role: Role
+    hash: bytes
+
+
+class Tokens:
+    """The tokens of a file, which is read again when it changes.
+
+    One line for each token: its role, and the SHA-256 of it in hexadecimal digits; `#` begins a comment. A file that
+    is wrong when it changes is reported, and the tokens of before count.
+
+    Args:
+        file: where they are.
+
+    Raises:
+        TokensError: the file is wrong, or cannot be read.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._stamp: tuple[int, ...] = ()
+        self._tokens: tuple[_Token, ...] = ()
+        self._read()
+
+    def role_of(self, token: str) -> Role | None:
+        """What a token allows; None for one that is not in the file."""
+        try:
+            self._read()
+        except TokensError as error:
+            _log.error("%s; the tokens of before count", error)
+        given = sha256(token.encode()).digest()
+        # All of them, so that the time tells nothing about how far the search went.
+        found = [one.role for one in self._tokens if hmac.compare_digest(one.hash, given)]
+        return found[0] if found else None
+
+    def _read(self) -> None:
+        try:
+            stamp = stamp_of(self._file)
+            if stamp == self._stamp:
+                return
+            lines = self._file.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise TokensError(f"{self._file} cannot be read: {error}") from error
+        # Also of a wrong one, which is reported once.
+        self._stamp = stamp
+        self._tokens = tuple(_parse(self._file, lines))
+
+
+def _parse(file: Path, lines: Iterable[str]) -> list[_Token]:
+    found: list[_Token] = []
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        match = _LINE.fullmatch(text)
+        if match is None or match["role"] not in {*Role}:
+            raise TokensError(
+                f"{file}, line {number}: no token; write {' or '.join(Role)}, and the token's SHA-256 in 64 digits"
+            )
+        found.append(_Token(Role(match["role"]), bytes.fromhex(match["hash"])))
+    if not found:
+        raise TokensError(f"{file} holds no token, and would let nobody in; write one line for each")
+    return found

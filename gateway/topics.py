@@ -1,0 +1,302 @@
+"""Controlled topics, as the REST interface of the proposal asks for them (PIP-468, "REST API")."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from pydantic import BaseModel, ValidationError
+from temporalio.client import WorkflowHandle
+
+from gateway.answers import TopicFigures
+from gateway.controllers import Controllers, Gone, Refused
+from gateway.errors import Refusal, unavailable
+from gateway.settings import GatewaySettings
+from models.lifecycle.base import faults
+from models.lifecycle.failures import FailureKind
+from models.segment import LayoutError, SegmentInfo, SubscriptionKind
+from models.segment_layout import SegmentLayout
+from models.topic_controller.input import (
+    ControllerInput,
+    Deletion,
+    MergeRequest,
+    SegmentRequest,
+    SplitRequest,
+    SubscriptionRequest,
+    Unsubscription,
+)
+from models.topic_controller.pruning import Pruned, PruneRequest
+from models.topic_controller.record import Change, Mutation
+from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
+
+AnswerT = TypeVar("AnswerT")
+
+_LOOK_EVERY = 0.1
+# Lists are filtered by asking each topic.
+_AT_ONCE = 16
+
+
+class Topics:
+    """The topics of one cluster.
+
+    Args:
+        controllers: asks workflows.
+        settings: of this process.
+    """
+
+    def __init__(self, controllers: Controllers, settings: GatewaySettings) -> None:
+        self._controllers = controllers
+        self._settings = settings
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._reports: dict[str, asyncio.Task[TopicFigures]] = {}
+
+    @property
+    def _end(self) -> float:
+        return asyncio.get_running_loop().time() + self._settings.change_deadline.total_seconds()
+
+    # The whole --------------------------------------------------------------------------------------------------------
+
+    async def names(self, tenant: str, namespace: str, properties: Mapping[str, str]) -> list[str]:
+        """The controlled topics of a namespace that have these properties, in full, sorted."""
+        end = self._end
+        found = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, end)]
+        if not properties:
+            return found
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def has(topic: str) -> bool:
+            async with places:
+                try:
+                    layout = await self.layout(topic)
+                except Refusal as refusal:
+                    if refusal.status is HTTPStatus.NOT_FOUND:
+                        return False
+                    raise
+            return properties.items() <= layout.properties.items()
+
+        fits = await asyncio.gather(*map(has, found))
+        return [topic for topic, does in zip(found, fits, strict=True) if does]
+
+    async def create(self, topic: str, segments: int, properties: Mapping[str, str]) -> None:
+        """Start the controller of a new topic, and wait until the topic is open.
+
+        Raises:
+            Refusal: it exists, a value is wrong, or it is not open in time.
+        """
+        given = self._settings
+        try:
+            input = ControllerInput(
+                cluster=given.cluster,
+                metadata_url=given.metadata_url,
+                admin_urls=given.admin_urls,
+                credentials=given.credentials,
+                topic=topic,
+                segments=segments,
+                properties=dict(properties),
+                controller_urls=given.controller_urls,
+            )
+        except ValidationError as error:
+            raise Refusal(HTTPStatus.PRECONDITION_FAILED, faults(error)) from error
+        handle = await self._controllers.start(input, given.task_queue)
+        await self._until_open(topic, handle)
+
+    async def _until_open(self, topic: str, handle: WorkflowHandle[Any, str]) -> None:
+        end = self._end
+        failing = asyncio.create_task(self._controllers.failure(handle))
+        opening = asyncio.create_task(self._opened(topic, end))
+        try:
+            await asyncio.wait((failing, opening), return_when=asyncio.FIRST_COMPLETED)
+            if failing.done():
+                raise failing.result().refusal
+            opening.result()
+        finally:
+            failing.cancel()
+            opening.cancel()
+
+    async def _opened(self, topic: str, end: float) -> None:
+        """Wait until a topic has a layout; of one whose controller fails its failure tells."""
+        status: ControllerStatus | None = None
+        try:
+            async with asyncio.timeout_at(end):
+                while True:
+                    status = await self._status_if_any(topic, end)
+                    if status and status.epoch >= 0 and not status.doing:
+                        return
+                    await asyncio.sleep(_LOOK_EVERY)
+        except TimeoutError as error:
+            why = status.waiting or status.doing if status else ""
+            raise unavailable(
+                f"{topic} is not open yet: {why or 'no worker has begun'}; see its stats later"
+            ) from error
+
+    async def _status_if_any(self, topic: str, end: float) -> ControllerStatus | None:
+        try:
+            return await self._status(topic, end)
+        except Refusal as refusal:
+            if refusal.status is not HTTPStatus.NOT_FOUND:
+                raise
+            return None
+
+    async def layout(self, topic: str) -> SegmentLayout:
+        """All segments of a topic.
+
+        Raises:
+            Refusal: there is none, or nobody answers in time.
+        """
+        found = await self._controllers.query(topic, "layout", SegmentLayout, self._end)
+        if found is None:
+            raise unavailable(f"{topic} is not open yet")
+        return found
+
+    async def delete(self, topic: str, *, force: bool) -> None:
+        """Delete a topic with all that it holds; one of the same name can be created behind it."""
+        end = self._end
+        run = await self._controllers.run_of(topic, end)
+        try:
+            await self._change(topic, "delete", Deletion(force=force), type(None))
+        except Gone as error:
+            if not error.unsure:
+                raise
+        await self._controllers.await_end(run, end)
+
+    async def figures(self, topic: str) -> TopicFigures:
+        """Statistics of a topic; those who ask at the same time get the same."""
+        task = self._reports.get(topic)
+        if task is None:
+            task = self._reports[topic] = asyncio.create_task(self._report(topic))
+            task.add_done_callback(lambda _: self._reports.pop(topic, None))
+        return await asyncio.shield(task)
+
+    async def _report(self, topic: str) -> TopicFigures:
+        end = self._end
+        report = await self._controllers.update(topic, "stats", None, TopicReport, end)
+        status = await self._status(topic, end)
+        return TopicFigures.of(topic, report, status)
+
+    # Subscriptions ----------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, name: str, kind: SubscriptionKind) -> None:
+        """Create a subscription, at the begin of each active segment; harmless when done twice."""
+        await self._change(topic, "create_subscription", SubscriptionRequest(name=name, kind=kind), type(None))
+
+    async def unsubscribe(self, topic: str, name: str) -> None:
+        """Delete a subscription with its places; harmless where there is none."""
+        await self._change(topic, "delete_subscription", Unsubscription(name=name), type(None))
+
+    async def status(self, topic: str) -> ControllerStatus:
+        """How a topic's controller is."""
+        return await self._status(topic, self._end)
+
+    # Segments ---------------------------------------------------------------------------------------------------------
+
+    async def split(self, topic: str, segment: int) -> None:
+        """Divide an active segment."""
+        await self._reshape(topic, "split", SplitRequest(segment=segment), (segment,), 2)
+
+    async def merge(self, topic: str, one: int, other: int) -> None:
+        """Make one segment of two active neighbours."""
+        await self._reshape(topic, "merge", MergeRequest(segments=(one, other)), (one, other), 1)
+
+    async def ensure_segment(self, topic: str, descriptor: str, subscriptions: tuple[str, ...]) -> None:
+        """See that a segment has its topic, with places of subscriptions."""
+        segment = await self.segment(topic, descriptor)
+        request = SegmentRequest(segment=segment.segment_id, subscriptions=subscriptions)
+        await self._change(topic, "ensure_segment", request, type(None))
+
+    async def delete_segment(self, topic: str, descriptor: str, *, force: bool) -> None:
+        """Remove a sealed segment of which nothing is left; harmless where there is none.
+
+        Args:
+            topic: of the segment.
+            descriptor: of it.
+            force: also one that only retention keeps.
+
+        Raises:
+            Refusal: it takes messages, or something holds it.
+        """
+        segment = await self._find(topic, descriptor)
+        if segment is None:
+            return
+        if segment.active:
+            raise Refusal(HTTPStatus.CONFLICT, f"{descriptor} is active; split it, or merge it with a neighbour first")
+        request = PruneRequest(segments=(segment.segment_id,), force=force)
+        pruned = await self._change(topic, "prune", request, Pruned)
+        if why := pruned.kept.get(segment.segment_id):
+            raise Refusal(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
+
+    async def segment(self, topic: str, descriptor: str) -> SegmentInfo:
+        """A segment that the layout names.
+
+        Raises:
+            Refusal: it names no such segment.
+        """
+        found = await self._find(topic, descriptor)
+        if found is None:
+            raise Refusal(HTTPStatus.NOT_FOUND, f"{topic} has no segment {descriptor}")
+        return found
+
+    async def _find(self, topic: str, descriptor: str) -> SegmentInfo | None:
+        segments = (await self.layout(topic)).segments.values()
+        return next((one for one in segments if one.descriptor == descriptor), None)
+
+    async def _reshape(
+        self, topic: str, update: str, request: BaseModel, segments: tuple[int, ...], children: int
+    ) -> None:
+        try:
+            await self._change(topic, update, request, LayoutChange)
+        except Refused as error:
+            if error.kind != FailureKind.REFUSED:
+                raise
+            layout = await self.layout(topic)
+            # A run that continued as the next forgets which updates it has done.
+            if not (error.unsure and _is_done(layout, segments, children)):
+                raise Refusal(_why(layout, segments), error.reason) from error
+
+    # Inside -----------------------------------------------------------------------------------------------------------
+
+    async def _status(self, topic: str, end: float) -> ControllerStatus:
+        found = await self._controllers.query(topic, "status", ControllerStatus, end)
+        assert found is not None, "a controller always has a status"
+        return found
+
+    async def _change(self, topic: str, update: str, request: BaseModel, answer: type[AnswerT]) -> AnswerT:
+        """One change of a topic after the other: the controller would hold them, and few updates may be in flight."""
+        end = self._end
+        lock = self._locks.setdefault(topic, asyncio.Lock())
+        return await _within(lock, end, topic, lambda: self._controllers.update(topic, update, request, answer, end))
+
+
+async def _within(lock: asyncio.Lock, end: float, topic: str, change: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+    try:
+        async with asyncio.timeout_at(end):
+            await lock.acquire()
+    except TimeoutError as error:
+        raise unavailable(f"an earlier change of {topic} is still under way; this one was not begun") from error
+    try:
+        return await change()
+    finally:
+        lock.release()
+
+
+def _is_done(layout: SegmentLayout, segments: tuple[int, ...], children: int) -> bool:
+    """Whether the layout has what a split or a merge of these segments makes."""
+    made = [one for one in layout.segments.values() if {*one.parent_ids} == {*segments}]
+    return len(made) == children
+
+
+def _why(layout: SegmentLayout, segments: tuple[int, ...]) -> HTTPStatus:
+    """Which status a refused split or merge has: nothing there, not so any more, or never possible."""
+    found = [layout.segments.get(number) for number in segments]
+    if None in found:
+        return HTTPStatus.NOT_FOUND
+    if not all(one.active for one in found if one):
+        return HTTPStatus.CONFLICT
+    change = Change.SPLIT if len(segments) == 1 else Change.MERGE
+    try:
+        Mutation(change=change, segments=segments, epoch=layout.epoch).applied(layout, 0)
+    except LayoutError:
+        return HTTPStatus.PRECONDITION_FAILED
+    return HTTPStatus.CONFLICT
