@@ -18,11 +18,11 @@ from tests.faults.lifecycle.rounds import Choice
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.gates import Gates
 from tests.support.lifecycle.operator import Operator
-from worker.catalog import KINDS
+from worker.catalog import ALL
 
 _DEFAULT_SEED = 454
 _ROUNDS: dict[str, Choice] = {
-    f"{kind.package}_round": import_module(f"tests.faults.{kind.package}.rounds").ROUNDS for kind in KINDS.values()
+    f"{kind.package}_round": import_module(f"tests.faults.{kind.package}.rounds").ROUNDS for kind in ALL.values()
 }
 """Where rounds come from, by the parameter of the tests that play them: `<package>_round`."""
 

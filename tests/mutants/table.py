@@ -15,6 +15,7 @@ from tests.mutants import (
     metadata_order,
     scalable_topic,
     shared,
+    topic_controller,
 )
 from tests.mutants.mutant import Mutant, Stale
 
@@ -29,6 +30,7 @@ MUTANTS = (
     *bookie_order.MUTANTS,
     *blue_green.MUTANTS,
     *scalable_topic.MUTANTS,
+    *topic_controller.MUTANTS,
 )
 
 

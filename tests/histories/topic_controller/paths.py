@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.segment import SubscriptionKind
 from models.topic_controller.input import (
+    ControllerUrls,
     Deletion,
     MergeRequest,
     SplitRequest,
     SubscriptionRequest,
     Unsubscription,
 )
+from models.topic_controller.pruning import PruneRequest, PruningChange
 from models.topic_controller.record import Change, Mutation
+from models.topic_controller.scale_decision import Decision
+from models.topic_controller.sessions import GraceChange, Observation, Registrations
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script
+from tests.workflows.topic_controller.activities import Script, until
 
 
 def _broken(kind: FailureKind) -> ApplicationError:
@@ -67,9 +72,63 @@ async def _cancelled(stage: Harness) -> Run:
     return run
 
 
+async def _pruned(stage: Harness) -> Run:
+    """What is sealed goes when a look says so, and at once."""
+    script = Script(await_prune=[True, None])
+    run = await stage.start(script)
+    await run.update("split", SplitRequest(segment=0))
+    await until(run, lambda status: status.sealed == 0)
+    await run.update("set_pruning", PruningChange(pruning=None))
+    await run.update("split", SplitRequest(segment=1))
+    await run.update("prune", PruneRequest())
+    await run.update("delete", Deletion())
+    return run
+
+
+async def _coordinated(stage: Harness) -> Run:
+    """Consumers that share, go, lose their session and read children; what observers see, early and late."""
+    gone = {"bill": ("a",)}
+    late, drained = Hang(answer=Observation(gone=gone, expired=gone)), Hang(answer=Observation(drained={"bill": (0,)}))
+    script = Script(observe=[Observation(gone=gone), late, None])
+    run = await stage.start(script, pruning=None)
+    await run.update("create_subscription", SubscriptionRequest(name="bill"))
+    await run.update("register", Registrations(subscription="bill", consumers=("a", "b")))
+    await late.entered()
+    late.release()
+    await until(run, lambda status: status.consumers == {"bill": 1} and len(script.told) == 2)
+    script.say("observe", [drained, None])
+    await run.update("split", SplitRequest(segment=0))
+    await drained.entered()
+    await run.update("set_grace", GraceChange(grace=timedelta(hours=1)))
+    drained.release()
+    await until(run, lambda _: script.told[-1].subscriptions[0].assignments == {"b": (2, 3, 1)})
+    await run.update("delete", Deletion())
+    return run
+
+
+async def _auto_scaled(stage: Harness) -> Run:
+    """A split and a merge by themselves, then a dry run, and one run after the other."""
+    out = Decision(change=Change.SPLIT, segments=(0,), why="it is hot")
+    back = Decision(change=Change.MERGE, segments=(2, 3), why="both are idle")
+    again = Decision(change=Change.SPLIT, segments=(1,), why="it is hot")
+    script = Script(await_scale=[out, back, None])
+    run = await stage.start(script, pruning=None, auto_scale={})
+    await until(run, lambda status: status.epoch == 2)
+    script.say("await_scale", [again, None])
+    await run.update("set_auto_scale", {"policy": {"dryRun": True}})
+    await until(run, lambda status: any("dry run" in note for note in status.notes))
+    await run.update("set_controller_urls", ControllerUrls(urls=("https://controller:8443",)))
+    await run.update("set_auto_scale", {"policy": None})
+    await run.update("delete", Deletion())
+    return run
+
+
 SCENES: dict[str, Callable[[Harness], Awaitable[Run]]] = {
     "life": _life,
     "carried-on": _carried_on,
     "superseded": _superseded,
     "cancelled": _cancelled,
+    "pruned": _pruned,
+    "auto-scaled": _auto_scaled,
+    "coordinated": _coordinated,
 }

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.devstack.stack import Stack, StackSpec
+from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -29,22 +27,8 @@ def stack(make_stack: MakeStack) -> Stack:
 def doctor(environment: Environment, source: str, target: str, **settings: str) -> tuple[int, dict[str, Any]]:
     """Run the command; its exit code, and its findings by subject."""
     input = {"cluster": CLUSTER, "source": source, "target": target}
-    command = [sys.executable, "-m", "pulsar_migrate", "doctor", "metadata-store", "--input", json.dumps(input)]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("TEMPORAL_", "PULSAR_"))}
-    variables = {
-        "TEMPORAL_ADDRESS": environment.stack.temporal_address,
-        "PULSAR_MIGRATE_STORE_TIMEOUT": "PT2S",
-        **settings,
-    }
-    done = subprocess.run(
-        [*command, "-o", "json"],
-        env={**ours, **variables},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ["doctor", "metadata-store", "--input", json.dumps(input), "-o", "json"]
+    done = run_command(environment, *words, PULSAR_MIGRATE_STORE_TIMEOUT="PT2S", **settings)
     assert done.stderr == ""
     return done.returncode, {finding["subject"]: finding for finding in json.loads(done.stdout)}
 

@@ -118,7 +118,9 @@ def test_no_valid_copy(cluster: Cluster) -> None:
     """An entry that is bad on one replica and gone from the other ends the reading, and what each said is told."""
     ledger = cluster.open([(0, (ONE, TWO))], asked_first=TWO)
     bodies = pack(ledger, MIXED[:10])
-    LedgerWriter(cluster.bookies).add(ledger.ledger_id, ledger.metadata, 0, bodies[:5])
+    writer = LedgerWriter(cluster.bookies)
+    writer.add(ledger.ledger_id, ledger.metadata, 0, bodies[:5])
+    writer.flush()
     cluster.put(ledger, 5, bodies[5][:-1] + b"?", TWO)
     text = (
         f"entry 5 of ledger {ledger.ledger_id} cannot be read: bookie-2 has a bad copy: its CRC32C digest differs; "

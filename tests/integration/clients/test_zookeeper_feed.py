@@ -6,6 +6,8 @@ import time
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.protocol.states import KazooState
 
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
 from clients.zookeeper import (
@@ -21,6 +23,7 @@ from clients.zookeeper import (
 from deploy.devstack.server import Server
 from models.store_url import StoreUrl, parse_store_url
 from tests.support.clients.zookeeper_records import record, write
+from tests.support.waiting import wait_for
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
@@ -201,6 +204,22 @@ def test_coordination_with_a_wrong_scheme(url: StoreUrl) -> None:
     """A credential that the server does not take is a StoreDenied."""
     with pytest.raises(StoreDenied), Coordination(url, auth=[("nonsense", b"a:b")], timeout=5) as session:
         session.get("/")
+
+
+def test_coordination_that_is_denied_at_once(url: StoreUrl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a StoreDenied as well where the server's answer comes before anybody has seen the session."""
+    start: Any = KazooClient.start_async
+    states: list[str] = []
+
+    def start_and_be_denied(client: Any) -> Any:
+        client.add_listener(states.append)
+        connected = start(client)
+        wait_for("the session has come and gone", lambda: states == [KazooState.CONNECTED, KazooState.LOST], 5)
+        return connected
+
+    monkeypatch.setattr(KazooClient, "start_async", start_and_be_denied)
+    with pytest.raises(StoreDenied), Coordination(url, auth=[("nonsense", b"a:b")], timeout=5):
+        pytest.fail("it was let in")
 
 
 def test_four_letter(server: Server, kazoo: Any) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from clients.cas.store import CasStore
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import Language
 from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
+from models.lifecycle.claim import CLAIM
 from tests.support.clusters import admin, store
 from tests.support.stacks import SharedStack
 
@@ -23,6 +25,16 @@ __all__ = ["admin", "store"]
 def stack(shared_stack: SharedStack) -> Stack:
     """One broker."""
     return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1))
+
+
+@pytest.fixture(autouse=True)
+def release_cluster(request: pytest.FixtureRequest) -> Generator[None]:
+    """After a test that failed amid a migration others do not wait for its end, each for minutes."""
+    # The end of a fixture may not ask for another one.
+    of_cluster: CasStore | None = request.getfixturevalue("store") if "store" in request.fixturenames else None
+    yield
+    if of_cluster and (left := of_cluster.get(CLAIM)):
+        of_cluster.delete(CLAIM, left.version)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from models.store_url import parse_store_url
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill
 from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
 
 SPACE = "public/default"
 OWN = AutoScalePolicy(enabled=True, min_segments=2)
@@ -45,7 +46,7 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
         done = carried_out(stack, Operation.MERGE, str(name), segments=(1, 3), run_id="run-2")
         assert (done.changed, done.failures) == (1, ())
         assert layout_faults(admin.scalable_topics.layout(name)) == []
-        assert admin.scalable_topics.auto_scale_policy(name) == OWN
+        wait_for("the broker's cache follows", lambda: admin.scalable_topics.auto_scale_policy(name) == OWN, 10)
         assert recorded_subscriptions(store, name) == {"unrecorded": SubscriptionKind.QUEUE}
         stranded = TopicName.parse(f"persistent://{SPACE}/stranded")
         fill(stack, admin, stranded, 2)

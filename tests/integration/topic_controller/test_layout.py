@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Any
 
 import pytest
 
-from activities.topic_controller.names import layout_topic, segment_topic
+from activities.topic_controller.names import segment_topic
 from activities.topic_controller.records import ROOT, record_path
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
@@ -19,24 +18,11 @@ from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from models.topic_controller.input import MergeRequest, SplitRequest, SubscriptionRequest
-from models.topic_controller.record import PublishedLayout
 from tests.integration.topic_controller.conftest import Control
 from tests.support.scalable_topic.topics import pulsar
+from tests.support.topic_controller.oracle import published
 
 SPACE = "persistent://public/default"
-
-
-def published(stack: Stack, name: TopicName) -> list[PublishedLayout]:
-    """All layouts that the layout topic has, oldest first."""
-    found: list[PublishedLayout] = []
-    with closing(quiet_client(stack.broker_url)) as client:
-        reader: Any = client.create_reader(str(layout_topic(name)), pulsar.MessageId.earliest)
-        while reader.has_message_available():
-            message = reader.read_next(10_000)
-            assert message.partition_key() == "layout"
-            found.append(PublishedLayout.model_validate_json(message.data()))
-        reader.close()
-    return found
 
 
 def segments_of(name: TopicName, layout: SegmentLayout) -> list[TopicName]:
@@ -62,8 +48,10 @@ def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasSt
     told = published(stack, name)
     assert [one.epoch for one in told] == sorted(one.epoch for one in told)
     assert (told[-1].epoch, told[-1].segments) == (2, merged.segments)
+    controller.direct("https://controller:8443")
+    assert (published(stack, name)[-1].controller_urls, controller.status().epoch) == (("https://controller:8443",), 3)
     stats = controller.stats()
-    assert (stats.epoch, len(stats.segments), stats.subscriptions) == (2, 5, {"audit": 0, "bill": 0})
+    assert (stats.epoch, len(stats.segments), stats.subscriptions) == (3, 5, {"audit": 0, "bill": 0})
     assert not [one.trouble for one in stats.segments if one.trouble]
     controller.unsubscribe("bill")
     assert [admin.subscriptions.names(topic) for topic in segments_of(name, merged)] == [["audit"]] * 2
@@ -71,6 +59,19 @@ def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasSt
     assert [topic for topic in admin.topics.names("public/default") if "/life.scalable." in topic] == []
     assert store.get(record_path(name)) is None
     assert store.children(ROOT) == []
+
+
+def test_readers_leave_nothing(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Who reads a segment without a subscription, while it is split, has none on what came of it."""
+    controller = control(f"{SPACE}/readers", segments=1)
+    name = controller.name
+    controller.subscribe("bill")
+    (segment,) = segments_of(name, controller.layout())
+    with closing(quiet_client(stack.broker_url)) as client:
+        client.create_reader(str(segment), pulsar.MessageId.earliest)
+        for topic in segments_of(name, controller.split(0)):
+            assert admin.subscriptions.names(topic) == ["bill"]
+    controller.delete(force=True)
 
 
 def test_what_does_not_fit_is_refused(control: Control, admin: PulsarAdmin) -> None:

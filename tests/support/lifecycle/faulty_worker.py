@@ -25,11 +25,12 @@ from deploy.devstack import supervise
 from models.settings import Settings
 from tests.support.lifecycle.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.lifecycle.worker import WorkerProcess
+from tests.support.topic_controller.held_changes import STEP, Step, hold_changes
 from tests.support.waiting import wait_for
 from worker import process
-from worker.catalog import KINDS
+from worker.catalog import ALL
 
-_PREFIXES = tuple(f"{kind.package}_" for kind in KINDS.values())
+_PREFIXES = tuple(f"{kind.package}_" for kind in ALL.values())
 _POLL = 0.02
 _HEARTBEAT_EVERY = 1.0
 _DUMP_LIMIT = 3.0
@@ -94,6 +95,7 @@ class _HeldActivity(temporalio.worker.ActivityInboundInterceptor):
         step = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
         before, after = Gate(step, Edge.BEFORE), Gate(step, Edge.AFTER)
         held: list[Gate] = []
+        STEP.set(Step(step, held))
         try:
             await self._hold(before, held)
             result = await super().execute_activity(input)
@@ -131,6 +133,7 @@ def main() -> None:
         return Client(**config)
 
     process.connect = connect_with_gates
+    hold_changes(gates)
     faulthandler.register(signal.SIGUSR1)
     process.run_worker(Settings(), ready_file=options.ready_file)
 

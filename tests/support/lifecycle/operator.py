@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, ResetReapplyExcludeType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
@@ -113,6 +113,35 @@ class Operator:
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
         """Start a migration that has to fail, and return why."""
         return self.start(input).failure(limit)
+
+    def reset(self, handle: WorkflowHandle[Any, Any], activity: str = "", *, updates: bool = True) -> None:
+        """Have Temporal do everything anew from the task on that scheduled an activity for the first time.
+
+        Args:
+            handle: of the workflow.
+            activity: its name; without one from the last task on.
+            updates: whether those that came since are sent again.
+        """
+        self.wait(self._reset(handle, activity, updates=updates), 30)
+
+    async def _reset(self, handle: WorkflowHandle[Any, Any], activity: str, *, updates: bool) -> None:
+        task = 0
+        async for event in handle.fetch_history_events():
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                task = event.event_id
+            elif activity and event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+                break
+        left_out = [] if updates else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE]
+        await self.client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=self.client.namespace,
+                workflow_execution=WorkflowExecution(workflow_id=handle.id),
+                reason="a test",
+                workflow_task_finish_event_id=task,
+                request_id=str(uuid.uuid4()),
+                reset_reapply_exclude_types=left_out,
+            )
+        )
 
 
 class Run:
@@ -238,27 +267,9 @@ class Run:
 
         Without a name from the last task on: activities that run are kept, and begin with their first attempt again.
         """
-        self._operator.wait(self._reset(activity), 30)
-
-    async def _reset(self, activity: str) -> None:
-        client = self._operator.client
-        task = 0
-        async for event in self._handle.fetch_history_events():
-            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                task = event.event_id
-            elif activity and event.activity_task_scheduled_event_attributes.activity_type.name == activity:
-                break
-        await client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace=client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=self._handle.id),
-                reason="a test",
-                workflow_task_finish_event_id=task,
-                request_id=str(uuid.uuid4()),
-            )
-        )
+        self._operator.reset(self._handle, activity)
         # The handle of the start follows the run that it started, which the reset ended.
-        self._handle = client.get_workflow_handle(self._handle.id, result_type=Report)
+        self._handle = self._operator.client.get_workflow_handle(self._handle.id, result_type=Report)
 
     def terminate(self) -> None:
         """End the workflow without a rollback."""

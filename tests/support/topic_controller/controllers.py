@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
 from pydantic import BaseModel, TypeAdapter
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, TemporalError
 
 from clients.pulsar.names import TopicName
 from deploy.devstack.stack import Stack
 from models.lifecycle.names import TASK_QUEUE
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
+from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     ControllerInput,
+    ControllerUrls,
     Deletion,
     MergeRequest,
     SplitRequest,
     SubscriptionRequest,
     Unsubscription,
 )
-from models.topic_controller.state import ControllerStatus, TopicReport
+from models.topic_controller.pruning import Pruned, PruneRequest, Pruning, PruningChange
+from models.topic_controller.sessions import ConsumerAssignment, Departures, GraceChange, Registrations
+from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 from tests.support.lifecycle.operator import Operator
+from tests.support.waiting import wait_for
 
 ResultT = TypeVar("ResultT")
 
 LIMIT = 60.0
 """Seconds that a test waits for the answer of an update."""
+
+_ANSWER_LIMIT = 30.0
 
 
 class Controller:
@@ -37,10 +49,12 @@ class Controller:
     Args:
         operator: starts and asks it.
         input: of the workflow.
+        queue: of the workers that it runs on.
     """
 
-    def __init__(self, operator: Operator, input: ControllerInput) -> None:
+    def __init__(self, operator: Operator, input: ControllerInput, *, queue: str = TASK_QUEUE) -> None:
         self.input = input
+        self._queue = queue
         self.name = TopicName.parse(input.topic)
         self._operator = operator
         # The SDK's annotations of updates are partly untyped.
@@ -48,14 +62,15 @@ class Controller:
 
     @classmethod
     def of(cls, operator: Operator, stack: Stack, topic: str, **more: object) -> Controller:
-        """Start the controller of a topic of a stack."""
+        """Start the controller of a topic of a stack, on the usual queue unless `queue` names another."""
+        queue = str(more.pop("queue", TASK_QUEUE))
         given = {
             "cluster": stack.state.spec.cluster,
             "metadata_url": stack.metadata_url,
             "admin_urls": stack.admin_urls,
             "topic": topic,
         }
-        return cls(operator, ControllerInput.model_validate({**given, **more}))
+        return cls(operator, ControllerInput.model_validate({**given, **more}), queue=queue)
 
     def _start(self) -> WorkflowHandle[Any, str]:
         client = self._operator.client
@@ -63,18 +78,20 @@ class Controller:
             "ScalableTopicController",
             self.input,
             id=self.input.workflow_id,
-            task_queue=TASK_QUEUE,
+            task_queue=self._queue,
             result_type=str,
         )
         return self._operator.wait(start, LIMIT)
 
     def split(self, segment: int) -> SegmentLayout:
-        """Split a segment."""
-        return self._update("split", SplitRequest(segment=segment), SegmentLayout)
+        """Split a segment; the layout behind it."""
+        self._update("split", SplitRequest(segment=segment), LayoutChange)
+        return self.layout()
 
     def merge(self, one: int, other: int) -> SegmentLayout:
-        """Merge two segments."""
-        return self._update("merge", MergeRequest(segments=(one, other)), SegmentLayout)
+        """Merge two segments; the layout behind it."""
+        self._update("merge", MergeRequest(segments=(one, other)), LayoutChange)
+        return self.layout()
 
     def subscribe(self, name: str, kind: SubscriptionKind = SubscriptionKind.STREAM) -> None:
         """Create a subscription."""
@@ -83,6 +100,55 @@ class Controller:
     def unsubscribe(self, name: str) -> None:
         """Delete a subscription."""
         self._update("delete_subscription", Unsubscription(name=name), type(None))
+
+    def direct(self, *urls: str) -> None:
+        """Tell clients the addresses of the controller."""
+        self._update("set_controller_urls", ControllerUrls(urls=urls), type(None))
+
+    def register(self, subscription: str, consumer: str) -> ConsumerAssignment:
+        """Register a consumer; what it reads."""
+        request = Registrations(subscription=subscription, consumers=(consumer,))
+        return self._update("register", request, dict[str, ConsumerAssignment])[consumer]
+
+    def unregister(self, subscription: str, consumer: str) -> None:
+        """End the session of a consumer."""
+        self._update("unregister", Departures(subscription=subscription, consumers=(consumer,)), type(None))
+
+    def set_grace(self, grace: timedelta) -> None:
+        """Change how long sessions outlive connections."""
+        self._update("set_grace", GraceChange(grace=grace), type(None))
+
+    def insist(self, name: str, request: BaseModel, limit: float) -> None:
+        """Send an update until it is answered, while Temporal may go away and come back; it is taken once."""
+        number = str(uuid.uuid4())
+
+        def answered() -> bool:
+            try:
+                self._operator.wait(self.handle.execute_update(name, request, id=number), _ANSWER_LIMIT)
+            except WorkflowUpdateFailedError:
+                raise
+            except (TemporalError, TimeoutError):
+                return False
+            return True
+
+        wait_for(f"the answer of {name}", answered, limit)
+
+    def reset(self, activity: str, *, updates: bool) -> None:
+        """Reset its workflow to before it first began an activity; updates since then come again, or not."""
+        self._operator.reset(self.handle, activity, updates=updates)
+        self.handle = self._operator.client.get_workflow_handle(self.handle.id, result_type=str)
+
+    def terminate(self) -> None:
+        """End its workflow at once, if it runs and Temporal is there."""
+        with suppress(TemporalError, TimeoutError):
+            self._operator.wait(self.handle.terminate(), _ANSWER_LIMIT)
+
+    def is_idle(self) -> bool:
+        """Whether the topic is open and nothing is done with it; False also where nobody answers."""
+        with suppress(TemporalError, TimeoutError):
+            status = self.status()
+            return status.epoch >= 0 and not status.doing
+        return False
 
     def stats(self) -> TopicReport:
         """Statistics."""
@@ -93,6 +159,27 @@ class Controller:
         self._update("delete", Deletion(force=force), type(None))
         return self._operator.wait(self.handle.result(), LIMIT)
 
+    def prune(self, *segments: int, force: bool = False) -> Pruned:
+        """Remove sealed segments that may go."""
+        return self._update("prune", PruneRequest(segments=segments, force=force), Pruned)
+
+    def set_pruning(self, **settings: object) -> None:
+        """Change when sealed segments go."""
+        change = PruningChange(pruning=Pruning.model_validate(settings))
+        self._update("set_pruning", change, type(None))
+
+    def scale(self, policy: Mapping[str, object] | None) -> None:
+        """Change when segments split and merge by themselves."""
+        self._update("set_auto_scale", AutoScaleChange.model_validate({"policy": policy}), type(None))
+
+    def until(self, holds: Callable[[ControllerStatus], bool], limit: float = LIMIT) -> ControllerStatus:
+        """Wait until the status fulfils a condition; the status."""
+        end = time.monotonic() + limit
+        while not holds(status := self.status()):
+            assert time.monotonic() < end, status
+            time.sleep(0.2)
+        return status
+
     def status(self) -> ControllerStatus:
         """The answer of the query `status`."""
         found = self._operator.wait(self.handle.query("status"), LIMIT)
@@ -101,6 +188,11 @@ class Controller:
     def layout(self) -> SegmentLayout:
         """The answer of the query `layout`."""
         return SegmentLayout.model_validate(self._operator.wait(self.handle.query("layout"), LIMIT))
+
+    def assignments(self, subscription: str) -> dict[str, tuple[int, ...]]:
+        """The answer of the query `assignments`."""
+        found = self._operator.wait(self.handle.query("assignments", subscription), LIMIT)
+        return TypeAdapter(dict[str, tuple[int, ...]]).validate_python(found)
 
     def failure(self) -> ApplicationError:
         """Why the workflow failed, as it has to."""

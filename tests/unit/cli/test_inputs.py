@@ -17,6 +17,7 @@ from cli.temporal_lines import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode
+from models.topic_controller.input import ControllerInput
 from worker.catalog import KINDS
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -30,6 +31,15 @@ def test_options_win_over_input() -> None:
     text = json.dumps({**REQUIRED, "concurrency": 4, "validation_window": "PT1H"})
     input = read_input(MetadataStoreInput, text, {"validation_window": "30m", "mode": "offline", "throttle": None})
     assert (input.validation_window, input.concurrency, input.mode) == (timedelta(minutes=30), 4, Mode.OFFLINE)
+
+
+def test_lists_and_pairs() -> None:
+    """An option takes several values, or names with values, between commas."""
+    options = {"admin_urls": "http://a:8080,http://b:8080", "properties": "owner=sales,note=a=b", "segments": "3"}
+    given = {"cluster": "prod", "metadata_url": SOURCE, "topic": "persistent://shop/live/orders"}
+    input = read_input(ControllerInput, json.dumps(given), options)
+    assert (input.admin_urls, input.segments) == (("http://a:8080", "http://b:8080"), 3)
+    assert input.properties == {"owner": "sales", "note": "a=b"}
 
 
 def test_input_from_a_file(tmp_path: Path) -> None:

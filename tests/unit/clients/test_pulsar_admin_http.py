@@ -48,14 +48,14 @@ class Servers(httpx.MockTransport):
     def __init__(self, **hosts: Answering) -> None:
         self.asked: list[httpx.Request] = []
         self.tokens: list[str] = []
-        self._hosts = hosts
+        self.answers = hosts
         super().__init__(self._answer)
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
         # A request that is sent again is the same object.
         self.tokens.append(request.headers.get("authorization", "").removeprefix("Bearer "))
-        return self._hosts[request.url.host.partition(".")[0]](request)
+        return self.answers[request.url.host.partition(".")[0]](request)
 
     def session(self, access: AdminAccess = TOKEN) -> HttpSession:
         """A session that reaches these servers only."""
@@ -101,6 +101,50 @@ def test_a_redirect_keeps_method_body_and_credentials(code: int) -> None:
     assert (second.content, second.headers["content-type"]) == (b'{"a":1}', "application/json")
     assert second.headers["authorization"] == "Bearer secret"
     assert second.headers["host"] == "two"
+
+
+TOPIC, OWNED = "/persistent/t/n/topic", "https://two/admin/v2/persistent/t/n/topic/stats?authoritative=true"
+
+
+def test_what_a_redirect_told_of_a_topic_holds_for_the_next_request() -> None:
+    """It is asked of the owner at once, with its own method and query; another topic is asked as before."""
+    servers = Servers(one=to(OWNED), two=ok)
+    endpoint = servers.endpoint("https://one")
+    endpoint.get(f"{TOPIC}/stats")
+    endpoint.put(f"{TOPIC}/unload", params={"force": True})
+    endpoint.get("/persistent/t/n/topic-2/stats")
+    assert [(one.method, one.url.host, one.url.path) for one in servers.asked] == [
+        ("GET", "one", f"/admin/v2{TOPIC}/stats"),
+        ("GET", "two", f"/admin/v2{TOPIC}/stats"),
+        ("PUT", "two", f"/admin/v2{TOPIC}/unload"),
+        ("GET", "one", "/admin/v2/persistent/t/n/topic-2/stats"),
+        ("GET", "two", f"/admin/v2{TOPIC}/stats"),
+    ]
+    assert servers.asked[2].url.query == b"force=true"
+    assert servers.asked[2].headers["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("then", [broken(httpx.ConnectError), to("https://one/admin/v2/x")])
+def test_an_owner_of_before_is_not_insisted_on(then: Answering) -> None:
+    """Where it is gone, or has given the topic away, the address that was given counts again."""
+    servers = Servers(one=to(OWNED), two=ok)
+    endpoint = servers.endpoint("https://one")
+    endpoint.get(f"{TOPIC}/stats")
+    servers.answers |= {"one": ok, "two": then}
+    endpoint.put(f"{TOPIC}/unload")
+    endpoint.put(f"{TOPIC}/unload")
+    assert [one.url.host for one in servers.asked] == ["one", "two", "two", "one", "one"]
+
+
+def test_a_change_that_an_owner_may_have_made_is_not_made_again() -> None:
+    """Its answer got lost: nobody else is asked."""
+    servers = Servers(one=to(OWNED), two=ok)
+    endpoint = servers.endpoint("https://one")
+    endpoint.get(f"{TOPIC}/stats")
+    servers.answers["two"] = broken(httpx.ReadError)
+    with pytest.raises(AdminUnreachable):
+        endpoint.post(f"{TOPIC}/terminate")
+    assert [one.url.host for one in servers.asked] == ["one", "two", "two"]
 
 
 def test_redirects_in_a_circle_end() -> None:

@@ -70,11 +70,11 @@ def option(command: list[str], name: str) -> str | None:
     return command[command.index(name) + 1] if name in command else None
 
 
-def kind_of(command: list[str]) -> Registered:
-    """What a `temporal` line is about, by the workflow type that it starts, else by its workflow id."""
-    entities = {kind.workflow: kind for kind in ENTITIES.values()}
+def kind_of(page: str, command: list[str]) -> Registered:
+    """What a `temporal` line is about: an entity on its own page, else the migration that its workflow id names."""
+    entities = {f"{kind.package}.md": kind for kind in ENTITIES.values()}
     migration = (option(command, "--workflow-id") or "").partition("/")[0]
-    return entities.get(option(command, "--type") or "") or KINDS[migration]
+    return entities.get(page) or KINDS[migration]
 
 
 def definition(kind: Registered) -> Any:
@@ -258,22 +258,22 @@ def test_commands_of_temporal_name_what_there_is(page: str, command: list[str]) 
     """Workflow types, signals, queries and updates in `temporal` lines exist, and their inputs are taken."""
     given = option(command, "--input")
     if command[1:3] == ["workflow", "start"] and option(command, "--type"):
-        kind = kind_of(command)
+        kind = kind_of(page, command)
         assert option(command, "--type") == kind.workflow, page
         assert option(command, "--task-queue") == Settings.model_fields["task_queue"].default
         input = kind.input.model_validate_json(given or "")
         assert option(command, "--workflow-id") == input.workflow_id
     elif command[1:3] == ["workflow", "signal"]:
-        assert option(command, "--name") in {*Verb} & set(definition(kind_of(command)).signals), page
+        assert option(command, "--name") in {*Verb} & set(definition(kind_of(page, command)).signals), page
         assert given is None or isinstance(json.loads(given), str)
     elif command[1:4] == ["workflow", "update", "execute"]:
-        updates = definition(kind_of(command)).updates
+        updates = definition(kind_of(page, command)).updates
         name = option(command, "--name") or ""
         assert name in updates, page
         (argument,) = updates[name].arg_types
         TypeAdapter(argument).validate_json(given or "")
     elif command[1:3] == ["workflow", "query"]:
-        assert option(command, "--type") in definition(kind_of(command)).queries, page
+        assert option(command, "--type") in definition(kind_of(page, command)).queries, page
 
 
 @every_kind

@@ -8,9 +8,9 @@ import pytest
 
 from activities.lifecycle.runtime import Runtime
 from tests.faults.lifecycle.rounds import ZOMBIE, Choice
-from worker.catalog import KINDS, activities
+from worker.catalog import ALL, activities
 
-PACKAGES = sorted({kind.package for kind in KINDS.values()})
+PACKAGES = sorted({kind.package for kind in ALL.values()})
 """Kinds of one package share its rounds."""
 
 READING = {
@@ -18,6 +18,7 @@ READING = {
     "bookie_cluster": {"precheck", "check_ids", "check_way_back", "census", "list_targets"},
     "blue_green": {"precheck", "list_namespaces", "census"},
     "scalable_topic": {"precheck", "await_clients", "drain", "verify", "survey", "list_topics", "check_operation"},
+    "topic_controller": {"report", "observe", "await_prune", "await_scale"},
 }
 """Steps that change nothing."""
 
@@ -28,6 +29,7 @@ ELSEWHERE = {
     "bookie_cluster": {"promote", "set_pace", "set_read_mode", "close_client", "remove_copies", "do_without_target"},
     "blue_green": set[str](),
     "scalable_topic": {"operate", "complete_operation"},
+    "topic_controller": set[str](),
 }
 """Steps whose late attempts have no rounds: tests of single activities show what their fences do."""
 

@@ -56,7 +56,8 @@ def runs(pid: int) -> bool:
     """Whether a process is there and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
+        # Not there, or gone while it was read.
         return False
 
 
@@ -125,11 +126,14 @@ def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal
         "from activities.lifecycle.leashed_command import run_leashed;"
         "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
     )
-    with subprocess.Popen([sys.executable, "-c", program, *script(pids)]) as worker:
-        processes = begun(pids)
-        worker.send_signal(number)
-        wait_for("the command to end", lambda: not [pid for pid in processes if runs(pid)], 20)
-        worker.kill()
+    # A group of its own: where the tests' own loses its leader, the kernel lets its frozen members go on.
+    with subprocess.Popen([sys.executable, "-c", program, *script(pids)], start_new_session=True) as worker:
+        try:
+            processes = begun(pids)
+            worker.send_signal(number)
+            wait_for("the command to end", lambda: not [pid for pid in processes if runs(pid)], 20)
+        finally:
+            worker.kill()
 
 
 def test_an_old_order_is_not_begun(tmp_path: Path) -> None:

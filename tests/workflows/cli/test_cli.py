@@ -43,6 +43,8 @@ from workflows.lifecycle.fenced import Call
 from workflows.lifecycle.migration import Migration
 
 LIMIT = 60.0
+# A worker asks again after 70 s where the server lost its request for tasks.
+_TAKEN_WITHIN = 150.0
 OPEN = PhasePolicy(
     undo=Undo.FREE, undo_cost="nothing was changed", no_pause="too short", no_cleanup="", gate="the window ends"
 )
@@ -145,11 +147,17 @@ class Shell:
     async def attend(self, cluster: str, *more: str) -> str:
         """The same with a worker: wait until it has taken the first task, for which it loads the workflow."""
         workflow_id = await self.begin(cluster, *more)
-        async with asyncio.timeout(LIMIT):
-            events = self.client.get_workflow_handle(workflow_id).fetch_history_events(wait_new_event=True)
-            async for event in events:
-                if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-                    break
+        seen: list[str] = []
+        try:
+            async with asyncio.timeout(_TAKEN_WITHIN):
+                events = self.client.get_workflow_handle(workflow_id).fetch_history_events(wait_new_event=True)
+                async for event in events:
+                    seen.append(f"{event.event_time.ToDatetime():%X} {EventType.Name(event.event_type)}")
+                    if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                        break
+        except TimeoutError as expired:
+            expired.add_note("\n".join([f"the history of {workflow_id}:", *seen]))
+            raise
         return workflow_id
 
     async def status_with(self, workflow_id: str, wanted: Callable[[Any], bool]) -> Any:
@@ -240,7 +248,7 @@ async def test_refused_verbs(shell: Shell) -> None:
         assert ended.code == 8
         assert json.loads(ended.out.splitlines()[-1])["report"]["outcome"] == "rolled back"
         late = await shell("rollback", workflow_id)
-        assert (late.code, "the migration has ended (COMPLETED)" in late.err) == (5, True)
+        assert (late.code, f"{workflow_id} has ended (COMPLETED)" in late.err) == (5, True)
 
 
 async def test_window(shell: Shell) -> None:

@@ -25,7 +25,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import WorkflowEnvironment
 
-from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
+from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE, observers_queue
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
@@ -163,10 +163,14 @@ class Harness:
         input = {**script.input, "cluster": next(self.clusters), **fields}
         return await self.start_raw(input, script, history_limit=history_limit)
 
+    def play(self, cluster: str, script: Script) -> None:
+        """Let the steps of all that somebody else starts for a cluster do what a script says."""
+        self._doubles.scripts[cluster] = script
+
     async def start_raw(self, input: dict[str, Any], script: Script, *, history_limit: int = 0) -> Run:
         """Start a migration with this JSON object as its input, right or wrong."""
         cluster, kind = str(input.get("cluster")), migrations.ALL[script.kind]
-        self._doubles.scripts[cluster] = script
+        self.play(cluster, script)
         handle = await self.client.start_workflow(
             kind.workflow,
             input,
@@ -203,7 +207,7 @@ async def harness(test_server: Path) -> AsyncGenerator[Harness]:
 
 @asynccontextmanager
 async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
-    """A server's workers: one for the common queue, and one for the queue of the worker that watches."""
+    """A server's workers, as a process has them: for the common queue, that of who watches, and that of observers."""
     doubles = Doubles()
     common: dict[str, Any] = {
         "activities": doubles.activities(),
@@ -212,5 +216,10 @@ async def staffed(env: WorkflowEnvironment) -> AsyncGenerator[Harness]:
         "max_heartbeat_throttle_interval": timedelta(milliseconds=100),
     }
     shared = {**common, "task_queue": TASK_QUEUE, "workflows": migrations.workflows()}
-    async with workers(env.client, shared, {**common, "task_queue": OWN_QUEUE}):
+    looking = {
+        **common,
+        "task_queue": observers_queue(TASK_QUEUE),
+        "activities": migrations.observers(common["activities"]),
+    }
+    async with workers(env.client, shared, {**common, "task_queue": OWN_QUEUE}, looking):
         yield Harness(env, doubles)

@@ -174,6 +174,19 @@ async def test_shorter_window(stage: Harness) -> None:
     assert report.history[-1].seconds(report.history[-1].started) < 60
 
 
+async def test_a_window_that_is_changed_amid_a_look(stage: Harness) -> None:
+    """Whoever moves the window's end while a census runs gets a fresh one, and not the one that had begun before."""
+    census = Hang()
+    run = await stage.start(Script(take_census=[census, FREE]), validation_window="PT1H")
+    await census.entered()
+    await run.update("change_window", WindowChange(remaining=timedelta(hours=2)))
+    census.release()
+    status = await run.until(lambda status: "not_known" in status.facts and bool(status.facts["not_known"]))
+    assert (status.phase, run.script.steps.count("take_census")) == (Phase.VALIDATION, 2)
+    await run.signal(Verb.PROCEED)
+    await run.report()
+
+
 async def test_window_cannot_be_changed_while_none_is_open(stage: Harness) -> None:
     """Before the window is open a change is refused."""
     hang = Hang()

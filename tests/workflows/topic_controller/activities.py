@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
 from temporalio.client import WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
 
-from models.segment import SubscriptionKind
+from activities.lifecycle.polling import NOTHING_DUE
+from models.segment import LayoutError, SubscriptionKind
 from models.segment_layout import SegmentLayout
-from models.topic_controller.input import KIND, Deletion, SubscriptionRequest, Unsubscription
+from models.topic_controller.input import (
+    KIND,
+    ControllerUrls,
+    Deletion,
+    SegmentRequest,
+    SubscriptionRequest,
+    Unsubscription,
+)
+from models.topic_controller.pruning import Pruned, PruneTask, removable
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.sessions import AssignmentChanges
-from models.topic_controller.state import ControllerStatus, Opened, Sealed, TopicReport
+from models.topic_controller.sessions import AssignmentChanges, KnownSessions
+from models.topic_controller.state import Committed, ControllerStatus, Opened, Opening, Prepared, TopicReport
 from tests.workflows.lifecycle import doubles
 from tests.workflows.lifecycle.harness import Run
 
@@ -33,6 +47,7 @@ class Script(doubles.Script):
     Attributes:
         record: as the metadata store has it.
         subscriptions: that are registered.
+        sessions: that another run has left.
         told: what consumers were told.
 
     Args:
@@ -42,15 +57,21 @@ class Script(doubles.Script):
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = dict.fromkeys(
-        ("open", "prepare", "seal", "commit", "subscribe", "unsubscribe", "report", "delete", "tell", "observe")
+        (
+            *("open", "prepare", "seal", "commit", "subscribe", "unsubscribe"),
+            *("ensure", "direct", "report", "delete", "prune", "await_prune", "await_scale", "tell", "observe"),
+        )
     )
-    beside: ClassVar[frozenset[str]] = frozenset(("tell", "observe"))
+    beside: ClassVar[frozenset[str]] = frozenset(("tell", "observe", "await_prune", "await_scale"))
 
     def __init__(self, **answers: Any) -> None:
         super().__init__(**answers)
         self.record = ControlledLayout.created(PLAN["segments"], {}, CREATED_MS)
         self.subscriptions: dict[str, SubscriptionKind] = {}
+        self.sessions: dict[str, KnownSessions] = {}
         self.told: list[AssignmentChanges] = []
+        #: Why brokers make no new segments.
+        self.limit = ""
 
     async def play(self, call: doubles.Call) -> Any:
         """Fail or hang as the script says, and do what the real step does."""
@@ -58,34 +79,60 @@ class Script(doubles.Script):
         if call.step == "observe":
             # Nothing ever changes, unless the script says what.
             return seen or await doubles.Hang().run()
+        if call.step in ("await_prune", "await_scale"):
+            return seen or later()
         return getattr(self, f"_{call.step}")(*call.args)
 
-    def _open(self) -> Opened:
-        return Opened(record=self.record, subscriptions=self.subscriptions)
+    def _open(self, opening: Opening) -> Opened:
+        sessions = self.sessions if opening.recalls else {}
+        return Opened(record=self.record, subscriptions=self.subscriptions, sessions=sessions)
 
-    def _prepare(self, mutation: Mutation) -> ControlledLayout:
-        if mutation not in (self.record.pending, self.record.last):
+    def _prepare(self, mutation: Mutation) -> Prepared:
+        if self.limit:
+            self.record = self.record.given_up(mutation)
+            return Prepared(refused=self.limit)
+        if mutation in (self.record.pending, self.record.last):
+            return Prepared()
+        if self.record.pending or self.record.epoch != mutation.epoch:
+            return Prepared(found=self.record)
+        try:
             self.record = self.record.begun(mutation)
-        return self.record
+        except LayoutError as error:
+            return Prepared(refused=str(error))
+        return Prepared()
 
-    def _seal(self, mutation: Mutation) -> Sealed:
+    def _seal(self, mutation: Mutation) -> None:
         assert mutation in (self.record.pending, self.record.last)
-        return Sealed(subscriptions=tuple(self.subscriptions))
 
-    def _commit(self, mutation: Mutation) -> ControlledLayout:
+    def _commit(self, mutation: Mutation) -> Committed:
         if self.record.last != mutation:
             assert mutation == self.record.pending
             self.record = self.record.done(CREATED_MS)
-        return self.record
+        return Committed(at_ms=CREATED_MS)
 
     def _subscribe(self, request: SubscriptionRequest) -> None:
         self.subscriptions[request.name] = request.kind
 
+    def _ensure(self, request: SegmentRequest) -> None:
+        assert request.segment in self.record.segments
+
     def _unsubscribe(self, request: Unsubscription) -> None:
         self.subscriptions.pop(request.name, None)
 
-    def _tell(self, changes: AssignmentChanges) -> None:
+    def _direct(self, request: ControllerUrls, epoch: int) -> Prepared:
+        self.record = self.record.directed(request.urls)
+        return Prepared(found=None if self.record.epoch == epoch else self.record)
+
+    def _prune(self, asked: PruneTask) -> Pruned:
+        goes = [one.segment_id for one in removable(self.record, asked.request)]
+        self.record = self.record.pruned(goes, CREATED_MS)
+        return Pruned(removed=tuple(goes), at_ms=CREATED_MS)
+
+    def _tell(self, changes: AssignmentChanges) -> Prepared:
+        if changes.epoch != self.record.epoch:
+            return Prepared(found=self.record)
         self.told.append(changes)
+        return Prepared()
 
     def _report(self) -> TopicReport:
         return TopicReport(epoch=self.record.epoch, segments=(), subscriptions=dict.fromkeys(self.subscriptions, 0))
@@ -93,6 +140,11 @@ class Script(doubles.Script):
     def _delete(self, deletion: Deletion) -> None:
         del deletion
         self.record = self.record.model_copy(update={"deleting": True})
+
+
+def later() -> NoReturn:
+    """Nothing is due: the answer of a step that is asked again."""
+    raise ApplicationError("nothing to do", type=NOTHING_DUE, next_retry_delay=timedelta(hours=1))
 
 
 async def status_of(run: Run) -> ControllerStatus:
@@ -103,6 +155,27 @@ async def status_of(run: Run) -> ControllerStatus:
 async def layout_of(run: Run) -> SegmentLayout:
     """The answer of the query `layout`."""
     return await _asked(run.handle, "layout", SegmentLayout)
+
+
+async def until(run: Run, condition: Callable[[ControllerStatus], bool]) -> ControllerStatus:
+    """Wait, without letting time pass, until the status fulfils a condition; the status."""
+    async with asyncio.timeout(30):
+        while True:
+            status = await status_of(run)
+            if condition(status):
+                return status
+            await asyncio.sleep(0.05)
+
+
+async def until_taken(send: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """Send an update again that came as a run was continued as the next."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await send()
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
 
 
 async def _asked(handle: WorkflowHandle[Any, Any], query: str, answer: type[ResultT]) -> ResultT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,10 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
 from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
 from models.topic_controller.input import (
+    ControllerUrls,
     Deletion,
     MergeRequest,
     SplitRequest,
@@ -20,9 +22,10 @@ from models.topic_controller.input import (
     Unsubscription,
 )
 from models.topic_controller.record import Change, Mutation
+from models.topic_controller.state import LayoutChange
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script, layout_of, status_of
+from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until_taken
 
 CHANGE = ["prepare", "seal", "commit"]
 """The steps of a split or a merge, in the proposal's order."""
@@ -33,13 +36,16 @@ def _broken(kind: FailureKind = FailureKind.CONFLICT) -> ApplicationError:
 
 
 async def test_a_life(stage: Harness) -> None:
-    """Updates answer with the layout that they made, and the deletion ends the workflow."""
-    run = await stage.start(Script())
-    split = SegmentLayout.model_validate(await run.update("split", SplitRequest(segment=0)))
-    assert [one.descriptor for one in split.active] == ["0000-3fff-2", "4000-7fff-3", "8000-ffff-1"]
-    merged = SegmentLayout.model_validate(await run.update("merge", MergeRequest(segments=(1, 3))))
-    assert [one.descriptor for one in merged.active] == ["0000-3fff-2", "4000-ffff-4"]
-    assert await layout_of(run) == merged
+    """Updates answer with what they made, the layout is the store's, and the deletion ends the workflow."""
+    script = Script()
+    run = await stage.start(script)
+    split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
+    assert [one.descriptor for one in split.made] == ["0000-3fff-2", "4000-7fff-3"]
+    assert (split.epoch, split.sealed) == (1, (0,))
+    merged = LayoutChange.model_validate(await run.update("merge", MergeRequest(segments=(1, 3))))
+    assert [one.descriptor for one in merged.made] == ["4000-ffff-4"]
+    assert [one.descriptor for one in (await layout_of(run)).active] == ["0000-3fff-2", "4000-ffff-4"]
+    assert await layout_of(run) == script.record.plain
     await run.update("create_subscription", SubscriptionRequest(name="work", kind=SubscriptionKind.QUEUE))
     status = await status_of(run)
     assert (status.topic, status.epoch, status.changes, status.sealed) == ("acme/shop/orders", 2, 2, 3)
@@ -65,8 +71,8 @@ async def test_changes_come_one_after_the_other(stage: Harness) -> None:
             await asyncio.sleep(0.05)
     assert run.script.steps == ["open", "prepare", "seal"]
     hang.release()
-    assert SegmentLayout.model_validate(await first).epoch == 1
-    assert SegmentLayout.model_validate(await others[0]).epoch == 2
+    assert LayoutChange.model_validate(await first).epoch == 1
+    assert LayoutChange.model_validate(await others[0]).epoch == 2
     with pytest.raises(Exception, match="Workflow update failed"):
         await others[1]
     assert run.script.steps == ["open", *CHANGE, *CHANGE]
@@ -78,7 +84,53 @@ async def test_a_change_that_cannot_begin_changes_nothing(stage: Harness) -> Non
     refusal = await run.refusal("split", SplitRequest(segment=0))
     assert (refusal.type, refusal.message) == (FailureKind.CONFLICT, "broken")
     assert (await status_of(run)).epoch == 0
-    assert SegmentLayout.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 1
+    assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 1
+
+
+async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
+    """Also where another run began it: it holds up nothing else, and is not done later."""
+    script = Script()
+    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
+    script.limit = "no more topics"
+    run = await stage.start(script)
+    refusal = await run.refusal("split", SplitRequest(segment=0))
+    assert (refusal.type, refusal.message) == (FailureKind.REFUSED, script.limit)
+    status = await status_of(run)
+    assert (status.pending, status.epoch) == (None, 0)
+    assert "the split of 1 was given up before it ended anything: no more topics" in status.notes[-1]
+    script.limit = ""
+    split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
+    assert (split.epoch, split.sealed) == (1, (0,))
+    assert await layout_of(run) == script.record.plain
+
+
+async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
+    """A change that began with another layout than the store's begins afresh, behind what is under way there."""
+    script = Script()
+    run = await stage.start(script)
+    await status_of(run)
+    script.record = script.record.directed(("http://elsewhere",))
+    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=1))
+    split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
+    assert (split.epoch, [one.segment_id for one in split.made]) == (3, [4, 5])
+    assert await layout_of(run) == script.record.plain
+    # What fits no more is refused.
+    script.record = script.record.begun(Mutation(change=Change.MERGE, segments=(2, 3), epoch=3))
+    refusal = await run.refusal("split", SplitRequest(segment=2))
+    assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "segment 2 is sealed")
+
+
+async def test_a_step_that_waits_says_why(stage: Harness) -> None:
+    """What a step tells of its retries is in the status, and is no signal that is refused."""
+    run = await stage.start(Script())
+    await run.update("stats", None)
+    waiting = WaitReason(kind=WaitKind.RETRY, why="the next attempt of a step: no broker")
+    await run.handle.signal("report_progress", ProgressReport(waiting=waiting))
+    await run.update("stats", None)
+    assert ((await status_of(run)).waiting, (await status_of(run)).notes) == (waiting.why, ())
+    await run.handle.signal("report_progress", ProgressReport())
+    await run.update("stats", None)
+    assert (await status_of(run)).waiting == ""
 
 
 @pytest.mark.parametrize("step", ["seal", "commit"])
@@ -97,8 +149,48 @@ async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: st
         Mutation(change=Change.SPLIT, segments=(1,), epoch=0),
     )
     script.hanging.release()
-    assert SegmentLayout.model_validate(await change).epoch == 1
+    assert LayoutChange.model_validate(await change).epoch == 1
     assert (await status_of(run)).waiting == ""
+
+
+async def test_a_change_that_somebody_took_out_of_the_store(stage: Harness) -> None:
+    """It is noted there again, and comes to its end; where another layout is there it is given up."""
+    hang = Hang(failure=_broken())
+    script = Script(seal=[hang, None])
+    run = await stage.start(script)
+    before = script.record
+    change = asyncio.ensure_future(run.update("split", SplitRequest(segment=0)))
+    await hang.entered()
+    script.record = before
+    hang.release()
+    assert LayoutChange.model_validate(await change).epoch == 1
+    assert script.steps == ["open", "prepare", "seal", "prepare", "seal", "commit"]
+
+    hang = Hang(failure=_broken())
+    script.say("seal", [hang, None])
+    refusing = asyncio.ensure_future(run.refusal("split", SplitRequest(segment=1)))
+    await hang.entered()
+    script.record = script.record.given_up(Mutation(change=Change.SPLIT, segments=(1,), epoch=1)).directed(
+        ("http://x",)
+    )
+    hang.release()
+    assert (await refusing).message == "the split of 1 was taken out of the layout, which is at epoch 2 now"
+    assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 3
+    assert await layout_of(run) == script.record.plain
+
+
+async def test_an_old_layout_that_somebody_put_back(stage: Harness) -> None:
+    """It leads nobody any more, so nothing is built on it."""
+    script = Script()
+    run = await stage.start(script)
+    old = script.record
+    await run.update("split", SplitRequest(segment=0))
+    newest = script.record
+    script.record = old
+    refusal = await run.refusal("split", SplitRequest(segment=1))
+    assert "is of epoch 0, and clients have that of 1" in refusal.message
+    script.record = newest
+    assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 2
 
 
 async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
@@ -107,7 +199,7 @@ async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
     script = Script()
     script.record = script.record.begun(pending)
     run = await stage.start(script)
-    assert SegmentLayout.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 2
+    assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 2
     assert script.steps == ["open", *CHANGE, *CHANGE]
     assert script.calls[1].args == (pending,)
 
@@ -146,11 +238,24 @@ async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
     await hang.entered()
     await run.handle.cancel()
     hang.release()
-    assert SegmentLayout.model_validate(await change).epoch == 1
+    assert LayoutChange.model_validate(await change).epoch == 1
     with pytest.raises(WorkflowFailureError) as failed:
         await run.handle.result()
     assert isinstance(failed.value.cause, CancelledError)
     assert script.record.pending is None
+
+
+async def test_addresses_of_the_controller_have_an_epoch(stage: Harness) -> None:
+    """Clients take other addresses for another layout; the same ones again, and what is no address, change nothing."""
+    script = Script()
+    run = await stage.start(script)
+    await run.update("set_controller_urls", ControllerUrls(urls=("https://one:8443",)))
+    await run.update("set_controller_urls", ControllerUrls(urls=("https://one:8443",)))
+    assert ((await status_of(run)).epoch, script.record.controller_urls) == (1, ("https://one:8443",))
+    refusal = await run.refusal("set_controller_urls", {"urls": ["one:8443"]})
+    assert "write http://host:port or https://host:port" in refusal.message
+    split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
+    assert (split.epoch, script.record.controller_urls) == (2, ("https://one:8443",))
 
 
 async def test_a_signal_is_refused(stage: Harness) -> None:
@@ -167,9 +272,10 @@ async def test_one_life_over_many_runs(stage: Harness) -> None:
     run = await stage.start(Script(), history_limit=40)
     segment = 0
     for epoch in range(1, 9):
-        layout = SegmentLayout.model_validate(await run.update("split", SplitRequest(segment=segment)))
+        split = functools.partial(run.update, "split", SplitRequest(segment=segment))
+        layout = LayoutChange.model_validate(await until_taken(split))
         assert layout.epoch == epoch
-        segment = layout.active[0].segment_id
+        segment = layout.made[0].segment_id
     assert await run.runs() > 1
     status = await status_of(run)
     assert (status.epoch, status.changes) == (8, 8)

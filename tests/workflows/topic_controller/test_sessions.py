@@ -3,68 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+import time
 from datetime import timedelta
 from typing import TypeVar
 
 import pytest
-import pytest_asyncio
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
 from models.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
 from models.topic_controller.sessions import (
-    AssignmentChanges,
-    ConsumerAssignment,
     Departures,
     GraceChange,
+    KnownSessions,
     Observation,
     Registrations,
     SubscriptionChanges,
 )
-from models.topic_controller.state import ControllerStatus
+from models.topic_controller.state import Opening
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import CREATED_MS, Script, status_of
+from tests.workflows.topic_controller.activities import Script, status_of, until, until_taken
+from tests.workflows.topic_controller.conftest import BILL, Start, register
 
 ResultT = TypeVar("ResultT")
-
-BILL = "bill"
-
-
-Start = Callable[..., Awaitable[Run]]
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def start(stage: Harness) -> AsyncIterator[Start]:
-    """Starts controllers of topics with an ordered subscription, and ends them: while one observes, no time passes."""
-    started: list[Run] = []
-
-    async def start(script: Script, *, history_limit: int = 0) -> Run:
-        run = await stage.start(script, history_limit=history_limit)
-        started.append(run)
-        await run.update("create_subscription", SubscriptionRequest(name=BILL))
-        return run
-
-    yield start
-    for run in started:
-        newest = stage.client.get_workflow_handle(run.handle.id)
-        # It may have ended by itself.
-        with suppress(RPCError, WorkflowFailureError):
-            await newest.cancel()
-            await newest.result()
-
-
-async def _register(run: Run, *names: str) -> dict[str, tuple[int, ...]]:
-    """Register consumers; the ids of segments that each reads."""
-    found = await run.update("register", Registrations(subscription=BILL, consumers=names))
-    told = {name: ConsumerAssignment.model_validate(one) for name, one in found.items()}
-    assert {one.created_ms for one in told.values()} == {CREATED_MS}
-    return {name: tuple(segment.segment_id for segment in one.segments) for name, one in told.items()}
 
 
 async def _assignments(run: Run) -> dict[str, tuple[int, ...]]:
@@ -72,12 +36,11 @@ async def _assignments(run: Run) -> dict[str, tuple[int, ...]]:
     return {name: tuple(ids) for name, ids in found.items()}
 
 
-async def _until(run: Run, condition: Callable[[ControllerStatus], bool]) -> ControllerStatus:
+async def _until_assigned(run: Run, wanted: dict[str, tuple[int, ...]]) -> None:
     async with asyncio.timeout(30):
         while True:
-            status = await status_of(run)
-            if condition(status):
-                return status
+            if await _assignments(run) == wanted:
+                return
             await asyncio.sleep(0.05)
 
 
@@ -89,26 +52,53 @@ async def test_consumers_share_segments(start: Start) -> None:
     """Who joins is told what it reads; of the others only those hear something whose segments change."""
     script = Script()
     run = await start(script)
-    assert await _register(run, "b") == {"b": (0, 1)}
-    assert await _register(run, "c") == {"c": (1,)}
-    assert await _register(run, "d") == {"d": ()}
+    assert await register(run, "b") == {"b": (0, 1)}
+    assert await register(run, "c") == {"c": (1,)}
+    assert await register(run, "d") == {"d": ()}
     assert _told(script) == [{"b": (0, 1)}, {"b": (0,), "c": (1,)}, {"d": ()}]
     await run.update("unregister", Departures(subscription=BILL, consumers=("b", "nobody")))
-    await _until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 4)
-    assert script.told[-1] == AssignmentChanges(
-        generation=4,
-        subscriptions=(SubscriptionChanges(subscription=BILL, assignments={"c": (0,), "d": (1,)}, ended=("b",)),),
+    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 4)
+    assert script.told[-1].subscriptions == (
+        SubscriptionChanges(subscription=BILL, assignments={"c": (0,), "d": (1,)}, ended=("b",)),
     )
-    assert await _assignments(run) == {"c": (0,), "d": (1,)}
+    generations = [one.generation for one in script.told]
+    assert generations == sorted({*generations})
+    # The step has come to its end before the workflow knows of it.
+    await _until_assigned(run, {"c": (0,), "d": (1,)})
+
+
+async def test_a_new_run_takes_sessions_back(start: Start) -> None:
+    """Behind a run that was terminated, consumers are told again what they read, and take it for newer."""
+    begun_ms = time.time_ns() // 1_000_000
+    script = Script()
+    script.subscriptions[BILL] = SubscriptionKind.STREAM
+    script.sessions[BILL] = KnownSessions(consumers=("a", "b"))
+    run = await start(script)
+    await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 1)
+    assert _told(script) == [{"a": (0,), "b": (1,)}]
+    assert script.told[0].generation >= begun_ms
+    assert script.calls[0].args == (Opening(recalls=True),)
+
+
+async def test_a_layout_that_is_gone_is_told_again(start: Start) -> None:
+    """Where nobody can see the layout any more, it is published again, and nobody is disturbed."""
+    seen = Hang(answer=Observation(unpublished=True))
+    script = Script(observe=[seen, None])
+    run = await start(script)
+    await register(run, "a")
+    await seen.entered()
+    seen.release()
+    await until(run, lambda _: len(script.told) == 2)
+    assert (script.told[-1].layout, script.told[-1].subscriptions) == (True, ())
 
 
 async def test_who_returns_disturbs_nobody(start: Start) -> None:
     """A consumer that registers again has what it had, and nobody is told anything."""
     script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
     run = await start(script)
-    before = await _register(run, "a", "b")
-    await _until(run, lambda status: f"{BILL}/a" in status.away)
-    assert await _register(run, "a") == {"a": before["a"]}
+    before = await register(run, "a", "b")
+    await until(run, lambda status: f"{BILL}/a" in status.away)
+    assert await register(run, "a") == {"a": before["a"]}
     assert (await status_of(run)).away == {}
     assert len(script.told) == 1
 
@@ -119,16 +109,16 @@ async def test_who_stays_away_loses_its_session(start: Start) -> None:
     late = Hang(answer=Observation(gone=gone, expired=gone))
     script = Script(observe=[Observation(gone=gone), late, None])
     run = await start(script)
-    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
     await late.entered()
     watching = script.calls[-1].args[0]
     assert (watching.subscriptions, watching.grace_seconds) == ((BILL,), 60)
     assert [*watching.gone[BILL]] == ["a"]
     late.release()
-    await _until(run, lambda status: status.consumers == {BILL: 1} and len(script.told) == 2)
+    await until(run, lambda status: status.consumers == {BILL: 1} and len(script.told) == 2)
     assert _told(script)[-1] == {"b": (0, 1)}
     assert script.told[-1].subscriptions[0].ended == ("a",)
-    assert await _register(run, "a") == {"a": (0,)}
+    assert await register(run, "a") == {"a": (0,)}
 
 
 async def test_a_late_look_evicts_nobody_who_is_back(start: Start) -> None:
@@ -136,36 +126,56 @@ async def test_a_late_look_evicts_nobody_who_is_back(start: Start) -> None:
     gone = {BILL: ("a",)}
     late = Hang(deaf=True, answer=Observation(gone=gone, expired=gone))
     run = await start(Script(observe=[Observation(gone=gone), late, None]))
-    await _register(run, "a", "b")
+    await register(run, "a", "b")
     await late.entered()
-    assert await _register(run, "a") == {"a": (0,)}
+    assert await register(run, "a") == {"a": (0,)}
     late.release()
-    await _until(run, lambda status: status.consumers == {BILL: 2})
+    await until(run, lambda status: status.consumers == {BILL: 2})
     assert await _assignments(run) == {"a": (0,), "b": (1,)}
 
 
-async def test_children_are_read_when_their_parents_are_consumed(stage: Harness, start: Start) -> None:
+async def test_children_are_read_when_their_parents_are_consumed(start: Start) -> None:
     """After a split the parent's reader keeps it, and the new segments are handed out when nothing of it is left."""
-    drained = Hang(answer=Observation(drained={BILL: (0,)}))
-    script = Script()
+    before, drained = Hang(), Hang(answer=Observation(drained={BILL: (0,)}))
+    script = Script(observe=before)
     run = await start(script)
-    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    await before.entered()
     script.say("observe", [drained, None])
     await run.update("split", SplitRequest(segment=0))
     await drained.entered()
-    assert _told(script)[-1] == {"a": (0, 1), "b": ()}
+    await until(run, lambda _: _told(script)[-1] == {"a": (0, 1), "b": ()})
     drained.release()
-    async with asyncio.timeout(30):
-        while await _assignments(run) != {"a": (2, 1), "b": (3,)}:
-            await stage.env.sleep(timedelta(milliseconds=100))
+    await _until_assigned(run, {"a": (2, 1), "b": (3,)})
+
+
+async def test_a_consumed_segment_of_which_something_is_left_again(start: Start) -> None:
+    """Its reader gets it back, and those that it became wait until nothing is left of it again."""
+    drained = Hang(answer=Observation(drained={BILL: (0,)}))
+    left_again = Hang(answer=Observation(drained={BILL: (0,)}, left_again={BILL: (0,)}))
+    drained_again = Hang(answer=Observation(drained={BILL: (0,)}))
+    script = Script(observe=[Hang(), drained, left_again, drained_again, None])
+    run = await start(script)
+    assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    await run.update("split", SplitRequest(segment=0))
+    await drained.entered()
+    drained.release()
+    await _until_assigned(run, {"a": (2, 1), "b": (3,)})
+    await left_again.entered()
+    left_again.release()
+    await _until_assigned(run, {"a": (0, 1), "b": ()})
+    assert any("something is left again of segment 0" in note for note in (await status_of(run)).notes)
+    await drained_again.entered()
+    drained_again.release()
+    await _until_assigned(run, {"a": (2, 1), "b": (3,)})
 
 
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
     """The observer begins anew with the new grace, and with what it has waited for so far."""
     script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
     run = await start(script)
-    await _register(run, "a")
-    await _until(run, lambda status: bool(status.away))
+    await register(run, "a")
+    await until(run, lambda status: bool(status.away))
     await run.update("set_grace", GraceChange(grace=timedelta(hours=2)))
     async with asyncio.timeout(30):
         while not [call for call in script.calls if call.step == "observe" and call.args[0].grace_seconds == 7200]:
@@ -177,7 +187,7 @@ async def test_what_is_not_told_is_tried_again(start: Start) -> None:
     """A registration has its answer when it is noted and published, and not before."""
     script = Script(tell=[ApplicationError("no broker", type=FailureKind.CONFLICT, non_retryable=True), None])
     run = await start(script)
-    assert await _register(run, "a") == {"a": (0, 1)}
+    assert await register(run, "a") == {"a": (0, 1)}
     assert [call.step for call in script.calls].count("tell") == 2
 
 
@@ -193,28 +203,17 @@ async def test_nobody_registers_for_what_is_not_there(start: Start) -> None:
 async def test_a_subscription_that_goes_takes_its_sessions(start: Start) -> None:
     """Consumers of a deleted subscription have none, and those of a deleted topic neither."""
     run = await start(Script())
-    await _register(run, "a", "b")
+    await register(run, "a", "b")
     await run.update("delete_subscription", Unsubscription(name=BILL))
     assert (await status_of(run)).consumers == {}
     await run.update("create_subscription", SubscriptionRequest(name=BILL))
-    assert await _register(run, "c") == {"c": (0, 1)}
+    assert await register(run, "c") == {"c": (0, 1)}
     await run.update("delete", Deletion())
     assert "is deleted" in await run.handle.result()
 
 
-async def _until_taken(send: Callable[[], Awaitable[ResultT]]) -> ResultT:
-    """Send an update again that came as a run was continued as the next."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await send()
-            except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
-
-
 async def _again(run: Run) -> dict[str, tuple[int, ...]]:
-    return await _until_taken(lambda: _register(run, "a", "b"))
+    return await until_taken(lambda: register(run, "a", "b"))
 
 
 # The time-skipping server's clock stays locked where a run that observes is continued as the next (seen).
@@ -223,7 +222,7 @@ async def test_sessions_outlive_a_run(start: Start) -> None:
     """The next run of the workflow has the same sessions, and tells nobody anything."""
     script = Script()
     run = await start(script, history_limit=60)
-    assert await _register(run, "a", "b") == {"a": (0,), "b": (1,)}
+    assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
     for _ in range(25):
         assert await _again(run) == {"a": (0,), "b": (1,)}
     assert await run.runs() > 1
@@ -238,7 +237,20 @@ async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) 
     lost = ApplicationError("superseded", type=FailureKind.NOT_LEADER, non_retryable=True)
     run = await start(Script(**{step: lost}))
     # Its answer may be lost with the workflow.
-    joining = asyncio.ensure_future(_register(run, "a"))
+    joining = asyncio.ensure_future(register(run, "a"))
     assert (await run.typed_failure()).type == FailureKind.NOT_LEADER
     joining.cancel()
     await asyncio.wait([joining])
+
+
+async def test_a_run_ends_whose_last_word_is_under_way(start: Start) -> None:
+    """A cancellation that a step only answers to, while consumers are told something, ends the run all the same."""
+    telling = Hang(deaf=True)
+    run = await start(Script(tell=[None, telling]))
+    await register(run, "a", "b")
+    await run.update("unregister", Departures(subscription=BILL, consumers=("b",)))
+    await telling.entered()
+    await run.handle.cancel()
+    with pytest.raises(WorkflowFailureError) as ended:
+        await run.handle.result()
+    assert isinstance(ended.value.cause, CancelledError)

@@ -1,0 +1,146 @@
+"""The metadata store is moved amid splits, which the controllers on the other store complete."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Self
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.status import WaitKind
+from models.metadata_store.input import MetadataStoreInput
+from models.metadata_store.phases import Phase
+from models.segment import SubscriptionKind
+from models.topic_controller.input import SplitRequest
+from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.support.lifecycle.gates import Edge, Gate
+from tests.support.lifecycle.operator import Operator
+from tests.support.stacks import MakeStack
+from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.oracle import Oracle
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
+
+CLUSTER = "moved-controllers"
+GATES = {
+    "not-begun": Gate("prepare-1", Edge.BEFORE),
+    "not-noted": Gate("prepare-1", Edge.AFTER),
+    "not-ended": Gate("seal-1", Edge.BEFORE),
+    "not-done": Gate("commit-1", Edge.BEFORE),
+    "done-late": Gate("commit-1", Edge.AFTER),
+}
+"""Where the split of each topic is held, by the topic's name."""
+BEGUN = ("not-ended", "not-done", "done-late")
+# The migration follows what was written late, where it comes within the window: the change is begun then.
+EPOCHS = {"not-begun": {0}, "not-noted": {0, 1}, **{name: {1} for name in BEGUN}}
+CURE = "metadata_url of the other store"
+
+_LIMIT = 200.0
+_SOME = 5
+
+
+class Topic:
+    """One topic under traffic, from its first controller to the one on the other store; a context manager."""
+
+    def __init__(self, operator: Operator, stack: Stack, name: str) -> None:
+        self._operator, self._stack = operator, stack
+        self._topic = f"persistent://public/default/{name}"
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opened:
+            self.controller = Controller.of(self._operator, self._stack, self._topic, segments=2)
+            opened.callback(self._end)
+            self.controller.subscribe(SHARED, SubscriptionKind.QUEUE)
+            self.controller.subscribe(ORDERED)
+            registrar = opened.enter_context(Registrar(lambda: self.controller))
+            self.traffic = opened.enter_context(
+                Traffic(self._stack.broker_url, self._topic, registrar.base_url, rate=20)
+            )
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def _end(self) -> None:
+        self.controller.terminate()
+
+    def split(self) -> None:
+        """Ask for a split of the first segment, which may fail with the store."""
+        self.controller.insist("split", SplitRequest(segment=0), _LIMIT)
+
+    def lead_anew(self) -> None:
+        """Start the controller on the other store."""
+        self.controller.terminate()
+        self.controller = Controller.of(
+            self._operator, self._stack, self._topic, metadata_url=self._stack.oxia_url, segments=2
+        )
+
+
+@pytest.fixture
+def stack(make_stack: MakeStack) -> Stack:
+    """Two brokers on ZooKeeper, and an empty Oxia."""
+    return make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster=CLUSTER))
+
+
+@pytest.fixture
+def topics(environment: FaultEnvironment, stack: Stack) -> Generator[dict[str, Topic]]:
+    """One for each gate."""
+    with ExitStack() as opened:
+        yield {name: opened.enter_context(Topic(environment.operator, stack, name)) for name in GATES}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_moved_amid_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
+    """What was held and goes on behind the move changes nothing; the next controllers do what was begun."""
+    for one in topics.values():
+        one.traffic.wait_for_more(_SOME)
+    with (
+        ThreadPoolExecutor(len(topics)) as beside,
+        PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
+    ):
+        asked = {name: _held(environment, name, beside, one) for name, one in topics.items()}
+        _move(environment.operator, stack)
+        for gate in GATES.values():
+            environment.gates.release(gate)
+            environment.gates.wait_ended(gate)
+        for name, one in topics.items():
+            if name in BEGUN:
+                one.controller.until(lambda status: CURE in status.waiting)
+            else:
+                with pytest.raises(WorkflowUpdateFailedError) as failed:
+                    asked[name].result(_LIMIT)
+                assert CURE in str(failed.value.cause), name
+            one.lead_anew()
+            one.controller.until(lambda status: status.epoch >= 0 and not status.doing)
+            assert one.controller.layout().epoch in EPOCHS[name], name
+            one.traffic.wait_for_more(_SOME)
+            one.controller.split(1)
+            one.traffic.wait_for_more(_SOME)
+            one.traffic.stop()
+            assert one.traffic.faults() == [], name
+            oracle = Oracle(stack, one.controller.name, (SHARED, ORDERED), metadata_url=stack.oxia_url)
+            assert oracle.faults_at_rest(admin) == [], name
+
+
+def _held(environment: FaultEnvironment, name: str, beside: ThreadPoolExecutor, topic: Topic) -> Future[None]:
+    """A split that stands at the gate of its topic."""
+    gate = GATES[name]
+    environment.gates.hold(gate)
+    asked = beside.submit(topic.split)
+    environment.gates.wait_reached(gate)
+    return asked
+
+
+def _move(operator: Operator, stack: Stack) -> None:
+    """Move the metadata to the other store, as far as its window."""
+    input = MetadataStoreInput.model_validate({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
+    operator.start(input).wait_until_it_waits_for(WaitKind.WINDOW, _LIMIT, phase=Phase.VALIDATION)

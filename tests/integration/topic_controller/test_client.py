@@ -1,0 +1,122 @@
+"""The Python client at topics of a controller, in what applications do with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import suppress
+
+import pytest
+
+from deploy.devstack.stack import Stack
+from models.segment import SubscriptionKind
+from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
+from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
+from tests.integration.topic_controller.conftest import Control
+from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.waiting import wait_for
+
+SPACE = "persistent://public/default"
+BATCH = 10
+
+
+@pytest.fixture
+def client(stack: Stack) -> Generator[ScalableClient]:
+    """A client of the brokers."""
+    with ScalableClient(stack.broker_url) as client:
+        yield client
+
+
+def test_a_batch_of_which_one_is_wanted_again(control: Control, client: ScalableClient) -> None:
+    """Where all of a batch is acknowledged in the end, nothing is left, also of what waited when it came again."""
+    controller = control(f"{SPACE}/batches", segments=1)
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    with (
+        client.create_producer(
+            controller.input.topic, batching_enabled=True, batching_max_publish_delay_ms=500
+        ) as producer,
+        client.subscribe(controller.input.topic, "work", negative_ack_redelivery_delay_ms=500) as consumer,
+    ):
+        for number in range(BATCH):
+            producer.send_async(str(number).encode(), _ignore, partition_key="k")
+        first = consumer.receive(30_000)
+        consumer.negative_acknowledge(first)
+        # The application is slow: the others came again while they waited, and the first one stands behind them.
+        waiting = consumer._inbox._items  # pyright: ignore[reportPrivateUsage] - nothing else tells what waits
+        wait_for("the first one again", lambda: len(waiting) == BATCH, 30)
+        messages = [consumer.receive(30_000) for _ in range(BATCH)]
+        assert messages[-1].message_id() == first.message_id()
+        assert {one.message_id().entry_id() for one in messages} == {first.message_id().entry_id()}, "it is one batch"
+        for one in messages:
+            consumer.acknowledge(one)
+        wait_for("nothing is left", lambda: controller.stats().subscriptions["work"] == 0, 30)
+    controller.delete(force=True)
+
+
+def test_created_again(control: Control, stack: Stack) -> None:
+    """Producers and consumers with subscriptions go on with a topic that was deleted and created again."""
+    controllers = [control(f"{SPACE}/created-again", segments=1)]
+    topic = controllers[0].input.topic
+    _subscribe(controllers[0])
+    with (
+        Registrar(lambda: controllers[-1]) as registrar,
+        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        client.subscribe_stream(topic, "bill") as stream,
+        client.subscribe(topic, "work") as queue,
+        client.create_producer(topic) as producer,
+    ):
+        producer.send(b"old", partition_key="k")
+        stream.acknowledge(stream.receive(30_000))
+        queue.acknowledge(queue.receive(30_000))
+        controllers[0].delete(force=True)
+        for receive in (stream.receive, queue.receive):
+            with pytest.raises(TopicNotFound):
+                receive(30_000)
+        controllers.append(control(topic, segments=2))
+        _subscribe(controllers[1])
+        wait_for("the producer to go on", lambda: _is_sent(producer, b"new"), 60)
+        # Each sees the new layout by itself, and says until then that the topic was deleted.
+        for consumer in (stream, queue):
+            assert wait_for("it to go on", lambda consumer=consumer: _received(consumer), 60).data() == b"new"
+        assert stream.segments == queue.segments == [0, 1]
+    controllers[1].delete(force=True)
+
+
+def test_bad_messages(control: Control, client: ScalableClient) -> None:
+    """What is refused is said at once, and the others of the segment are stored."""
+    controller = control(f"{SPACE}/bad-messages", segments=1)
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    with client.create_producer(controller.input.topic, send_timeout_millis=10_000) as producer:
+        for said in ({"properties": {"n": 1}}, {"partition_key": b"k"}, {"event_timestamp": 1.5}):
+            with pytest.raises(TypeError, match="has to be"):
+                producer.send(b"bad", **said)  # pyright: ignore[reportArgumentType] - what is tested
+        begun = time.monotonic()
+        with pytest.raises(ScalableError, match="MessageTooBig"):
+            producer.send(bytes(20_000_000), partition_key="k")
+        producer.send(b"good", partition_key="k")
+        assert time.monotonic() - begun < 5
+    controller.delete(force=True)
+
+
+def _ignore(_: ScalableError | None, __: MessageId | None) -> None:
+    """The subscription tells what is stored."""
+
+
+def _subscribe(controller: Controller) -> None:
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    controller.subscribe("bill")
+
+
+def _received(consumer: QueueConsumer | StreamConsumer) -> Message | None:
+    with suppress(TopicNotFound, TimedOut):
+        return consumer.receive(1000)
+    return None
+
+
+def _is_sent(producer: ScalableProducer, content: bytes) -> bool:
+    try:
+        producer.send(content, partition_key="k")
+    except TopicNotFound:
+        return False
+    return True

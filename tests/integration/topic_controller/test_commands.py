@@ -1,0 +1,120 @@
+"""`pulsar-migrate topic`, and `start topic-controller`, on real servers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deploy.devstack.stack import Stack
+from models.segment_layout import SegmentLayout
+from models.topic_controller.input import controller_id
+from models.topic_controller.pruning import Pruned
+from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
+from tests.support.lifecycle.commands import run_command
+from tests.support.lifecycle.environment import Environment
+from worker.exit_codes import ExitCode
+
+TOPIC = "persistent://public/default/commanded"
+
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def command(environment: Environment) -> Command:
+    """Runs a command, checks its exit code, and returns what it printed; of one that failed, the error."""
+
+    def command(*words: str, code: ExitCode = ExitCode.OK) -> str:
+        done = run_command(environment, *words)
+        assert done.returncode == code, (done.stdout, done.stderr)
+        return done.stderr if code else done.stdout
+
+    return command
+
+
+def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
+    """Everything that an operator does with a topic can be done, and seen, without another tool."""
+    plan = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url}
+    words = ["--topic", TOPIC, "--admin-urls", ",".join(stack.admin_urls), "--segments", "2"]
+    started = command("start", "topic-controller", "--input", json.dumps(plan), *words)
+    assert f"started {controller_id(TOPIC)} (run " in started
+    assert "see pulsar-migrate topic status public/default/commanded" in started
+    assert "bill (STREAM) has a place" in command("topic", "subscribe", TOPIC, "bill")
+    assert "audit (QUEUE)" in command("topic", "subscribe", "public/default/commanded", "audit", "--kind", "QUEUE")
+
+    assert command("topic", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"
+    merged = LayoutChange.model_validate_json(command("topic", "merge", TOPIC, "2", "0", "-o", "json"))
+    assert (merged.epoch, merged.sealed, [one.descriptor for one in merged.made]) == (2, (2, 0), ["0000-bfff-4"])
+    layout = SegmentLayout.model_validate_json(command("topic", "layout", controller_id(TOPIC), "-o", "json"))
+    assert [one.descriptor for one in layout.active] == ["0000-bfff-4", "c000-ffff-3"]
+    lines = command("topic", "layout", TOPIC).splitlines()
+    assert lines[0] == "epoch 2"
+    assert lines[2].split() == ["0", "0000-7fff", "sealed", "-", "4"]
+    assert "sessions outlive their connections by 90 s" in command("topic", "grace", TOPIC, "90s")
+    status = ControllerStatus.model_validate_json(command("topic", "status", TOPIC, "-o", "json"))
+    assert (status.epoch, status.changes, {*status.subscriptions}) == (2, 2, {"bill", "audit"})
+    assert "bill (STREAM)" in command("topic", "status", TOPIC)
+    report = TopicReport.model_validate_json(command("topic", "stats", TOPIC, "-o", "json"))
+    assert (report.epoch, report.subscriptions) == (2, {"audit": 0, "bill": 0})
+    assert "backlog of bill: 0 messages" in command("topic", "stats", TOPIC)
+    assert "bill has no consumers" in command("topic", "consumers", TOPIC, "bill")
+    assert {"topic": "public/default/commanded", "doing": "IDLE"} in _json(command("topic", "list", "-o", "json"))
+    _refusals(command)
+    # All three were sealed a moment ago; nothing was ever in them.
+    pruned = Pruned.model_validate_json(command("topic", "prune", TOPIC, "-o", "json"))
+    assert {*pruned.removed} | {*pruned.kept} == {0, 1, 2}
+    assert command("topic", "auto-scale", TOPIC) == "off\n"
+    scaled = command("topic", "auto-scale", TOPIC, "--policy", '{"dryRun":true,"maxSegments":8}')
+    assert "last decision: nothing yet" in scaled
+    assert ["maxSegments", "8"] in [line.split() for line in scaled.splitlines()]
+    assert command("topic", "auto-scale", TOPIC, "--policy", "off") == "off\n"
+    assert "audit is deleted" in command("topic", "unsubscribe", TOPIC, "audit")
+    assert "public/default/commanded is deleted" in command("topic", "delete", TOPIC, "--yes")
+    assert "commanded" not in command("topic", "list")
+
+
+def test_an_input_is_checked(command: Command, stack: Stack) -> None:
+    """Before anything is started."""
+    plan = {
+        "cluster": stack.state.spec.cluster,
+        "metadata_url": stack.metadata_url,
+        "admin_urls": stack.admin_urls,
+        "topic": "persistent://public/default/x-partition-0",
+    }
+    error = command("start", "topic-controller", "--input", json.dumps(plan), code=ExitCode.USAGE)
+    assert "'persistent://public/default/x-partition-0' cannot be scalable" in error
+    found = run_doctor(command, stack)
+    assert {one["level"] for one in found if one["subject"].startswith(("metadata store", "broker"))} == {"ok"}
+
+
+def run_doctor(command: Command, stack: Stack) -> list[dict[str, Any]]:
+    """What `doctor` finds of the servers of a topic."""
+    plan = {
+        "cluster": stack.state.spec.cluster,
+        "metadata_url": stack.metadata_url,
+        "admin_urls": stack.admin_urls,
+        "topic": TOPIC,
+    }
+    return _json(command("doctor", "topic-controller", "--input", json.dumps(plan), "-o", "json"))
+
+
+def _refusals(command: Command) -> None:
+    """What cannot be is told with its cause and its cure, and with the exit code for that."""
+    assert "segment 0 is sealed" in command("topic", "split", TOPIC, "0", code=ExitCode.REFUSED)
+    assert "is STREAM, and not QUEUE" in command(
+        "topic", "subscribe", TOPIC, "bill", "--kind", "QUEUE", code=ExitCode.REFUSED
+    )
+    assert "segment: " in command("topic", "split", TOPIC, "one", code=ExitCode.USAGE)
+    assert "nothing brings them back. cure: add --yes" in command("topic", "delete", TOPIC, code=ExitCode.USAGE)
+    assert "cannot be scalable" in command("topic", "status", "a b", code=ExitCode.USAGE)
+    assert "no workflow scalable-topic/public/default/other" in command(
+        "topic", "status", "public/default/other", code=ExitCode.USAGE
+    )
+    told = command("status", controller_id(TOPIC), code=ExitCode.USAGE)
+    assert "is no migration. cure: use pulsar-migrate topic" in told
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)

@@ -1,0 +1,135 @@
+"""Policies of brokers and namespaces: what they do to segments, and what they must not do to the layout."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from activities.topic_controller.names import layout_topic, segment_topic
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.segment import SegmentInfo, SubscriptionKind
+from models.segment_layout import SegmentLayout
+from pulsar_scalable import ScalableClient
+from tests.integration.topic_controller.conftest import Control
+from tests.support.stacks import MakeStack
+from tests.support.topic_controller.oracle import Oracle
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
+from tests.support.waiting import wait_for
+
+_SETTINGS = {
+    # Brokers delete what nobody uses within seconds, and make nothing that nobody asked for.
+    "brokerDeleteInactiveTopicsFrequencySeconds": "1",
+    "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": "3",
+    "allowAutoTopicCreation": "false",
+    "allowAutoSubscriptionCreation": "false",
+    "backlogQuotaCheckIntervalInSeconds": "1",
+}
+SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, broker_settings=_SETTINGS)
+STRICT: dict[str, Any] = {
+    "bundles": {"numBundles": 4},
+    "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
+    "message_ttl_in_seconds": 3600,
+    "backlog_quota_map": {
+        "message_age": {"limit": -1, "limitSize": -1, "limitTime": 1, "policy": "producer_exception"},
+    },
+    "max_consumers_per_topic": 1,
+    "max_subscriptions_per_topic": 2,
+}
+
+
+@pytest.fixture(scope="module", params=["5.0.0-M1", pytest.param("4.0.7", marks=pytest.mark.exhaustive)])
+def stack(request: pytest.FixtureRequest, make_stack: MakeStack, toolchain: Toolchain) -> Stack:
+    """Two brokers that delete what nobody uses, and make nothing by themselves."""
+    return make_stack(SPEC, tools=None if request.param == "5.0.0-M1" else older_pulsar(toolchain))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Their admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        yield admin
+
+
+def applied(stack: Stack, name: TopicName, policy: str) -> Any:
+    """What brokers do with a topic, whoever said so."""
+    url = f"{stack.admin_urls[0]}/admin/v2/{name.rest_path}/{policy}"
+    answer = httpx.get(url, params={"applied": "true"}, follow_redirects=True, timeout=30)
+    answer.raise_for_status()
+    return answer.json() if answer.content else None
+
+
+def widest(layout: SegmentLayout) -> SegmentInfo:
+    """The active segment with most hashes."""
+    return max(layout.active, key=lambda one: one.hash_range.end - one.hash_range.start)
+
+
+def test_idle_topics_stay(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Segments without subscriptions and the layout outlive what brokers delete, also those that a split makes."""
+    admin.namespaces.create("public/idle", {"bundles": {"numBundles": 4}})
+    controller = control("persistent://public/idle/orders", segments=2)
+    # Its answer says that the topic is there.
+    controller.stats()
+    for segment in (0, 1):
+        idle = TopicName.parse(f"persistent://public/idle/ordinary-{segment}")
+        admin.topics.create(idle)
+        wait_for("an ordinary topic to go", lambda name=str(idle): name not in admin.topics.names("public/idle"), 90)
+        assert Oracle(stack, controller.name, []).faults_at_rest(admin) == []
+        names = {*admin.topics.names("public/idle")}
+        segments = [segment_topic(controller.name, one.descriptor) for one in controller.layout().segments.values()]
+        assert {*map(str, segments), str(layout_topic(controller.name))} <= names
+        controller.split(segment)
+    controller.delete()
+
+
+def test_nothing_is_made_by_itself(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Without automatic creation messages flow through a split and a merge."""
+    admin.namespaces.create("public/nothing", {"bundles": {"numBundles": 4}})
+    controller = control("persistent://public/nothing/orders", segments=2)
+    controller.subscribe(SHARED, SubscriptionKind.QUEUE)
+    controller.subscribe(ORDERED)
+    with (
+        Registrar(lambda: controller) as registrar,
+        Oracle(stack, controller.name, (SHARED, ORDERED)) as oracle,
+        Traffic(stack.broker_url, controller.input.topic, registrar.base_url) as traffic,
+    ):
+        controller.split(0)
+        controller.merge(3, 1)
+        traffic.wait_for_more(10)
+        traffic.stop()
+    assert traffic.faults() == []
+    assert oracle.faults_at_rest(admin) == []
+    controller.delete(force=True)
+
+
+def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Each segment has its namespace's policies, and the layout is published and read whatever they are."""
+    admin.namespaces.create("public/strict", STRICT)
+    controller = control("persistent://public/strict/orders", segments=1)
+    controller.subscribe("bill")
+    layout = controller.layout()
+    while len(layout.active) < 17:
+        # The sixteenth change compacts the layout topic, which has a place of its own from then on.
+        layout = controller.split(widest(layout).segment_id)
+    for one in layout.segments.values():
+        name = segment_topic(controller.name, one.descriptor)
+        retention: Mapping[str, int] = applied(stack, name, "retention")
+        assert dict(retention) == STRICT["retention_policies"]
+        assert applied(stack, name, "messageTTL") == STRICT["message_ttl_in_seconds"]
+        assert applied(stack, name, "backlogQuotaMap")["message_age"]["limitTime"] == 1
+    # What was published before is older than the quota by now.
+    layout = controller.split(widest(layout).segment_id)
+    layout = controller.merge(*(one.segment_id for one in layout.active[:2]))
+    with ScalableClient(stack.broker_url) as client:
+        watchers = [client.create_producer(controller.input.topic) for _ in range(3)]
+        assert [one.is_closed for one in watchers] == [False] * 3
+    assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
+    controller.delete(force=True)

@@ -1,0 +1,190 @@
+"""What people do to a controller, its topic and its records."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities.topic_controller.names import layout_topic, segment_topic
+from activities.topic_controller.publish import LAYOUT
+from activities.topic_controller.records import read_record, record_path
+from clients.cas.store import CasStore, remove_tree
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.segment import SubscriptionKind
+from models.topic_controller.input import SplitRequest, SubscriptionRequest
+from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
+from pulsar_scalable.errors import TimedOut
+from tests.integration.topic_controller.conftest import Control
+from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.oracle import Oracle
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.waiting import wait_for
+
+SPACE = "persistent://public/default"
+
+
+@contextmanager
+def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalableProducer, StreamConsumer]]:
+    """A producer, and the consumer `one` of the ordered subscription `bill`."""
+    topic = controller.input.topic
+    with (
+        Registrar(lambda: controller) as registrar,
+        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        client.create_producer(topic) as producer,
+        client.subscribe_stream(topic, "bill", consumer_name="one") as consumer,
+    ):
+        yield producer, consumer
+
+
+def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """What a limit forbids is refused, and changes nothing: other changes go on, and nothing is left of it."""
+    admin.namespaces.create("public/limited", {"bundles": {"numBundles": 4}})
+    controller = control("persistent://public/limited/orders", segments=2)
+    controller.subscribe("bill")
+    layout = controller.layout()
+    names = {*admin.topics.names("public/limited")}
+    admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 1)
+    refusal = controller.refusal("split", SplitRequest(segment=0)).message
+    assert "maximum number of topics" in refusal
+    assert {*admin.topics.names("public/limited")} == names
+    assert controller.layout() == layout
+    admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 100)
+    assert [one.descriptor for one in controller.merge(0, 1).active] == ["0000-ffff-2"]
+    # A consumer has made a place of it on one segment by itself.
+    layout = controller.split(2)
+    mine, other = (segment_topic(controller.name, one.descriptor) for one in layout.active)
+    admin.subscriptions.create(mine, "audit")
+    admin.namespaces.set_policy("public/limited", ("max_subscriptions_per_topic",), 1)
+    request = SubscriptionRequest(name="audit", kind=SubscriptionKind.QUEUE)
+    assert "maximum number of subscriptions" in controller.refusal("create_subscription", request).message
+    assert {*controller.status().subscriptions} == {"bill"}
+    assert {*admin.topics.stats(mine).subscriptions} == {"bill", "audit"}
+    assert {*admin.topics.stats(other).subscriptions} == {"bill"}
+    admin.subscriptions.delete(mine, "audit")
+    assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
+    controller.delete()
+
+
+def test_a_workflow_that_is_reset(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """It has forgotten a split, and finds it again: consumers read all, and segments that it forgot can be split."""
+    controller = control(f"{SPACE}/reset", segments=1)
+    controller.subscribe("bill")
+    with clients(stack, controller) as (producer, consumer):
+        producer.send(b"before", partition_key="k")
+        controller.split(0)
+        controller.reset("topic_controller_prepare", updates=False)
+        producer.send(b"behind", partition_key="k")
+        received: list[bytes] = []
+        while b"behind" not in received:
+            message = consumer.receive(60_000)
+            consumer.acknowledge(message)
+            received.append(message.data())
+        # The first one may come again as its segment ends.
+        assert list(dict.fromkeys(received)) == [b"before", b"behind"]
+        assert [one.segment_id for one in controller.layout().active] == [1, 2]
+        controller.split(2)
+    assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
+    controller.delete(force=True)
+
+
+def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """A split that Temporal sends again, and whose old segment is gone by now, is found done, and holds up nothing."""
+    controller = control(f"{SPACE}/reset-pruned", segments=1)
+    controller.subscribe("bill")
+    controller.split(0)
+    assert controller.prune().removed == (0,)
+    controller.reset("topic_controller_prepare", updates=True)
+    controller.until(lambda status: status.epoch == 2 and not status.doing)
+    assert [one.segment_id for one in controller.split(1).active] == [3, 4, 2]
+    assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
+    controller.delete()
+
+
+def test_a_record_that_is_lost(control: Control, store: CasStore, admin: PulsarAdmin) -> None:
+    """Another run makes no new layout over the segments that are there; it says what to do."""
+    controller = control(f"{SPACE}/lost-record", segments=2)
+    controller.split(0)
+    controller.terminate()
+    remove_tree(store, record_path(controller.name), lambda: None)
+    cause = control(controller.input.topic, segments=2).failure().message
+    assert f"back to {record_path(controller.name)}" in cause
+    assert read_record(store, controller.name) is None
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_older_record_that_is_put_back(
+    control: Control, stack: Stack, store: CasStore, admin: PulsarAdmin, *, compacted: bool
+) -> None:
+    """Another run does not lead by it, since clients never go back; with the newest it does, whatever else is told."""
+    controller = control(f"{SPACE}/old-record-{compacted}", segments=1)
+    controller.subscribe("bill")
+    path, records = record_path(controller.name), list[bytes]()
+    for number in range(2):
+        records.append(_value(store, path))
+        controller.split(number)
+    newest = _value(store, path)
+    if compacted:
+        layout = layout_topic(controller.name)
+        admin.topics.compact(layout)
+
+        def is_compacted() -> bool:
+            ledger = admin.topics.internal_stats(layout).compacted_ledger
+            return ledger is not None and ledger.entries > 0
+
+        wait_for("the compacted ledger", is_compacted, 60)
+    with closing(quiet_client(stack.broker_url)) as client:
+        producer: Any = client.create_producer(str(layout_topic(controller.name)))
+        for garbage in (b"{}", b""):
+            producer.send(garbage, partition_key=LAYOUT)
+    controller.terminate()
+    _put(store, path, records[-1])
+    cause = control(controller.input.topic, segments=1).failure().message
+    assert "is of epoch 1, and clients have that of 2" in cause
+    assert _value(store, path) == records[-1]
+    _put(store, path, newest)
+    again = control(controller.input.topic, segments=1)
+    active = again.until(lambda status: status.epoch == 2).active
+    assert {*active} == {"8000-ffff-2", "0000-3fff-3", "4000-7fff-4"}
+    again.delete()
+
+
+def _value(store: CasStore, path: str) -> bytes:
+    node = store.get(path)
+    assert node is not None
+    return node.value
+
+
+def _put(store: CasStore, path: str, value: bytes) -> None:
+    node = store.get(path)
+    assert node is not None
+    store.set(path, value, node.version)
+
+
+def test_a_subscription_that_is_deleted_under_its_consumer(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Its consumer gives its segments back, and does not make the places anew; it goes on once there is one again."""
+    controller = control(f"{SPACE}/unsubscribed", segments=1)
+    controller.subscribe("bill")
+    controller.set_grace(timedelta(minutes=5))
+    segment = segment_topic(controller.name, "0000-ffff-0")
+    with clients(stack, controller) as (producer, consumer):
+        producer.send(b"before", partition_key="k")
+        consumer.acknowledge(consumer.receive(30_000))
+        controller.unsubscribe("bill")
+        with suppress(TimedOut):
+            # Long enough for its connections to come back.
+            pytest.fail(f"{consumer.receive(3_000).data()!r} came again")
+        assert "bill" not in admin.topics.stats(segment).subscriptions
+        producer.send(b"between", partition_key="k")
+        controller.subscribe("bill")
+        producer.send(b"behind", partition_key="k")
+        wait_for("its session", lambda: controller.assignments("bill") == {"one": (0,)}, 60)
+        found = [consumer.receive(30_000)]
+        while found[-1].data() != b"behind":
+            found.append(consumer.receive(30_000))
+    controller.delete(force=True)

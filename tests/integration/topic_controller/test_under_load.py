@@ -1,0 +1,128 @@
+"""Splits and merges under load, with all that has to hold of messages, places and layouts."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.admin.namespaces import Retention
+from deploy.devstack.moving.keyed_traffic import Receiving
+from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.segment import SubscriptionKind
+from models.segment_layout import SegmentLayout
+from tests.integration.topic_controller.conftest import Control
+from tests.support.stacks import MakeStack, SharedStack
+from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.oracle import Oracle
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.exhaustive
+
+NAMESPACE = "public/loaded"
+OPERATIONS = 100
+RATE = 500
+MOST_SEGMENTS = 8
+SETTLES_WITHIN = 300.0
+
+
+@pytest.fixture(scope="module", params=["5.0.0-M1", "4.0.7"])
+def stack(
+    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
+) -> Stack:
+    """Two brokers."""
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
+    return shared_stack(spec) if request.param == "5.0.0-M1" else make_stack(spec, tools=older_pulsar(toolchain))
+
+
+@pytest.fixture(scope="module")
+def admin(stack: Stack) -> Generator[PulsarAdmin]:
+    """Their admin interface."""
+    with PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin:
+        yield admin
+
+
+def make_namespace(admin: PulsarAdmin, *, deduplication: bool) -> str:
+    """A namespace that keeps all messages, so that what is stored twice can be seen."""
+    name = f"{NAMESPACE}-{deduplication}"
+    try:
+        admin.namespaces.create(name, {"bundles": {"numBundles": 4}})
+    except AdminConflict:
+        return name
+    admin.namespaces.set_retention(name, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
+    if deduplication:
+        admin.namespaces.set_deduplication(name, enabled=True)
+    return name
+
+
+def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -> SegmentLayout:
+    """A random split or merge."""
+    active = layout.active
+    if len(active) > 1 and (len(active) >= MOST_SEGMENTS or dice.random() < 0.5):
+        one, other = dice.choice(list(pairwise(active)))
+        return controller.merge(one.segment_id, other.segment_id)
+    return controller.split(dice.choice(active).segment_id)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("deduplication", [False, True])
+def test_random_changes(
+    control: Control,
+    stack: Stack,
+    admin: PulsarAdmin,
+    record_property: Callable[[str, object], None],
+    *,
+    deduplication: bool,
+) -> None:
+    """Nothing is lost, stored twice or out of order, no place is missing, and no epoch goes back."""
+    dice = random.Random(12)
+    controller = control(f"persistent://{make_namespace(admin, deduplication=deduplication)}/orders", segments=2)
+    controller.subscribe(SHARED, SubscriptionKind.QUEUE)
+    controller.subscribe(ORDERED)
+    layout, took = controller.layout(), list[float]()
+    with (
+        Registrar(lambda: controller) as registrar,
+        Oracle(stack, controller.name, (SHARED, ORDERED)) as oracle,
+        Traffic(stack.broker_url, controller.input.topic, registrar.base_url, rate=RATE, consumers=3) as traffic,
+    ):
+        stored = Receiving(traffic.client.create_checkpoint_consumer(controller.input.topic))
+        begun = time.monotonic()
+        for _ in range(OPERATIONS):
+            before = time.monotonic()
+            layout = change(controller, layout, dice)
+            took.append(time.monotonic() - before)
+            time.sleep(dice.random())
+        lasted = time.monotonic() - begun
+        sent = traffic.count
+        traffic.stop(SETTLES_WITHIN)
+        # What has not come then is one of the faults.
+        with suppress(AssertionError):
+            wait_for("all to be read", lambda: not traffic.missing(stored.received), SETTLES_WITHIN)
+        stored.stop()
+    figures = {
+        "operations": OPERATIONS,
+        "messages": traffic.count,
+        "rate": round(sent / lasted),
+        "operation_seconds": {"median": sorted(took)[OPERATIONS // 2], "longest": max(took)},
+        "stored_twice": stored.received.repeated,
+        "received_again": {SHARED: traffic.shared.repeated, ORDERED: traffic.ordered.repeated},
+        "samples": oracle.samples,
+        "faults": (faults := traffic.faults() + traffic.missing(stored.received)),
+    }
+    record_property("figures", figures)
+    print(figures)
+    assert faults == []
+    assert (stored.received.repetitions, stored.received.disorder()) == ({}, [])
+    assert oracle.faults_at_rest(admin) == []
+    controller.delete(force=True)

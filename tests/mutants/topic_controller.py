@@ -1,0 +1,70 @@
+"""Mutants of the controller of scalable topics: what is pruned, what scales by itself, and what rests meanwhile."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_UNIT = "tests/unit/topic_controller"
+_FLOWS = "tests/workflows/topic_controller"
+_PRUNING = f"{_UNIT}/test_pruning.py"
+_SCALE = f"{_UNIT}/test_auto_scale.py"
+_DECISION = "models/topic_controller/scale_decision.py"
+
+MUTANTS = (
+    Mutant(
+        "topic-controller/prunes-what-is-left",
+        "models/topic_controller/pruning.py",
+        "if unread := {name: count for name, count in contents.left.items() if count}:",
+        "if unread := {}:",
+        (f"{_PRUNING}::test_what_stays",),
+    ),
+    Mutant(
+        "topic-controller/prunes-what-nobody-subscribed-to",
+        "models/topic_controller/pruning.py",
+        "    if not contents.left and not contents.retention_minutes:\n",
+        "    if False:\n",
+        (f"{_PRUNING}::test_what_stays",),
+    ),
+    Mutant(
+        "topic-controller/prunes-children-first",
+        "models/topic_controller/record.py",
+        "            if not segment.root:\n",
+        "            if False:\n",
+        (f"{_PRUNING}::test_parents_go_before_their_children",),
+    ),
+    Mutant(
+        "topic-controller/merges-what-would-split-again",
+        _DECISION,
+        "if is_low and both.below(policy.split_at) and",
+        "if is_low and",
+        (f"{_SCALE}::test_what_would_split_again_is_not_merged",),
+    ),
+    Mutant(
+        "topic-controller/no-merge-cooldown",
+        _DECISION,
+        "max(watch.split_at_ms, watch.merged_at_ms) + policy.merge_cooldown_seconds * 1000",
+        "0",
+        (f"{_SCALE}::test_any_load", f"{_SCALE}::test_idle_neighbours_merge"),
+    ),
+    Mutant(
+        "topic-controller/merges-in-a-window",
+        _DECISION,
+        "    if decision is None and open_windows:\n",
+        "    if False:\n",
+        (f"{_SCALE}::test_a_window",),
+    ),
+    Mutant(
+        "topic-controller/writes-into-a-store-that-is-left",
+        "activities/topic_controller/fence.py",
+        "        require_here(self._metadata)\n        return super()._required()\n",
+        "        return super()._required()\n",
+        (f"{_UNIT}/test_fence.py",),
+    ),
+    Mutant(
+        "topic-controller/begins-with-a-layout-that-is-gone",
+        "workflows/topic_controller/changes.py",
+        "                lead.take(prepared.found)\n",
+        "",
+        (f"{_FLOWS}/test_controller.py::test_a_lost_compare_and_set_is_redone",),
+    ),
+)

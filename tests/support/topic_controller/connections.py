@@ -1,0 +1,28 @@
+"""Connections of this process's clients that break, as those of a host whose network fails for a moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from deploy.devstack.stack import Stack
+
+
+def drop_connections(stack: Stack, dice: random.Random) -> int:
+    """Break about half of the connections to brokers, whoever in this process has them; how many."""
+    ports = {int(server.address.rpartition(":")[2]) for server in stack if server.kind == "broker"}
+    dropped = 0
+    for entry in sorted(Path("/proc/self/fd").iterdir()):
+        # Others open and close files meanwhile.
+        with suppress(OSError):
+            if not str(entry.readlink()).startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(entry.name))) as connection:
+                to_a_broker = connection.family == socket.AF_INET and connection.getpeername()[1] in ports
+                if to_a_broker and dice.random() < 0.5:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    dropped += 1
+    return dropped

@@ -1,0 +1,39 @@
+"""A controlled topic under traffic, with all that has to hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack
+from models.segment import SubscriptionKind
+from tests.support.lifecycle.operator import Operator
+from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.oracle import Oracle
+from tests.support.topic_controller.registrar import Registrar
+from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
+
+SOME = 20
+"""Messages that show that all flows."""
+
+
+@contextmanager
+def flowing(operator: Operator, stack: Stack, topic: str) -> Generator[tuple[Controller, Traffic]]:
+    """A topic of two segments under traffic; at the end nothing may be wrong."""
+    with ExitStack() as opened:
+        admin = opened.enter_context(PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls))
+        controller = Controller.of(operator, stack, f"persistent://public/default/{topic}", segments=2)
+        opened.callback(controller.terminate)
+        controller.subscribe(SHARED, SubscriptionKind.QUEUE)
+        controller.subscribe(ORDERED)
+        registrar = opened.enter_context(Registrar(lambda: controller))
+        oracle = opened.enter_context(Oracle(stack, controller.name, (SHARED, ORDERED)))
+        traffic = opened.enter_context(Traffic(stack.broker_url, controller.input.topic, registrar.base_url, rate=200))
+        traffic.wait_for_more(SOME)
+        yield controller, traffic
+        traffic.wait_for_more(SOME)
+        traffic.stop()
+        assert traffic.faults() == []
+        assert oracle.faults_at_rest(admin) == []

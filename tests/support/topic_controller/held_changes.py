@@ -1,0 +1,74 @@
+"""Holds the real controller between any two of its changes, and behind its look at the fence.
+
+Each change that a step makes comes right behind a look at the fence: so the looks of a step, in their order, are all
+places at which it can die or freeze between two changes. The gate of the third change of `prepare` is `prepare-3`.
+`before` it is held before the look, and `after` between the look and the change, which then comes late.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from activities.topic_controller import context
+from activities.topic_controller.fence import LeadKeeper
+from clients.cas.store import Check
+from models.lifecycle.claim import Claim
+from tests.support.lifecycle.gates import Edge, Gate, Gates
+
+
+class Step(NamedTuple):
+    """A step that runs.
+
+    Attributes:
+        name: its own.
+        held: gates at which it was held, to be ended with it.
+    """
+
+    name: str
+    held: list[Gate]
+
+
+STEP: ContextVar[Step] = ContextVar("step")
+"""The step that runs in this context."""
+
+_POLL = 0.02
+
+
+def hold_changes(gates: Gates) -> None:
+    """Let all steps of controllers in this process be held."""
+
+    class HeldKeeper(LeadKeeper):
+        """Counts looks at the fence of one attempt."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._step = STEP.get()
+            self._looks = itertools.count(1)
+
+        def require(self) -> Claim:
+            number = next(self._looks)
+            self._hold(number, Edge.BEFORE)
+            found = super().require()
+            self._hold(number, Edge.AFTER)
+            return found
+
+        def guard(self) -> Check:
+            number = next(self._looks)
+            self._hold(number, Edge.BEFORE)
+            found = super().guard()
+            self._hold(number, Edge.AFTER)
+            return found
+
+        def _hold(self, number: int, edge: Edge) -> None:
+            gate = Gate(f"{self._step.name}-{number}", edge)
+            # The activity goes on with its heartbeats, as it does while it waits for a server.
+            if gates.take(gate) is None:
+                return
+            self._step.held.append(gate)
+            while not gates.released(gate):
+                time.sleep(_POLL)
+
+    context.LeadKeeper = HeldKeeper

@@ -1,0 +1,150 @@
+"""What has to hold of a controlled topic at each moment, sampled, and at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing, suppress
+from itertools import pairwise
+from typing import Any
+
+from activities.topic_controller.names import layout_topic, segment_topic
+from activities.topic_controller.records import Stored, read_record
+from clients.errors import RetryableError, StoreError
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.stores import Access, open_cas_reader
+from deploy.devstack.background import BackgroundThread
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from models.segment_layout_check import layout_faults
+from models.store_url import parse_store_url
+from models.topic_controller.record import PublishedLayout
+from pulsar_scalable.controlled.library import pulsar
+
+_EVERY = 0.5
+_ACCESS = AdminAccess(timeout=10)
+_TERMINATED = "Terminated"
+
+
+class Oracle(BackgroundThread):
+    """Looks at a topic again and again, from the begin of a `with` block to its end.
+
+    Args:
+        stack: its cluster.
+        topic: the scalable one.
+        subscriptions: that it has all the time.
+        passing: that it may have besides.
+        metadata_url: of the store that has its record, unless it is the stack's usual one.
+
+    Attributes:
+        found: what was wrong at some moment.
+        samples: looks that saw all of it.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        topic: TopicName,
+        subscriptions: Collection[str],
+        passing: Collection[str] = (),
+        *,
+        metadata_url: str = "",
+    ) -> None:
+        super().__init__(f"oracle of {topic}", _EVERY)
+        self._stack, self._topic, self._subscriptions = stack, topic, {*subscriptions}
+        self._known = self._subscriptions | {*passing}
+        self._store = parse_store_url(metadata_url or stack.metadata_url)
+        self._epoch = -1
+        self.found: list[str] = []
+        self.samples = 0
+
+    def work(self) -> None:
+        """Look at each tick; servers that are away make no sample."""
+        with PulsarAdmin.open(_ACCESS, self._stack.admin_urls) as admin:
+            for _ in self.ticks():
+                with suppress(StoreError):
+                    self._sample(admin)
+
+    def _sample(self, admin: PulsarAdmin) -> None:
+        stored = self.record()
+        if stored is None:
+            return
+        record = stored.record
+        if record.epoch < self._epoch:
+            self.found.append(f"the epoch went from {self._epoch} back to {record.epoch}")
+        self._epoch = max(self._epoch, record.epoch)
+        self.found += layout_faults(record)
+        for segment in record.segments.values():
+            if missing := self._without_place(admin, segment_topic(self._topic, segment.descriptor)):
+                self.found.append(f"epoch {record.epoch}: {segment.descriptor} has no cursor of {sorted(missing)}")
+        self.samples += 1
+
+    def record(self) -> Stored | None:
+        """The layout's record."""
+        with open_cas_reader(self._store, Access()) as store:
+            return read_record(store, self._topic)
+
+    def _without_place(self, admin: PulsarAdmin, name: TopicName) -> set[str]:
+        try:
+            return self._subscriptions - {*admin.topics.internal_stats(name).cursors}
+        except AdminNotFound:
+            # A sealed one is deleted when it is consumed.
+            now = self.record()
+            named = now and any(segment_topic(self._topic, one.descriptor) == name for one in _segments(now))
+            return self._subscriptions if named else set()
+        except RetryableError:
+            return set()
+
+    def faults_at_rest(self, admin: PulsarAdmin) -> list[str]:
+        """What is wrong when no change is under way."""
+        stored = self.record()
+        if stored is None:
+            return ["there is no layout"]
+        record, found = stored.record, [*self.found]
+        if record.pending:
+            found.append(f"{record.pending} is still under way")
+        found += layout_faults(record)
+        named = {segment_topic(self._topic, one.descriptor): one for one in record.segments.values()}
+        for name, segment in named.items():
+            if missing := self._without_place(admin, name):
+                found.append(f"{name} has no cursor of {sorted(missing)}")
+            with suppress(AdminNotFound):
+                durable = {one for one, stats in admin.topics.stats(name).subscriptions.items() if stats.is_durable}
+                if strange := durable - self._known:
+                    found.append(f"{name} has subscriptions that nobody made: {sorted(strange)[:5]}")
+                ended = admin.topics.internal_stats(name).state == _TERMINATED
+                if ended is segment.active:
+                    found.append(f"{name} is {'ended' if ended else 'not ended'}, and {segment.state}")
+        retired = {str(segment_topic(self._topic, one.descriptor)) for one in record.retired}
+        known = {*map(str, named), *retired, str(layout_topic(self._topic))}
+        strays = {
+            one for one in admin.topics.names(self._topic.namespace_path) if f"/{self._topic.topic}.scalable." in one
+        }
+        found += [f"{one} is in no layout" for one in sorted(strays - known)]
+        return found + self._faults_of_layout_topic(record.epoch)
+
+    def _faults_of_layout_topic(self, epoch: int) -> list[str]:
+        epochs = [one.epoch for one in published(self._stack, self._topic)]
+        found = [f"clients saw epoch {later} behind {one}" for one, later in pairwise(epochs) if later < one]
+        if not epochs or epochs[-1] != epoch:
+            found.append(f"the layout is at epoch {epoch}, and clients see {epochs[-1:]}")
+        return found
+
+
+def published(stack: Stack, name: TopicName) -> list[PublishedLayout]:
+    """All layouts that the layout topic has, oldest first."""
+    found: list[PublishedLayout] = []
+    with closing(quiet_client(stack.broker_url)) as client:
+        reader: Any = client.create_reader(str(layout_topic(name)), pulsar.MessageId.earliest)
+        while reader.has_message_available():
+            message = reader.read_next(10_000)
+            if message.partition_key() == "layout":
+                found.append(PublishedLayout.model_validate_json(message.data()))
+        reader.close()
+    return found
+
+
+def _segments(stored: Stored) -> Collection[Any]:
+    return stored.record.segments.values()

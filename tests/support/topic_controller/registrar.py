@@ -1,0 +1,67 @@
+"""Where stream consumers register: the proposal's REST interface, as far as they use it, in front of a workflow.
+
+It only passes on what consumers ask, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
+from urllib.parse import unquote
+
+from temporalio.service import RPCError
+
+from tests.support.http_server import HttpServer
+from tests.support.topic_controller.controllers import Controller
+
+_UNAVAILABLE = 503
+
+
+class Registrar(HttpServer):
+    """Registers consumers with the controller that there is then; a context manager.
+
+    Args:
+        controller: of the topic, now.
+    """
+
+    def __init__(self, controller: Callable[[], Controller]) -> None:
+        super().__init__(_handler(controller))
+
+
+def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            subscription, name = self._place()
+            try:
+                found = controller().register(subscription, name)
+            except (RPCError, TimeoutError) as error:
+                self._answer(_UNAVAILABLE, str(error).encode())
+            else:
+                self._answer(200, found.model_dump_json(by_alias=True).encode())
+
+        def do_DELETE(self) -> None:
+            subscription, name = self._place()
+            try:
+                controller().unregister(subscription, name)
+            except (RPCError, TimeoutError) as error:
+                self._answer(_UNAVAILABLE, str(error).encode())
+            else:
+                self._answer(204, b"")
+
+        def _place(self) -> tuple[str, str]:
+            _, subscription, _, name = self.path.rsplit("/", 3)
+            return unquote(subscription), unquote(name)
+
+        def _answer(self, code: int, body: bytes) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
+            """Say nothing."""
+
+    return Handler

@@ -1,0 +1,149 @@
+"""Traffic of a controlled topic at all times, and what has to hold of its messages.
+
+Producers of all manners send numbered messages of keys of their own; a subscription is shared by several consumers, and
+another one is read in order by several with sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
+from pulsar_scalable import ScalableClient, StreamConsumer
+from pulsar_scalable.controlled.library import pulsar
+from tests.support.waiting import wait_for
+
+SHARED, ORDERED = "work", "bill"
+"""Subscriptions of each topic."""
+
+# A change that waits for Temporal, or for a broker, holds messages back for as long.
+_SEND_TIMEOUT_MS = 240_000
+_MANNERS = ("plain", "batched", "named")
+
+
+class Traffic:
+    """Sends and receives from the entry of the context to its end.
+
+    Args:
+        broker_urls: of brokers.
+        topic: the scalable one, with both subscriptions.
+        registrar: URL of what registers consumers.
+        rate: messages per second, of all producers.
+        consumers: of each subscription.
+
+    Attributes:
+        streams: consumers of the ordered subscription that are open, by name.
+    """
+
+    def __init__(self, broker_urls: str, topic: str, registrar: str, *, rate: float = 100, consumers: int = 2) -> None:
+        self._urls, self._topic, self._registrar = broker_urls, topic, registrar
+        self._rate, self._consumers = rate, consumers
+        self._opened = ExitStack()
+        self.shared, self.ordered = Received(), Received()
+        self.sendings: list[Sending] = []
+        self.streams: dict[str, StreamConsumer] = {}
+        self._receiving: list[Receiving] = []
+
+    def __enter__(self) -> Self:
+        with self._opened as opened:
+            client = self.client = opened.enter_context(
+                ScalableClient(
+                    self._urls,
+                    controller_url=self._registrar,
+                    logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+                    operation_timeout_seconds=30,
+                )
+            )
+            for number in range(self._consumers):
+                self._receiving.append(Receiving(client.subscribe(self._topic, SHARED), self.shared))
+                self.join(f"c{number}")
+            for manner in _MANNERS:
+                producer = client.create_producer(
+                    self._topic,
+                    f"{manner}-producer" if manner == "named" else None,
+                    send_timeout_millis=_SEND_TIMEOUT_MS,
+                    block_if_queue_full=True,
+                    batching_enabled=manner == "batched",
+                )
+                self.sendings.append(Sending(producer, len(_MANNERS) / self._rate, f"{manner}-"))
+            self._opened = opened.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Close all clients, once all was stopped."""
+        self._opened.close()
+
+    def join(self, name: str) -> None:
+        """One more consumer of the ordered subscription."""
+        consumer = self.client.subscribe_stream(self._topic, ORDERED, consumer_name=name)
+        self._receiving.append(Receiving(consumer, self.ordered))
+        self.streams[name] = consumer
+
+    def leave(self, name: str) -> None:
+        """One consumer of the ordered subscription less, amid what it receives; others get its segments at once."""
+        self.streams.pop(name).close()
+
+    def die(self, name: str) -> None:
+        """End a consumer of the ordered subscription without a word to the controller; `join` brings it back."""
+        self.streams.pop(name).detach()
+
+    @property
+    def count(self) -> int:
+        """Messages that were handed over to producers."""
+        return sum(one.count for one in self.sendings)
+
+    def wait_for_more(self, messages: int, limit: float = 150) -> None:
+        """Wait until each producer has this many more messages stored, and both subscriptions have all of these."""
+        before = [self._stored(one) for one in self.sendings]
+
+        def more() -> bool:
+            return all(self._stored(one) >= had + messages for one, had in zip(self.sendings, before, strict=True))
+
+        wait_for(f"{messages} more messages of each producer", more, limit)
+        stored = self._all_stored()
+        for what, received in self._subscriptions():
+            wait_for(f"{what} to have them", lambda received=received: not received.missing(stored), limit)
+
+    def stop(self, limit: float = 90) -> None:
+        """End the sending, and wait until what is stored has come; what is missing then is one of the `faults`."""
+        for one in self.sendings:
+            one.stop()
+        stored = self._all_stored()
+        for _, received in self._subscriptions():
+            try:
+                wait_for("all", lambda received=received: not received.missing(stored), limit)
+            except AssertionError:
+                continue
+        for one in self._receiving:
+            one.stop()
+
+    def missing(self, received: Received) -> list[str]:
+        """What is stored, and somebody else has not received."""
+        return received.missing(self._all_stored())
+
+    def faults(self) -> list[str]:
+        """What is wrong with messages, once all was stopped."""
+        stored = self._all_stored()
+        found = [f"{what} lacks {one}" for what, received in self._subscriptions() for one in received.missing(stored)]
+        found += [f"{ORDERED}: {key} is out of order" for key in self.ordered.disorder()]
+        for one in self.sendings:
+            found += [f"message {number} was told {told}" for number, told in [*one.unwell().items()][:5]]
+        return found
+
+    def _subscriptions(self) -> Sequence[tuple[str, Received]]:
+        return [(SHARED, self.shared), (ORDERED, self.ordered)]
+
+    def _all_stored(self) -> dict[str, list[int]]:
+        return {key: numbers for one in self.sendings for key, numbers in one.stored().items()}
+
+    @staticmethod
+    def _stored(one: Sending) -> int:
+        return sum(map(len, one.stored().values()))

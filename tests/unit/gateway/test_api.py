@@ -1,0 +1,353 @@
+"""The HTTP interface: who may use what, and how refusals are told.
+
+The controllers are played here; `tests/workflows/gateway` asks real ones.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Callable
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from fastapi import FastAPI
+
+from gateway.answers import Reason
+from gateway.api.access import Door
+from gateway.api.app import build_app
+from gateway.api.body_limit import LARGEST_BODY
+from gateway.controllers import Controllers, Gone, Refused
+from gateway.errors import unavailable
+from gateway.settings import GatewaySettings
+from gateway.tokens import Tokens
+from models.lifecycle.failures import FailureKind
+from models.segment_layout import SegmentLayout
+from models.topic_controller.pruning import Pruned
+
+ORDERS = "/admin/v2/scalable/acme/shop/orders"
+SEGMENTS = "/admin/v2/segments/acme/shop/orders"
+ADMIN, CLIENT = "root-secret", "client-secret"
+FOR_CLIENTS = {
+    ("GET", "/admin/v2/scalable/{tenant}/{namespace}"),
+    ("GET", "/admin/v2/scalable/{tenant}/{namespace}/{topic}"),
+    ("GET", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/stats"),
+    ("POST", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/consumers/{consumer}"),
+    ("DELETE", "/admin/v2/scalable/{tenant}/{namespace}/{topic}/subscriptions/{subscription}/consumers/{consumer}"),
+}
+"""What consumers need; everything else is for operators."""
+
+
+class Played(Controllers):
+    """Answers what a test says.
+
+    Attributes:
+        answer: of each update; raises what it fails with.
+        layout: of each topic.
+        asked: names of updates.
+    """
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], Any] = lambda: None
+        self.layout = SegmentLayout.initial(3, 0)
+        self.asked: list[str] = []
+
+    async def update(self, topic: str, name: str, argument: Any, answer: Any, end: float) -> Any:
+        """Answer an update."""
+        self.asked.append(name)
+        return self.answer()
+
+    async def query(self, topic: str, name: str, answer: Any, end: float) -> Any:
+        """Answer the query for the layout."""
+        assert name == "layout"
+        return answer.model_validate(self.layout.model_dump())
+
+    async def run_of(self, topic: str, end: float) -> Any:
+        """Answer with a run."""
+
+    async def await_end(self, handle: Any, end: float) -> None:
+        """Say that it has ended."""
+
+    async def names(self, tenant: str, namespace: str, end: float) -> list[str]:
+        """Answer the list."""
+        return [f"{tenant}/{namespace}/orders"]
+
+    async def require_temporal(self) -> None:
+        """Answer whether Temporal is there."""
+        self.answer()
+
+
+@pytest.fixture
+def controllers() -> Played:
+    """Controllers."""
+    return Played()
+
+
+def application(controllers: Played, tokens: Tokens | None) -> FastAPI:
+    """A gateway's application."""
+    settings = GatewaySettings(cluster="c", metadata_url="zk:zk:2181", admin_urls=("http://broker:8080",))
+    return build_app(controllers, settings, Door(tokens))
+
+
+@pytest.fixture
+def app(controllers: Played, tmp_path: Path) -> FastAPI:
+    """A gateway with a token of each role."""
+    file = tmp_path / "tokens"
+    roles = {"admin": ADMIN, "client": CLIENT}
+    file.write_text("\n".join(f"{role} {sha256(token.encode()).hexdigest()}" for role, token in roles.items()))
+    return application(controllers, Tokens(file))
+
+
+@pytest_asyncio.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """Whoever asks."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as asking:
+        yield asking
+
+
+def bearer(token: str) -> dict[str, str]:
+    """A header with a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+def routes(app: FastAPI) -> list[tuple[str, str]]:
+    """All that the gateway serves beneath `/admin`: method and path."""
+    found = [
+        (method, path)
+        for path, methods in app.openapi()["paths"].items()
+        for method in map(str.upper, methods)
+        if path.startswith("/admin")
+    ]
+    assert len(found) == 14
+    return found
+
+
+async def test_who_may_what(app: FastAPI, client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is served without a token that is known, and clients get what consumers need."""
+    caplog.set_level(logging.DEBUG)
+    for method, path in routes(app):
+        url = re.sub(r"\{(segment|one|other)\}", "0", path)
+        url = re.sub(r"\{\w+\}", "name", url)
+        for headers, error in (
+            ({}, ""),
+            (bearer("nobody-secret"), ', error="invalid_token"'),
+            ({"Authorization": f"Basic {ADMIN}"}, ""),
+        ):
+            refused = await client.request(method, url, headers=headers)
+            assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (
+                HTTPStatus.UNAUTHORIZED,
+                f'Bearer realm="pulsar-migrate"{error}',
+            )
+            Reason.model_validate(refused.json())
+        given = await client.request(method, url, headers=bearer(CLIENT))
+        assert (given.status_code == HTTPStatus.FORBIDDEN) == ((method, path) not in FOR_CLIENTS), (method, path)
+        if given.status_code == HTTPStatus.FORBIDDEN:
+            assert 'error="insufficient_scope", scope="admin"' in given.headers["WWW-Authenticate"]
+        let_in = await client.request(method, url, headers=bearer(ADMIN))
+        assert let_in.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+    assert "secret" not in caplog.text
+
+
+async def test_what_needs_no_token(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Health and the page are for everybody; a gateway without Temporal lives, and is not ready."""
+    for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+        assert (await client.get(path)).status_code == HTTPStatus.OK
+
+    def away() -> None:
+        raise unavailable("Temporal does not answer: gone")
+
+    controllers.answer = away
+    assert (await client.get("/healthz")).status_code == HTTPStatus.OK
+    ready = await client.get("/readyz")
+    assert (ready.status_code, ready.json()) == (503, {"reason": "Temporal does not answer: gone"})
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "headers"),
+    [
+        (Refused("no", FailureKind.REFUSED, unsure=False), 409, {}),
+        (Refused("no", FailureKind.CONFLICT, unsure=False), 409, {}),
+        (Refused("no", FailureKind.INVALID_INPUT, unsure=False), 412, {}),
+        (Refused("no", FailureKind.DENIED, unsure=False), 502, {}),
+        (Refused("no", FailureKind.UNREACHABLE, unsure=False), 503, {"Retry-After": "2"}),
+        (Refused("no", FailureKind.NOT_LEADER, unsure=False), 503, {"Retry-After": "2"}),
+        (Refused("no", "SomethingElse", unsure=False), 500, {}),
+        (Gone("persistent://acme/shop/orders", unsure=False), 404, {}),
+        (unavailable("later"), 503, {"Retry-After": "2"}),
+        (RuntimeError("hidden"), 500, {}),
+    ],
+)
+async def test_how_refusals_are_told(
+    client: httpx.AsyncClient, controllers: Played, error: Exception, status: int, headers: dict[str, str]
+) -> None:
+    """A refusal has a status by its type, and a reason; what nobody foresaw shows nothing of the inside."""
+
+    def refuse() -> None:
+        raise error
+
+    controllers.answer = refuse
+    answer = await client.put(f"{ORDERS}/subscriptions/bill", headers=bearer(ADMIN))
+    assert answer.status_code == status
+    assert {name: answer.headers.get(name) for name in headers} == headers
+    assert "hidden" not in Reason.model_validate(answer.json()).reason
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("split/9", 404),
+        ("split/3", 409),
+        ("split/0", 409),
+        ("merge/0/9", 404),
+        ("merge/2/3", 409),
+        ("merge/0/2", 412),
+        ("merge/0/1", 409),
+    ],
+)
+async def test_why_segments_are_not_changed(
+    client: httpx.AsyncClient, controllers: Played, path: str, status: int
+) -> None:
+    """A segment that is not there, a change that is not possible now, and one that never fits are told apart."""
+    controllers.layout = SegmentLayout.initial(4, 0).split(3, 0)
+
+    def refuse() -> None:
+        raise Refused("no", FailureKind.REFUSED, unsure=False)
+
+    controllers.answer = refuse
+    answer = await client.post(f"{ORDERS}/{path}", headers=bearer(ADMIN))
+    assert (answer.status_code, answer.json()) == (status, {"reason": "no"})
+
+
+@pytest.mark.parametrize(
+    ("path", "layout"),
+    [
+        ("split/1", SegmentLayout.initial(3, 0).split(1, 0)),
+        ("merge/2/1", SegmentLayout.initial(3, 0).merge(1, 2, 0)),
+        ("split/1", SegmentLayout.initial(3, 0).split(1, 0).split(3, 0)),
+    ],
+)
+async def test_a_lost_answer(client: httpx.AsyncClient, controllers: Played, path: str, layout: SegmentLayout) -> None:
+    """Where the answer to a split or a merge was lost, and it is refused as done, it is done."""
+    controllers.layout = layout
+    for unsure, status in ((True, 204), (False, 409)):
+
+        def refuse(unsure: bool = unsure) -> None:
+            raise Refused("segment 1 is sealed", FailureKind.REFUSED, unsure=unsure)
+
+        controllers.answer = refuse
+        assert (await client.post(f"{ORDERS}/{path}", headers=bearer(ADMIN))).status_code == status
+
+
+async def test_a_lost_deletion(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Where the answer to a deletion was lost, and the topic is gone, it is deleted."""
+    for unsure, status in ((True, 204), (False, 404)):
+
+        def refuse(unsure: bool = unsure) -> None:
+            raise Gone("persistent://acme/shop/orders", unsure=unsure)
+
+        controllers.answer = refuse
+        assert (await client.delete(ORDERS, headers=bearer(ADMIN))).status_code == status
+
+
+async def test_single_segments(client: httpx.AsyncClient, controllers: Played) -> None:
+    """What the layout does not name is not there; what is sealed is ended, and what is active is not."""
+    controllers.layout = SegmentLayout.initial(2, 0).split(0, 0)
+    for method, path, status in (
+        ("PUT", "0000-3fff-2", 204),
+        ("PUT", "0000-3fff-9", 404),
+        ("PUT", "0000-7fff-0", 204),
+        ("POST", "0000-7fff-0/terminate", 204),
+        ("POST", "0000-3fff-2/terminate", 409),
+        ("POST", "0000-0000-7/terminate", 404),
+        ("DELETE", "0000-3fff-2", 409),
+        ("DELETE", "0000-0000-7", 204),
+    ):
+        answer = await client.request(method, f"{SEGMENTS}/{path}", headers=bearer(ADMIN))
+        assert answer.status_code == status, (method, path)
+    assert controllers.asked == ["ensure_segment"] * 2
+
+
+WRONG: list[tuple[tuple[str, str, dict[str, Any]], int]] = [
+    (("PUT", "?numInitialSegments=0", {}), 412),
+    (("PUT", "?numInitialSegments=many", {}), 412),
+    (("PUT", "?numInitialSegments=1025", {}), 412),
+    (("PUT", "", {"content": b"{"}), 412),
+    (("PUT", "", {"json": {"a": 1}}), 412),
+    (("PUT", "", {"content": b" " * (LARGEST_BODY + 1)}), 413),
+    (("PUT", "-partition-1", {}), 412),
+    (("PUT", "%20", {}), 412),
+    (("PUT", "/subscriptions/a%7Bb", {}), 412),
+    (("PUT", "/subscriptions/a?type=EXCLUSIVE", {}), 404),
+    (("POST", "/subscriptions/a/consumers/b%0A", {"json": {"kind": "STREAM"}}), 412),
+    (("POST", "/subscriptions/a/consumers/b", {"json": {"kind": "QUEUE"}}), 412),
+    (("POST", "/subscriptions/a/consumers/b", {}), 412),
+    (("POST", "/split/-1", {}), 412),
+    (("POST", "/nothing", {}), 404),
+    (("PATCH", "", {}), 405),
+]
+
+
+@pytest.mark.parametrize(("asked", "status"), WRONG)
+async def test_what_is_wrong(
+    client: httpx.AsyncClient, controllers: Played, asked: tuple[str, str, dict[str, Any]], status: int
+) -> None:
+    """A wrong value is refused with a reason, and no controller hears of it."""
+    method, path, options = asked
+    answer = await client.request(method, f"{ORDERS}{path}", headers=bearer(ADMIN), **options)
+    assert answer.status_code == status, answer.text
+    assert Reason.model_validate(answer.json()).reason
+    assert controllers.asked == []
+
+
+async def test_segments_that_stay(client: httpx.AsyncClient, controllers: Played) -> None:
+    """A sealed segment goes when nothing holds it; else the answer says what does."""
+    controllers.layout = SegmentLayout.initial(2, 0).split(0, 0)
+    for pruned, answered in (
+        (Pruned(removed=(0,)), (204, None)),
+        (Pruned(kept={0: "bill has 3 messages left"}), (409, "0000-7fff-0 stays: bill has 3 messages left")),
+    ):
+        controllers.answer = lambda pruned=pruned: pruned
+        answer = await client.delete(f"{SEGMENTS}/0000-7fff-0", headers=bearer(ADMIN))
+        assert (answer.status_code, answer.json()["reason"] if answer.content else None) == answered
+    assert controllers.asked == ["prune"] * 2
+
+
+async def test_lists(client: httpx.AsyncClient, controllers: Played) -> None:
+    """Topics are listed in full, all of them or those with certain properties."""
+    controllers.layout = controllers.layout.model_copy(update={"properties": {"owner": "a", "tier": "gold"}})
+    names = ["persistent://acme/shop/orders"]
+    for query, found in (
+        ("", names),
+        ("?property=owner=a", names),
+        ("?property=owner=a&property=tier=gold", names),
+        ("?property=owner=a&property=tier=tin", []),
+        ("?property=owner", 412),
+    ):
+        answer = await client.get(f"/admin/v2/scalable/acme/shop{query}", headers=bearer(CLIENT))
+        assert (answer.json() if answer.status_code == 200 else answer.status_code) == found
+
+
+async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> None:
+    """A consumer with positions of its own gets all segments, and has no session."""
+    controllers.layout = SegmentLayout.initial(1, 0).split(0, 0)
+    path = f"{ORDERS}/subscriptions/bill/consumers/one"
+    answer = (await client.post(path, json={"kind": "CHECKPOINT"}, headers=bearer(CLIENT))).json()
+    assert [one["segmentId"] for one in answer["segments"]] == [0, 1, 2]
+    assert controllers.asked == []
+
+
+async def test_the_page(app: FastAPI, client: httpx.AsyncClient) -> None:
+    """Each path has a summary, a description of each refusal, and says that it needs a token."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for method, path in routes(app):
+        told = paths[path][method.lower()]
+        assert told["description"]
+        assert told["security"] == [{"HTTPBearer": []}]
+        assert {"401", "403", "412", "503"} <= {*told["responses"]}
+        assert all(one["description"] for one in told["responses"].values())

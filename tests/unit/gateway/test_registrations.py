@@ -1,0 +1,175 @@
+"""Consumers that come and go: few updates, each name in its order, and nobody without an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, TypeAdapter
+
+from gateway import registrations
+from gateway.controllers import Refused
+from gateway.errors import Refusal
+from gateway.registrations import IN_FLIGHT, Place, Registrar
+from models.lifecycle.failures import FailureKind
+from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
+
+TOPIC = "persistent://acme/shop/orders"
+
+
+@dataclass
+class Workflow:
+    """Plays the controllers of topics, for what only concerns which updates they get.
+
+    Attributes:
+        sent: subscription, whether they join, and names of each update.
+        sessions: who is registered.
+        fails: raises what an update fails with.
+        pause: seconds that an update takes.
+        most: updates that were under way at once.
+    """
+
+    sent: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list[tuple[str, bool, tuple[str, ...]]])
+    sessions: set[Place] = field(default_factory=set[Place])
+    fails: Callable[[], None] = lambda: None
+    pause: float = 0.0
+    most: int = 0
+    busy: int = 0
+
+    async def update(self, topic: str, name: str, argument: BaseModel | None, answer: type[Any], end: float) -> Any:
+        """Take one."""
+        assert topic == TOPIC
+        assert end > asyncio.get_running_loop().time()
+        assert isinstance(argument, Registrations | Departures)
+        assert len({*argument.consumers}) == len(argument.consumers)
+        self.sent.append((argument.subscription, name == "register", argument.consumers))
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        await asyncio.sleep(self.pause)
+        self.busy -= 1
+        self.fails()
+        places = {Place(argument.subscription, one) for one in argument.consumers}
+        if name == "unregister":
+            self.sessions -= places
+            return None
+        self.sessions |= places
+        told = {"createdMs": 1, "layoutEpoch": 0, "generation": len(self.sent)}
+        return TypeAdapter(answer).validate_python(dict.fromkeys(argument.consumers, told))
+
+
+def soon(seconds: float = 5.0) -> float:
+    """A deadline."""
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def test_a_thousand_at_once() -> None:
+    """Those that come together go in few updates of at most 500, and all are answered."""
+    workflow = Workflow()
+    registrar = Registrar(workflow)
+    places = [Place("bill", f"consumer-{number}") for number in range(1000)]
+    answers = await asyncio.gather(*(registrar.join(TOPIC, one, soon()) for one in places))
+    assert [len(names) for _, _, names in workflow.sent] == [MOST_AT_ONCE, MOST_AT_ONCE]
+    assert all(isinstance(one, ConsumerAssignment) for one in answers)
+    await asyncio.gather(*(registrar.leave(TOPIC, one, soon()) for one in places))
+    assert (len(workflow.sent), workflow.sessions) == (4, set())
+
+
+async def test_few_are_in_flight() -> None:
+    """Whoever comes while updates are under way waits for the next one, beside others of at most three."""
+    workflow = Workflow(pause=0.1)
+    registrar = Registrar(workflow)
+
+    async def join(number: int) -> None:
+        await asyncio.sleep(number * 0.002)
+        await registrar.join(TOPIC, Place("bill", f"consumer-{number}"), soon())
+
+    await asyncio.gather(*map(join, range(200)))
+    assert workflow.most == IN_FLIGHT
+    assert len(workflow.sent) < 20
+
+
+@given(
+    asked=st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from("xyz"), st.booleans()), max_size=40),
+    pauses=st.lists(st.integers(0, 3), min_size=40, max_size=40),
+)
+def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list[int]) -> None:
+    """However requests come, what was asked last for a name counts, and each is answered."""
+
+    async def run() -> set[Place]:
+        workflow = Workflow(pause=0.001)
+        registrar = Registrar(workflow)
+        tasks: list[asyncio.Task[Any]] = []
+        for (subscription, name, joins), pause in zip(asked, pauses, strict=False):
+            ask = registrar.join if joins else registrar.leave
+            tasks.append(asyncio.create_task(ask(TOPIC, Place(subscription, name), soon())))
+            await asyncio.sleep(pause / 1000)
+        await asyncio.gather(*tasks)
+        await registrar.drain()
+        return workflow.sessions
+
+    last = {Place(subscription, name): joins for subscription, name, joins in asked}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registrations, "LINGER", 0.001)
+        assert asyncio.run(run()) == {place for place, joins in last.items() if joins}
+
+
+async def test_refusals() -> None:
+    """All of an update hear why it was refused, and the next ones are sent."""
+    workflow = Workflow()
+    registrar = Registrar(workflow)
+
+    def refuse() -> None:
+        raise Refused("there is no subscription bill", FailureKind.REFUSED, unsure=False)
+
+    workflow.fails = refuse
+    asked = [registrar.join(TOPIC, Place("bill", name), soon()) for name in "abc"]
+    assert [str(one) for one in await asyncio.gather(*asked, return_exceptions=True)] == [
+        "there is no subscription bill"
+    ] * 3
+    workflow.fails = lambda: None
+    assert (await registrar.join(TOPIC, Place("bill", "a"), soon())).generation == 2
+
+
+async def test_an_answer_that_is_late() -> None:
+    """Whoever waits too long is told so, and what was asked for is done all the same."""
+    workflow = Workflow(pause=0.3)
+    registrar = Registrar(workflow)
+    with pytest.raises(Refusal, match="may be done later") as late:
+        await registrar.join(TOPIC, Place("bill", "a"), soon(0.1))
+    assert (late.value.status, late.value.headers) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
+    await registrar.drain()
+    assert workflow.sessions == {Place("bill", "a")}
+
+
+async def test_who_asked_and_went() -> None:
+    """A request that is cancelled stops nothing that it asked for."""
+    workflow = Workflow(pause=0.1)
+    registrar = Registrar(workflow)
+    task = asyncio.create_task(registrar.join(TOPIC, Place("bill", "a"), soon()))
+    await asyncio.sleep(2 * registrations.LINGER)
+    task.cancel()
+    await registrar.drain()
+    assert workflow.sessions == {Place("bill", "a")}
+
+
+async def test_who_left_meanwhile() -> None:
+    """A consumer that the answer leaves out is told so; the others of the same update have what they read."""
+
+    class Forgetful(Workflow):
+        async def update(self, topic: str, name: str, argument: Any, answer: Any, end: float) -> Any:
+            found = await super().update(topic, name, argument, answer, end)
+            return {name: one for name, one in found.items() if name != "b"}
+
+    registrar = Registrar(Forgetful())
+    asked = [registrar.join(TOPIC, Place("bill", name), soon()) for name in "abc"]
+    first, second, third = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(first, ConsumerAssignment)
+    assert isinstance(third, ConsumerAssignment)
+    assert isinstance(second, Refusal)
+    assert (second.status, second.reason) == (HTTPStatus.CONFLICT, "b left bill while it was registered")

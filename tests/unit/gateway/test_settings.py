@@ -1,0 +1,71 @@
+"""The gateway's settings: what is missing, wrong or unsafe is refused with its name."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from cli.options import settings_of
+from gateway.settings import PREFIX, GatewaySettings
+from worker.exit_codes import CommandFailed, ExitCode
+
+NEEDED = {"CLUSTER": "prod", "METADATA_URL": "zk:zk-1:2181", "ADMIN_URLS": '["http://broker-1:8080"]'}
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **values: str) -> GatewaySettings:
+    """As a gateway reads them from its environment."""
+    for name, value in {**NEEDED, **values}.items():
+        monkeypatch.setenv(f"{PREFIX}{name}", value)
+    return GatewaySettings()  # pyright: ignore[reportCallIssue] - from the environment
+
+
+def test_what_new_topics_get(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster's addresses are read, and the queue is that of the workers."""
+    monkeypatch.setenv("PULSAR_MIGRATE_TASK_QUEUE", "mine")
+    given = settings(monkeypatch, PUBLIC_URL="https://gateway:8443/")
+    assert (given.cluster, given.metadata_url, given.admin_urls) == ("prod", "zk:zk-1:2181", ("http://broker-1:8080",))
+    assert (given.task_queue, given.controller_urls) == ("mine", ("https://gateway:8443",))
+    assert (given.host, given.port) == ("127.0.0.1", 8090)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A setting that is missing is named in one line."""
+    for other, value in NEEDED.items():
+        if other != name:
+            monkeypatch.setenv(f"{PREFIX}{other}", value)
+    with pytest.raises(CommandFailed) as failed:
+        settings_of(GatewaySettings, PREFIX)
+    assert failed.value.code is ExitCode.USAGE
+    assert str(failed.value) == f"error: {PREFIX}{name}: Field required. cure: correct {PREFIX}{name}"
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"TLS_CERTIFICATE": "cert.pem"}, "belong together"),
+        ({"HOST": "0.0.0.0"}, "set tokens_file"),
+        ({"HOST": "gateway.example"}, "set tokens_file"),
+        ({"HOST": "::", "TOKENS_FILE": "tokens"}, "in plain text"),
+        ({"HOST": "0.0.0.0", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"}, "set tokens_file"),
+    ],
+)
+def test_what_is_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str], why: str) -> None:
+    """Others than this machine are served with tokens and TLS only, unless TLS ends before the gateway."""
+    with pytest.raises(ValidationError, match=why):
+        settings(monkeypatch, **values)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"HOST": "::1"},
+        {"HOST": "localhost"},
+        {"HOST": "127.9.9.9"},
+        {"HOST": "0.0.0.0", "TOKENS_FILE": "tokens", "ALLOW_PLAIN": "true"},
+        {"HOST": "0.0.0.0", "TOKENS_FILE": "tokens", "TLS_CERTIFICATE": "cert.pem", "TLS_KEY": "key.pem"},
+    ],
+)
+def test_what_is_safe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
+    """This machine alone needs neither, and a proxy that ends TLS has to be told of."""
+    assert settings(monkeypatch, **values).host == values["HOST"]

@@ -1,0 +1,56 @@
+"""The right to lead a topic rests while the cluster's metadata are on their way to another store.
+
+The store is in memory: a real flag would keep all brokers of a shared stack from writing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.topic_controller.fence import LeadKeeper
+from clients.errors import StoreConflict, StoreContention
+from models.lifecycle.claim import Attempt
+from models.migration_flag import FLAG, Flag, FlagPhase
+from tests.support.clients.memory_store import MemoryStore
+
+PATH = "/pulsar/pulsar-migrate/topics/a/b/c/controller"
+
+
+def keeper(store: MemoryStore) -> LeadKeeper:
+    """The right of one attempt."""
+    return LeadKeeper(store, Attempt("w", "run", 1, 1, 1), path=PATH)
+
+
+def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:
+    """Set the flag as a migration does."""
+    value = Flag(phase=phase, targetUrl="oxia://elsewhere").encode()
+    if node := store.get(FLAG):
+        store.set(FLAG, value, node.version)
+    else:
+        store.create(FLAG, value)
+
+
+@pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
+def test_nothing_is_written_while_services_must_not(phase: FlagPhase) -> None:
+    """Neither a new attempt begins, nor does one that leads write; both go on when the migration has failed."""
+    store = MemoryStore()
+    leads = keeper(store)
+    leads.take()
+    raise_flag(store, phase)
+    written = dict(store.nodes)
+    for ask in (leads.require, leads.guard, keeper(store).take):
+        with pytest.raises(StoreContention, match="wait until the metadata have moved"):
+            ask()
+    assert store.nodes == written
+    raise_flag(store, FlagPhase.FAILED)
+    leads.require()
+    assert keeper(store).take().epoch == 1
+
+
+def test_a_store_that_was_left_is_left_alone() -> None:
+    """Behind the commit nobody reads what is written there; the refusal says what to do."""
+    store = MemoryStore()
+    raise_flag(store, FlagPhase.COMPLETED)
+    with pytest.raises(StoreConflict, match="start it with the metadata_url of the other store"):
+        keeper(store).take()
+    assert store.get(PATH) is None

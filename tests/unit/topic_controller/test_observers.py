@@ -1,0 +1,242 @@
+"""Observers of consumers: how often they look, when a grace ends, and what they cost while nothing changes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import httpx
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from activities.topic_controller import observe, observers
+from activities.topic_controller.observe import Observer, Recheck
+from activities.topic_controller.observers import LANES, LOOK_EVERY, MOST_LOOKS, Cadence, Looking, alive, watch
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.names import TopicName
+from models.topic_controller.record import Change, ControlledLayout, Mutation
+from models.topic_controller.sessions import Observation, Watching
+
+TOPIC = TopicName.parse("persistent://acme/shop/orders")
+SEEN = Observation(gone={"bill": ("a",)})
+PATIENCE = 20.0
+
+
+class Brokers:
+    """The statistics of a layout topic and of segments, in memory.
+
+    Attributes:
+        connected: `{subscription}/{consumer}` of readers.
+        backlogs: of subscription `bill`, by descriptor; one that is not there does not answer.
+        looks: at segments.
+    """
+
+    def __init__(self, *connected: str) -> None:
+        self.connected = {*connected}
+        self.backlogs: dict[str, int] = {}
+        self.looks: list[str] = []
+
+    def admin(self) -> PulsarAdminReader:
+        """Their admin interface."""
+        session = HttpSession(AdminAccess(), transport=httpx.MockTransport(self._answer))
+        return PulsarAdminReader(session, ["http://broker:8080"])
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        topic = request.url.path.removesuffix("/stats").rpartition(".")[2]
+        if topic != "layout":
+            self.looks.append(topic)
+            if topic not in self.backlogs:
+                return httpx.Response(503)
+            return httpx.Response(200, json={"subscriptions": {"bill": {"msgBacklog": self.backlogs[topic]}}})
+        consumers = [{"consumerName": name} for name in self.connected]
+        return httpx.Response(200, json={"storageSize": 1, "subscriptions": {"reader": {"consumers": consumers}}})
+
+
+def observer(brokers: Brokers, *, gone: dict[str, float] | None = None, grace: float = 60.0) -> Observer:
+    """The observer of consumers `a` and `b`, of whom some are missed for some seconds already."""
+    watching = Watching(epoch=0, subscriptions=("bill",), gone={"bill": gone or {}}, grace_seconds=grace)
+    return Observer(
+        brokers.admin(),
+        topic=TOPIC,
+        layout=ControlledLayout.created(2, {}, 1),
+        registered={"bill": ("a", "b")},
+        watching=watching,
+        known_at=time.monotonic(),
+    )
+
+
+class Script:
+    """An observer whose looks answer what a test says; `looked` is set with the first one."""
+
+    deadline = math.inf
+
+    def __init__(self, look: Callable[[], Observation | None]) -> None:
+        self._look = look
+        self.looked = threading.Event()
+
+    def look(self) -> Observation | None:
+        """Look once."""
+        self.looked.set()
+        return self._look()
+
+
+async def in_activity(cadence: Cadence, one: Looking, lanes: ThreadPoolExecutor) -> Observation:
+    """Observe as the activity does."""
+    async with alive(cadence):
+        return await watch(one, cadence, lanes)
+
+
+def test_an_attempt_that_begins_anew() -> None:
+    """Who is back is told, since the workflow takes him for missed; who is not has a fresh grace."""
+    watching = Watching(epoch=0, subscriptions=("bill",), gone={"bill": {"a": 3600.0, "b": 5.0}}, grace_seconds=60)
+    assert watching.afresh.gone == {"bill": {"a": 0.0, "b": 0.0}}
+    brokers = Brokers("bill/a")
+    seen = observer(brokers, gone=watching.afresh.gone["bill"]).look()
+    assert seen is not None
+    assert (seen.gone, seen.expired) == ({"bill": ("b",)}, {})
+
+
+@pytest.mark.parametrize(
+    ("count", "pause", "beat"), [(1, 0.1, 0.5), (20, 0.25, 0.5), (80, 1.0, 1.0), (200, 2.5, 2.5), (1000, 12.5, 3.0)]
+)
+def test_many_observers_look_less_often(count: int, pause: float, beat: float) -> None:
+    """A process looks 80 times a second at most; each observer tells that it lives long before 10 s are over."""
+    cadence = Cadence()
+    with ExitStack() as counted:
+        for _ in range(count):
+            counted.enter_context(cadence.one_more())
+        assert (cadence.pause, cadence.beat) == (pause, beat)
+        assert count / cadence.pause <= MOST_LOOKS
+    assert cadence.pause == LOOK_EVERY
+
+
+def test_a_look_comes_when_a_grace_ends() -> None:
+    """The end of a grace does not wait for the next look, however many observers there are; nothing else hurries."""
+    cadence = Cadence()
+    with ExitStack() as counted:
+        for _ in range(1000):
+            counted.enter_context(cadence.one_more())
+        assert cadence.until(math.inf) == 12.5
+        assert cadence.until(time.monotonic() + 3) == pytest.approx(3, abs=0.1)
+        # Without a loop that keeps a core busy.
+        assert cadence.until(time.monotonic() - 3) == 0.01
+
+
+def test_the_first_grace_counts() -> None:
+    """The next thing that is due is the end of the first grace, of those alone that are missed now."""
+    brokers = Brokers("bill/b")
+    one = observer(brokers, gone={"a": 55.0, "b": 58.0})
+    assert one.look() == Observation(gone={"bill": ("a",)})
+    assert one.deadline - time.monotonic() == pytest.approx(5, abs=0.5)
+    brokers.connected.add("bill/a")
+    assert one.look() == Observation()
+    assert one.deadline == math.inf
+
+
+def test_who_is_missed_since_before_the_begin_is_evicted_by_the_first_look() -> None:
+    """A grace goes on while an observer waits to begin."""
+    one = observer(Brokers("bill/b"), gone={"a": 61.0})
+    assert one.look() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
+
+
+def test_what_is_consumed_is_looked_at_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One segment after the other, however many there are; one that does not answer is none with something left."""
+    layout = ControlledLayout.created(2, {}, 1)
+    for epoch, number in enumerate((0, 1)):
+        layout = layout.begun(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).done(2)
+    brokers = Brokers("bill/a")
+    admin, known = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
+    recheck = Recheck(admin, TOPIC, layout)
+    assert (recheck.look(known), len(brokers.looks)) == ({}, 1)
+    # Not before its time.
+    assert (recheck.look(known), len(brokers.looks)) == ({}, 1)
+    monkeypatch.setattr(observe, "_RECHECK_EVERY", 0.0)
+    brokers.backlogs = {"0000-7fff-0": 1, "8000-ffff-1": 0}
+    recheck = Recheck(admin, TOPIC, layout)
+    seen = [recheck.look(known) for _ in range(2)]
+    assert {*brokers.looks[1:]} == {"0000-7fff-0", "8000-ffff-1"}
+    assert sorted(seen, key=bool) == [{}, {"bill": {0}}]
+    # What took one may have taken more: all are told at once.
+    brokers.backlogs["8000-ffff-1"] = 3
+    assert recheck.look(known) == {"bill": {0, 1}}
+    assert recheck.look({"bill": set[int](), "audit": {7}}) == {}
+
+
+async def test_an_eviction_comes_in_time() -> None:
+    """The end of a grace is seen at once, and not with the look behind it."""
+    cadence, one = Cadence(), observer(Brokers("bill/b"), gone={"a": 0.0}, grace=0.4)
+    begun = time.monotonic()
+    with ThreadPoolExecutor(1) as lanes, ExitStack() as counted:
+        for _ in range(10_000):
+            counted.enter_context(cadence.one_more())
+        seen = await ActivityEnvironment().run(in_activity, cadence, one, lanes)
+    assert seen == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
+    assert 0.39 <= time.monotonic() - begun < 5
+
+
+async def test_a_thousand_observers_share_some_threads() -> None:
+    """Nobody who has nothing to look at holds a thread; all of them see what changes."""
+    changed = threading.Event()
+    scripts = [Script(lambda: SEEN if changed.is_set() else None) for _ in range(1000)]
+    cadence = Cadence()
+    with ThreadPoolExecutor(LANES, thread_name_prefix="look") as lanes:
+        environment = ActivityEnvironment()
+        tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, one, lanes)) for one in scripts]
+        async with asyncio.timeout(PATIENCE):
+            for one in scripts:
+                await asyncio.to_thread(one.looked.wait, PATIENCE)
+            assert sum(thread.name.startswith("look") for thread in threading.enumerate()) == LANES
+            assert cadence.pause == 12.5
+            changed.set()
+            assert {seen.model_dump_json() for seen in await asyncio.gather(*tasks)} == {SEEN.model_dump_json()}
+    assert cadence.pause == LOOK_EVERY
+
+
+async def test_a_cancellation_waits_for_no_look() -> None:
+    """Who is cancelled ends at once, also amid a look whose broker does not answer."""
+    release, entered = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        assert release.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as lanes:
+        environment = ActivityEnvironment()
+        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(hang), lanes))
+        assert await asyncio.to_thread(entered.wait, PATIENCE)
+        environment.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(PATIENCE):
+                await task
+        assert not release.is_set()
+        release.set()
+
+
+async def test_who_waits_for_a_lane_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Heartbeats go on while all lanes are taken by brokers that do not answer."""
+    monkeypatch.setattr(observers, "_FIRST_BEAT", 0.01)
+    monkeypatch.setattr(Cadence, "pause", 0.01)
+    release, beats = threading.Event(), asyncio.Event()
+    environment, counted = ActivityEnvironment(), list[object]()
+
+    def beat(*details: object) -> None:
+        counted.append(details)
+        if len(counted) == 5:
+            beats.set()
+
+    environment.on_heartbeat = beat
+    with ThreadPoolExecutor(1) as lanes:
+        lanes.submit(release.wait, PATIENCE)
+        task = asyncio.ensure_future(environment.run(in_activity, Cadence(), Script(lambda: SEEN), lanes))
+        async with asyncio.timeout(PATIENCE):
+            await beats.wait()
+        assert not task.done()
+        release.set()
+        assert await task == SEEN

@@ -1,0 +1,1 @@
+"""The gateway, before controllers whose steps are doubled."""

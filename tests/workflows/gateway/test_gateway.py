@@ -1,0 +1,292 @@
+"""The gateway before real controllers on Temporal's dev server: their steps are doubled, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from temporalio.client import Client, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import WorkflowEnvironment
+from temporalio.workflow import UnfinishedUpdateHandlersWarning
+
+from deploy.devstack.stack import StackSpec
+from gateway.api.access import Door
+from gateway.api.app import build_app
+from gateway.controllers import Controllers
+from gateway.settings import GatewaySettings
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.names import TASK_QUEUE
+from models.segment_layout import SegmentLayout
+from models.topic_controller.input import controller_id
+from models.topic_controller.state import ControllerStatus
+from tests.support.stacks import MakeStack
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import IDENTITY, Harness, staffed
+from tests.workflows.topic_controller.activities import PLAN, Script
+from worker.payloads import DATA_CONVERTER
+from worker.registration import register_search_attributes
+from workflows.lifecycle.continuation import HISTORY_LIMIT
+
+NO_CONTENT, NOT_FOUND, CONFLICT, WRONG, UNAVAILABLE = 204, 404, 409, 412, 503
+
+
+@pytest.fixture(scope="module")
+async def stage(make_stack: MakeStack) -> AsyncIterator[Harness]:
+    """Workers of Temporal's dev server: others cannot list workflows, and refuse nothing."""
+    stack = await asyncio.to_thread(make_stack, StackSpec(temporal=True))
+    client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER, identity=IDENTITY)
+    await register_search_attributes(client)
+    async with staffed(WorkflowEnvironment.from_client(client)) as ready:
+        yield ready
+
+
+class Gateway:
+    """A gateway of one cluster, and who asks it.
+
+    Args:
+        stage: runs controllers.
+        script: what their steps do.
+        settings: of the gateway besides.
+    """
+
+    _numbers = count(1)
+
+    def __init__(self, stage: Harness, script: Script, **settings: Any) -> None:
+        cluster = f"gateway-{next(self._numbers)}"
+        stage.play(cluster, script)
+        given = {"cluster": cluster, "metadata_url": PLAN["metadata_url"], "admin_urls": PLAN["admin_urls"]}
+        self.settings = GatewaySettings.model_validate({**given, **settings})
+        self.namespace = f"acme/{cluster}"
+        self.topic = f"persistent://{self.namespace}/orders"
+        self._stage = stage
+        self.asks = self._asking()
+
+    def _asking(self) -> httpx.AsyncClient:
+        app = build_app(Controllers(self._stage.client), self.settings, Door(None))
+        return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
+
+    def hurry(self, **deadlines: timedelta) -> None:
+        """Open the gateway anew, with other deadlines."""
+        self.settings = self.settings.model_copy(update=deadlines)
+        self.asks = self._asking()
+
+    @property
+    def handle(self) -> WorkflowHandle[Any, Any]:
+        """The newest run of the controller."""
+        return self._stage.client.get_workflow_handle(controller_id(self.topic))
+
+    async def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
+        """Ask for the topic, or what is beneath it."""
+        return await self.asks.request(method, f"scalable/{self.namespace}/orders{path}", **options)
+
+    async def create(self, segments: int = 2) -> None:
+        """Create the topic."""
+        created = await self("PUT", f"?numInitialSegments={segments}")
+        assert created.status_code == NO_CONTENT, created.text
+
+    async def start_with_short_runs(self, events: int) -> None:
+        """Start the controller so that each run is short."""
+        await self._stage.client.start_workflow(
+            "ScalableTopicController",
+            {**PLAN, "cluster": self.settings.cluster, "topic": self.topic},
+            id=controller_id(self.topic),
+            task_queue=TASK_QUEUE,
+            memo={HISTORY_LIMIT: events},
+        )
+
+    async def status(self) -> ControllerStatus:
+        """How the controller is."""
+        return ControllerStatus.model_validate(await self.handle.query("status"))
+
+
+Open = Callable[..., Gateway]
+
+
+async def until(ask: Callable[[], Awaitable[httpx.Response]], condition: Callable[[httpx.Response], bool]) -> None:
+    """Ask until the answer fulfils a condition."""
+    async with asyncio.timeout(30):
+        while True:
+            if condition(await ask()):
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def gateway(stage: Harness) -> AsyncIterator[Open]:
+    """Opens gateways; their controllers end with the test."""
+    opened: list[Gateway] = []
+
+    def open_(script: Script | None = None, **settings: Any) -> Gateway:
+        opened.append(Gateway(stage, script or Script(), **settings))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        # It may have ended, or never begun.
+        with suppress(Exception):
+            await one.handle.terminate()
+        await one.asks.aclose()
+
+
+async def test_a_life(gateway: Open) -> None:
+    """A topic is created, listed, changed and deleted, and each answer is that of brokers."""
+    ask = gateway(public_url="https://gateway:8443")
+    created = await ask("PUT", "?numInitialSegments=2", json={"owner": "a"})
+    assert (created.status_code, created.content) == (NO_CONTENT, b"")
+    assert (await ask("PUT")).status_code == CONFLICT
+    # What Temporal lists comes a little later.
+    await until(lambda: ask.asks.get(f"scalable/{ask.namespace}"), lambda found: found.json() == [ask.topic])
+    assert (await ask.asks.get("scalable/acme/nobody")).json() == []
+    for kind, status in (("STREAM", NO_CONTENT), ("STREAM", NO_CONTENT), ("QUEUE", CONFLICT)):
+        assert (await ask("PUT", f"/subscriptions/bill?type={kind}")).status_code == status
+    steps = (("split/0", NO_CONTENT), ("split/0", CONFLICT), ("split/9", NOT_FOUND), ("merge/1/2", WRONG))
+    for path, status in steps:
+        assert (await ask("POST", f"/{path}")).status_code == status, path
+    assert (await ask("POST", "/merge/3/1")).status_code == NO_CONTENT
+    layout = SegmentLayout.model_validate((await ask("GET")).json())
+    assert [one.descriptor for one in layout.active] == ["0000-3fff-2", "4000-ffff-4"]
+    segments = f"segments/{ask.namespace}/orders"
+    assert (await ask.asks.put(f"{segments}/4000-ffff-4", json=["bill"])).status_code == NO_CONTENT
+    assert (await ask.asks.put(f"{segments}/4000-ffff-5")).status_code == NOT_FOUND
+    for _ in range(2):
+        assert (await ask.asks.delete(f"{segments}/0000-7fff-0")).status_code == NO_CONTENT
+    assert 0 not in SegmentLayout.model_validate((await ask("GET")).json()).segments
+    stats = (await ask("GET", "/stats")).json()
+    assert (stats["epoch"], stats["subscriptions"]["bill"]["type"]) == (3, "STREAM")
+    assert (await ask("DELETE", "/subscriptions/bill")).status_code == NO_CONTENT
+    assert (await ask("DELETE", "?force=true")).status_code == NO_CONTENT
+    for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/stats"), ("POST", "/split/2")):
+        assert (await ask(method, path)).status_code == NOT_FOUND, path
+
+
+async def test_consumers(gateway: Open) -> None:
+    """Consumers share segments as they come and go; one of a subscription that is not there is refused."""
+    ask = gateway()
+    await ask.create()
+    consumers = "/subscriptions/bill/consumers"
+    unknown = await ask("POST", f"{consumers}/a", json={"kind": "STREAM"})
+    assert (unknown.status_code, "there is no subscription bill" in unknown.json()["reason"]) == (NOT_FOUND, True)
+    await ask("PUT", "/subscriptions/bill")
+    told = {name: (await ask("POST", f"{consumers}/{name}", json={"kind": "STREAM"})).json() for name in "ba"}
+    assert {name: [one["segmentId"] for one in found["segments"]] for name, found in told.items()} == {
+        "b": [0, 1],
+        "a": [0],
+    }
+    assert told["a"]["generation"] > told["b"]["generation"]
+    assert (await ask("DELETE", f"{consumers}/a")).status_code == NO_CONTENT
+    assert (await ask("DELETE", f"{consumers}/nobody")).status_code == NO_CONTENT
+    again = (await ask("POST", f"{consumers}/b", json={"kind": "STREAM"})).json()
+    assert [one["segmentId"] for one in again["segments"]] == [0, 1]
+    await ask("PUT", "/subscriptions/work?type=QUEUE")
+    needless = await ask("POST", "/subscriptions/work/consumers/a", json={"kind": "STREAM"})
+    assert needless.status_code == CONFLICT
+
+
+async def test_a_thousand_consumers(gateway: Open) -> None:
+    """A thousand that join at once are all answered, and Temporal refuses none for too many updates in flight."""
+    ask = gateway()
+    await ask.create()
+    await ask("PUT", "/subscriptions/bill")
+    paths = [f"/subscriptions/bill/consumers/consumer-{number}" for number in range(1000)]
+    answers = await asyncio.gather(*(ask("POST", path, json={"kind": "STREAM"}) for path in paths))
+    assert {one.status_code for one in answers} == {200}
+    assert (await ask.status()).consumers == {"bill": 1000}
+    events = (await ask.handle.describe()).history_length
+    assert events < 200, f"{events} events for a thousand consumers"
+
+
+async def test_runs_that_end_meanwhile(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:
+    """While runs of the controller end and others begin, each change is done once, and each consumer has its answer."""
+    ask = gateway(Script())
+    await ask.start_with_short_runs(events=10)
+    for number in range(6):
+        assert (await ask("PUT", f"/subscriptions/sub-{number}")).status_code == NO_CONTENT
+
+    async def join(number: int) -> int:
+        path = f"/subscriptions/sub-{number % 6}/consumers/c-{number}"
+        return (await ask("POST", path, json={"kind": "STREAM"})).status_code
+
+    async def change() -> list[int]:
+        # Each splits the last segment: of n splits the last child has the id 2n + 1.
+        return [(await ask("POST", f"/split/{2 * number + 1}")).status_code for number in range(8)]
+
+    joins, changes = await asyncio.gather(asyncio.gather(*map(join, range(60))), change())
+    assert ({*joins}, {*changes}) == ({200}, {NO_CONTENT})
+    layout = SegmentLayout.model_validate((await ask("GET")).json())
+    assert (layout.epoch, len(layout.active)) == (8, 10)
+    described = await ask.handle.describe()
+    assert described.raw_info.execution.run_id != described.raw_info.first_run_id, "there was one run only"
+    assert not [one for one in recwarn if issubclass(one.category, UnfinishedUpdateHandlersWarning)]
+
+
+async def test_changes_of_one_topic_wait_for_each_other(gateway: Open) -> None:
+    """Temporal takes ten updates of a workflow in flight: more changes than that at once are done one by one."""
+    ask = gateway()
+    await ask.create()
+    answers = await asyncio.gather(*(ask("PUT", f"/subscriptions/sub-{number}") for number in range(30)))
+    assert {one.status_code for one in answers} == {NO_CONTENT}
+    assert len((await ask.status()).subscriptions) == 30
+
+
+async def test_others_fill_the_workflow(gateway: Open) -> None:
+    """Where others have ten updates in flight, whoever asks waits for a place, and is told so if none comes in time."""
+    hang = Hang()
+    ask = gateway(Script(subscribe=[hang, None]))
+    await ask.create()
+    ask.hurry(consumer_deadline=timedelta(seconds=2))
+    others = [
+        asyncio.ensure_future(ask.handle.execute_update("create_subscription", {"name": f"sub-{number}"}))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        for number in range(10)
+    ]
+    await hang.entered()
+    late = await ask("POST", "/subscriptions/sub-0/consumers/a", json={"kind": "STREAM"})
+    assert (late.status_code, late.headers["Retry-After"]) == (UNAVAILABLE, "2")
+    waits = asyncio.ensure_future(ask("PUT", "/subscriptions/last"))
+    hang.release()
+    assert (await waits).status_code == NO_CONTENT
+    await asyncio.gather(*others)
+
+
+async def test_what_takes_too_long(gateway: Open) -> None:
+    """A change that is not done in time is said to go on, and comes to its end."""
+    hang = Hang()
+    ask = gateway(Script(seal=[hang, None]))
+    await ask.create()
+    ask.hurry(change_deadline=timedelta(seconds=1))
+    slow = await ask("POST", "/split/0")
+    assert (slow.status_code, slow.headers["Retry-After"]) == (UNAVAILABLE, "2")
+    assert "may be done later" in slow.json()["reason"]
+    hang.release()
+    await until(lambda: ask("GET"), lambda found: found.is_success and found.json()["epoch"] == 1)
+    ask.hurry(change_deadline=timedelta(seconds=60))
+    assert (await ask("POST", "/split/0")).status_code == CONFLICT
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"), [(FailureKind.CONFLICT, CONFLICT), (FailureKind.DENIED, 502), (FailureKind.UNSUPPORTED, 501)]
+)
+async def test_topics_that_cannot_be_opened(gateway: Open, kind: FailureKind, status: int) -> None:
+    """Whoever creates a topic that its controller cannot open hears why."""
+    ask = gateway(Script(open=ApplicationError("it is taken", type=kind, non_retryable=True)))
+    created = await ask("PUT")
+    assert (created.status_code, created.json()) == (status, {"reason": "it is taken"})
+    assert (await ask("GET")).status_code == NOT_FOUND
+
+
+async def test_a_topic_that_opens_late(gateway: Open) -> None:
+    """A topic that is not open in time is told to open later, and does."""
+    hang = Hang()
+    ask = gateway(Script(open=[hang, None]), change_deadline=timedelta(seconds=1))
+    created = await ask("PUT")
+    assert (created.status_code, "not open yet: open the topic" in created.json()["reason"]) == (UNAVAILABLE, True)
+    assert (await ask("GET")).status_code == UNAVAILABLE
+    hang.release()
+    await until(lambda: ask("GET"), lambda found: found.status_code == 200)

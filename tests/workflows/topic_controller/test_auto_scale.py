@@ -1,0 +1,142 @@
+"""A topic scales by itself when a look says so, by the same steps as by hand, and only says so in a dry run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from models.lifecycle.failures import FailureKind
+from models.topic_controller.input import SplitRequest
+from models.topic_controller.record import Change
+from models.topic_controller.scale_decision import Decision
+from models.topic_controller.state import Scaling
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Harness, Run
+from tests.workflows.topic_controller.activities import Script, status_of, until
+
+CHANGE = ["prepare", "seal", "commit"]
+HOT = Decision(change=Change.SPLIT, segments=(0,), why="it is hot")
+COLD = Decision(change=Change.MERGE, segments=(2, 3), why="both are idle")
+
+
+async def _scaling(run: Run) -> Scaling:
+    return Scaling.model_validate(await run.handle.query("auto_scale"))
+
+
+def _looks(script: Script) -> list[Any]:
+    return [call.args[0] for call in script.calls if call.step == "await_scale"]
+
+
+async def test_off_by_default(stage: Harness) -> None:
+    """Nothing is looked at before there is a policy, nor when it is taken away or not enabled."""
+    script = Script()
+    run = await stage.start(script)
+    await run.update("stats", None)
+    assert ((await status_of(run)).auto_scale, _looks(script)) == ("off", [])
+    await run.update("set_auto_scale", {"policy": {"enabled": False}})
+    await run.update("set_auto_scale", {"policy": None})
+    await run.update("stats", None)
+    assert ((await status_of(run)).auto_scale, _looks(script)) == ("off", [])
+
+
+async def test_what_is_due_is_done(stage: Harness) -> None:
+    """A split and a merge that are due are done, are told, and begin the cooldowns of what is looked at next."""
+    script = Script(await_scale=[HOT, COLD, None])
+    run = await stage.start(script, pruning=None, auto_scale={"maxSegments": 4})
+    status = await until(run, lambda status: status.epoch == 2)
+    assert script.steps == ["open", *CHANGE, *CHANGE]
+    assert status.active == ("0000-7fff-4", "8000-ffff-1")
+    assert any(note.endswith("auto scale: split of 0, since it is hot") for note in status.notes)
+    scaling = await _scaling(run)
+    assert (scaling.decision, status.auto_scale) == ("merge of 2 and 3: both are idle", "on")
+    await until(run, lambda _: len(_looks(script)) == 3)
+    first, second, third = _looks(script)
+    assert (first.split_at_ms, [one.descriptor for one in first.segments]) == (0, ["0000-7fff-0", "8000-ffff-1"])
+    assert (second.split_at_ms > 0, second.merged_at_ms) == (True, 0)
+    assert (third.split_at_ms, third.merged_at_ms > 0) == (second.split_at_ms, True)
+    assert [one.depth for one in third.segments] == [1, 0]
+
+
+async def test_a_dry_run_only_says_so(stage: Harness) -> None:
+    """Nothing is changed, and the same is not said again before its cooldown is over."""
+    script = Script(await_scale=[HOT, None])
+    run = await stage.start(script, auto_scale={"dryRun": True})
+    status = await until(run, lambda status: bool(status.notes))
+    assert status.notes[-1].endswith("dry run: would do the split of 0, since it is hot")
+    assert (status.epoch, status.auto_scale, script.steps) == (0, "dry run", ["open"])
+    await until(run, lambda _: len(_looks(script)) == 2)
+    assert _looks(script)[-1].split_at_ms > 0
+
+
+async def test_a_change_by_hand_is_looked_at_afresh(stage: Harness) -> None:
+    """What is looked at are the segments that there are; a decision that fits no more is refused, and tried no more."""
+    script = Script()
+    run = await stage.start(script, pruning=None, auto_scale={})
+    await until(run, lambda _: len(_looks(script)) == 1)
+    script.say("await_scale", [HOT, None])
+    await run.update("split", SplitRequest(segment=0))
+    await until(run, lambda _: len(_looks(script)) >= 2)
+    status = await until(run, lambda status: any("segment 0 is sealed" in note for note in status.notes))
+    assert status.epoch == 1
+
+
+async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
+    """What was decided while it ran is not done: together they could make more segments than the policy allows."""
+    hang, looking = Hang(), Hang(answer=Decision(change=Change.SPLIT, segments=(1,), why="2 segments are below 3"))
+    script = Script(prepare=[hang, None], await_scale=[looking, None])
+    run = await stage.start(script, pruning=None, auto_scale={"minSegments": 3, "maxSegments": 3})
+    await looking.entered()
+    splitting = asyncio.create_task(run.update("split", SplitRequest(segment=0)))
+    await hang.entered()
+    looking.release()
+    await until(run, lambda status: any("split of 1" in note for note in status.notes))
+    hang.release()
+    await splitting
+    status = await until(run, lambda status: any("the layout was changed meanwhile" in one for one in status.notes))
+    assert (status.epoch, len(status.active)) == (1, 3)
+    assert script.steps == ["open", *CHANGE]
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "No/Where"}]}, "No/Where"),
+        ({"minSegments": 9, "maxSegments": 8}, "minSegments 9 is more than maxSegments 8"),
+    ],
+)
+async def test_what_does_not_fit_is_refused(stage: Harness, policy: dict[str, object], why: str) -> None:
+    """A policy that does not fit changes nothing."""
+    run = await stage.start(Script())
+    refusal = await run.refusal("set_auto_scale", {"policy": policy})
+    assert why in refusal.message
+    if why == "No/Where":
+        assert refusal.type == FailureKind.REFUSED
+    assert (await _scaling(run)).policy is None
+
+
+async def test_another_policy_ends_the_rest_behind_failures(stage: Harness) -> None:
+    """Which becomes ever longer; whoever has mended the cause does not wait for it."""
+    broken = ApplicationError("broken", type=FailureKind.CONFLICT, non_retryable=True)
+    script = Script(await_scale=[broken, broken, broken, None])
+    run = await stage.start(script, auto_scale={})
+    for number, rest in enumerate((10, 20, 0), 1):
+        await until(run, lambda status, number=number: len(status.notes) == number)
+        await stage.env.sleep(timedelta(seconds=rest))
+    # The third rest is of 40 s, longer than is waited for here.
+    await run.update("set_auto_scale", {"policy": {"maxSegments": 8}})
+    await until(run, lambda _: len(_looks(script)) == 4)
+
+
+async def test_a_look_that_finds_nothing_leaves_no_trace(stage: Harness) -> None:
+    """A topic that scales by itself is looked at for days, and its history does not grow."""
+    script = Script()
+    run = await stage.start(script, auto_scale={})
+    await until(run, lambda _: bool(_looks(script)))
+    events = await run.events()
+    await stage.env.sleep(timedelta(days=2))
+    assert len(_looks(script)) > 24
+    assert await run.events() == events

@@ -1,0 +1,93 @@
+"""When observers of consumers begin, where they run, and when the workflow acts on what they see."""
+
+from __future__ import annotations
+
+import asyncio
+
+from models.topic_controller.input import SplitRequest
+from models.topic_controller.sessions import Observation, Watching
+from tests.workflows.lifecycle.doubles import Hang
+from tests.workflows.lifecycle.harness import Run
+from tests.workflows.topic_controller.activities import Script, until
+from tests.workflows.topic_controller.conftest import BILL, Start, register
+
+
+class _Silent(Hang):
+    """A step that tells nothing, and hears nothing therefore."""
+
+    async def run(self) -> None:
+        self._entered.set()
+        await self._released.wait()
+
+
+async def test_observers_wait_for_no_place_of_other_steps(start: Start) -> None:
+    """They run on a queue of their own."""
+    watching = Hang()
+    script = Script(observe=watching)
+    run = await start(script)
+    await register(run, "a")
+    await watching.entered()
+    queues = {call.step: call.queue for call in script.calls}
+    assert (queues["observe"], queues["tell"]) == ("pulsar-migrate-observers", "pulsar-migrate")
+
+
+async def test_who_is_not_noted_is_not_observed_yet(start: Start) -> None:
+    """An observer reads sessions from the metadata store, and begins when they are there."""
+    telling, watching = Hang(), Hang()
+    script = Script(tell=[telling, None], observe=watching)
+    run = await start(script)
+    joining = asyncio.ensure_future(register(run, "a"))
+    await telling.entered()
+    assert "observe" not in [call.step for call in script.calls]
+    telling.release()
+    await watching.entered()
+    assert await joining == {"a": (0, 1)}
+
+
+async def test_what_is_seen_amid_a_wave_of_consumers_counts_at_once(start: Start) -> None:
+    """An observer that will be replaced soon, since consumers have come, is heard until then, and at once."""
+    drained = Hang(answer=Observation(drained={BILL: (0,)}))
+    script = Script(observe=[drained, None])
+    run = await start(script)
+    await register(run, "a")
+    await drained.entered()
+    await register(run, "b")
+    drained.release()
+    await until(run, lambda _: bool(_last_watching(script).drained[BILL]))
+    assert script.cancelled == []
+    events = (await run.handle.fetch_history()).events
+    assert not [event for event in events if event.HasField("timer_fired_event_attributes")]
+
+
+async def test_another_layout_is_observed_at_once(start: Start) -> None:
+    """Behind a split a new observer begins before the old one, which knows nothing of it, has heard of its end."""
+    old, new = _Silent(answer=Observation()), Hang()
+    script = Script(observe=old)
+    run = await start(script)
+    await register(run, "a")
+    await old.entered()
+    script.say("observe", new)
+    await run.update("split", SplitRequest(segment=0))
+    await new.entered()
+    events = (await run.handle.fetch_history()).events
+    waited = ("timer_started_event_attributes", "activity_task_timed_out_event_attributes")
+    assert not [event for event in events if event.WhichOneof("attributes") in waited]
+    scheduled = {event.event_id: event.activity_task_scheduled_event_attributes for event in events}
+    first = min(number for number, one in scheduled.items() if one.activity_type.name == "topic_controller_observe")
+    old.release()
+    async with asyncio.timeout(30):
+        # The time-skipping server's clock would stay locked.
+        while True:
+            if first in await _completed(run):
+                break
+            await asyncio.sleep(0.05)
+
+
+async def _completed(run: Run) -> set[int]:
+    """Activities that have answered, by the numbers of the events that scheduled them."""
+    events = (await run.handle.fetch_history()).events
+    return {event.activity_task_completed_event_attributes.scheduled_event_id for event in events}
+
+
+def _last_watching(script: Script) -> Watching:
+    return next(call.args[0] for call in reversed(script.calls) if call.step == "observe")
