@@ -1,4 +1,4 @@
-"""Many items in waves, on a real Temporal: what its test server does not do when workflows are terminated."""
+"""Many items in waves, on a real Temporal: what its test server does not do."""
 
 from __future__ import annotations
 
@@ -10,16 +10,21 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureEr
 from temporalio.exceptions import CancelledError
 
 from deploy.devstack.stack import StackSpec
+from models.lifecycle.status import Outcome, ProgressUnit, WaitKind
+from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator
 from worker.payloads import DATA_CONVERTER
+from worker.registration import register_search_attributes
 
 GOOD = Behaviour()
+BAD = Behaviour(failed=("itself",))
 HANGING = Behaviour(hang=True)
 DEAF = Behaviour(hang=True, deaf=True)
 FREE = WavePolicy(canary=0, gate=WaveGate.NONE, error_budget=ErrorBudget(items=10_000))
+GATED = WavePolicy(canary=2, wave_size=20, parallelism=5, gate=WaveGate.CANARY, error_budget=ErrorBudget(items=1))
 ITEMS = {f"item-{number:05d}": GOOD for number in range(4)}
 
 
@@ -28,6 +33,7 @@ async def operator(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFacto
     """Starts waves on a worker of their own."""
     stack = make_stack(StackSpec(temporal=True))
     client = await Client.connect(stack.temporal_address, data_converter=DATA_CONVERTER)
+    await register_search_attributes(client)
     async with wave_operator(client, tmp_path_factory.mktemp("failures")) as operator:
         yield operator
 
@@ -67,3 +73,31 @@ async def test_a_second_parent_waits_for_the_children_of_the_first(operator: Ope
     end = await again.result()
     assert (end.counts.done, end.counts.failed) == (4, 0)
     assert [item for item, _, _ in run.catalog.begun].count("item-00000") == 2
+
+
+async def test_a_migration_in_waves(operator: Operator) -> None:
+    """Verbs and status of a migration serve its waves, and it continues as new between items, gates and decisions."""
+    names = [f"topic-{number:03d}" for number in range(40)]
+    items = dict.fromkeys(names, GOOD) | {"topic-030": BAD, "topic-035": BAD}
+    run, waves = await operator.start_migration(items, GATED, events=40)
+
+    await waves.held(WaitKind.GATE)
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.GATE)
+    assert Verb.PROCEED in status.legal_verbs
+    assert status.progress is not None
+    assert (status.progress.done, status.progress.total, status.progress.unit) == (2, 40, ProgressUnit.TOPICS)
+    await run.steer(Verb.PAUSE)
+    await run.steer(Verb.PROCEED)
+    await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
+    assert len(waves.catalog.begun) == 2
+    await run.steer(Verb.RESUME)
+
+    shown = await waves.held(WaitKind.ERROR_BUDGET)
+    assert [item.path for item in shown.first_failures] == ["topic-030", "topic-035"]
+    await run.signal(Verb.PROCEED)
+
+    report = await run.report(patience=90)
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert [(failed.count, failed.listed_in) for failed in report.failed_items] == [(2, str(waves.catalog.failures))]
+    assert sorted(item for item, _, _ in waves.catalog.begun) == names
+    assert len(waves.catalog.runs) >= 5
