@@ -30,10 +30,11 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
+from models.topic_controller.observation import Observation, Watching
 from models.topic_controller.pruning import Pruned, PruneTask, PruneWatch
 from models.topic_controller.record import Mutation
 from models.topic_controller.scale_decision import Decision, ScaleWatch
-from models.topic_controller.sessions import AssignmentChanges, Observation, Watching
+from models.topic_controller.sessions import AssignmentChanges, Recalled
 from models.topic_controller.state import Committed, Opened, Opening, Prepared, TopicReport
 
 ResultT = TypeVar("ResultT")
@@ -96,6 +97,11 @@ class TopicControllerActivities:
     async def delete(self, execution: Execution[ControllerInput], deletion: Deletion) -> None:
         """Delete the topic with all that it holds."""
         await self._run(execution, lambda task: topic.delete(task, deletion))
+
+    @activity.defn(name="topic_controller_recall")
+    async def recall(self, execution: Execution[ControllerInput], subscriptions: tuple[str, ...]) -> Recalled:
+        """Ask brokers which sealed segments subscriptions have consumed."""
+        return await self._run(execution, lambda task: sessions.recall(task, subscriptions), Role.READER)
 
     @activity.defn(name="topic_controller_tell")
     async def tell(self, execution: Execution[ControllerInput], changes: AssignmentChanges) -> Prepared:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from typing import TypeVar
 
@@ -20,13 +21,17 @@ from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import SubscriptionStats
 from clients.pulsar.names import TopicName
+from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.topic_controller.assignment import has_turn
+from models.topic_controller.observation import Observation, Watching
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.sessions import KnownSessions, Observation, Watching
+from models.topic_controller.sessions import KnownSessions
 
 ItemT = TypeVar("ItemT", str, int)
+Places = Mapping[str, SubscriptionStats]
 
 # Seconds. However many segments there are, this is nothing beside the looks at connections.
 _RECHECK_EVERY = 10.0
@@ -121,9 +126,12 @@ class Observer:
 
     def _consumed(self) -> dict[str, set[int]]:
         """Sealed segments of which a subscription has consumed all, as far as it may have begun with them."""
-        return {
-            name: consumed(self._admin, self._topic, self._layout, name, known) for name, known in self._drained.items()
-        }
+
+        @cache
+        def places(number: int) -> Places | None:
+            return places_on(self._admin, self._topic, self._layout.segments[number])
+
+        return {name: consumed(self._layout, name, places, known) for name, known in self._drained.items()}
 
 
 class Recheck:
@@ -168,48 +176,61 @@ class Recheck:
 
     def _left(self, number: int, known: Mapping[str, Collection[int]]) -> list[str]:
         """Subscriptions that are known to have consumed a segment, and have something of it left."""
-        name = segment_topic(self._topic, self._layout.segments[number].descriptor)
-        with suppress(AdminNotFound, RetryableError):
-            places = self._admin.topics.stats(name).subscriptions
-            return [one for one, ids in known.items() if number in ids and one in places and places[one].msg_backlog]
-        return []
+        places = places_on(self._admin, self._topic, self._layout.segments[number]) or {}
+        return [one for one, ids in known.items() if number in ids and one in places and places[one].msg_backlog]
+
+
+def places_on(admin: PulsarAdminReader, topic: TopicName, segment: SegmentInfo) -> Places | None:
+    """Subscriptions of a segment; none of one that is gone, and None where no broker answers for it."""
+    with suppress(RetryableError):
+        try:
+            return admin.topics.stats(segment_topic(topic, segment.descriptor)).subscriptions
+        except AdminNotFound:
+            return {}
+    return None
 
 
 def consumed(
-    admin: PulsarAdminReader, topic: TopicName, layout: SegmentLayout, subscription: str, known: Iterable[int] = ()
+    layout: SegmentLayout,
+    subscription: str,
+    places: Callable[[int], Places | None],
+    known: Iterable[int] = (),
 ) -> set[int]:
     """Sealed segments of which a subscription has consumed all, as far as it may have begun with them.
 
     Args:
-        admin: of the cluster.
-        topic: the scalable one.
-        layout: of it.
+        layout: of the topic.
         subscription: its name.
+        places: of subscriptions on a segment, by its id; see `places_on`.
         known: those that are known to be consumed.
     """
     found = {*known}
     # By their ids parents come before children.
     for number, segment in sorted(layout.segments.items()):
         ours = segment.sealed and number not in found
-        if ours and has_turn(segment, layout, found):
-            name = segment_topic(topic, segment.descriptor)
-            if _is_consumed(admin, name, subscription):
-                found.add(number)
+        if ours and has_turn(segment, layout, found) and _is_consumed(places(number), subscription):
+            found.add(number)
     return found
 
 
-def _is_consumed(admin: PulsarAdminReader, segment: TopicName, subscription: str) -> bool:
+def _is_consumed(places: Places | None, subscription: str) -> bool:
     """Whether nothing is left of a sealed segment; what was not acknowledged, or is delayed, is left."""
-    with suppress(RetryableError):
-        try:
-            stats = admin.topics.stats(segment)
-        except AdminNotFound:
-            # What is left of it is left for nobody.
-            return True
-        place = stats.subscriptions.get(subscription)
-        # A subscription that came behind the seal never had a place on it.
-        return place is None or not place.msg_backlog
-    return False
+    if places is None:
+        return False
+    # What is left of a topic that is gone is left for nobody, and one that came behind the seal never had a place.
+    place = places.get(subscription)
+    return place is None or not place.msg_backlog
+
+
+def consumed_of(
+    task: ControllerTask, layout: SegmentLayout, subscriptions: Iterable[str]
+) -> dict[str, tuple[int, ...]]:
+    """Sealed segments of which subscriptions have consumed all, by subscription; each segment is asked once."""
+    names = [*subscriptions]
+    sealed = {number: one for number, one in layout.segments.items() if one.sealed} if names else {}
+    found = task.each(sealed.values(), lambda one: places_on(task.admin, task.name, one))
+    places = dict(zip(sealed, found, strict=True))
+    return {name: tuple(sorted(consumed(layout, name, places.__getitem__))) for name in names}
 
 
 def recall_sessions(
@@ -217,13 +238,9 @@ def recall_sessions(
 ) -> dict[str, KnownSessions]:
     """Sessions that the metadata store has, by subscription; without those that have none."""
     registered = {name: task.records.consumers(name) for name in subscriptions}
+    drained = consumed_of(task, layout, [name for name, consumers in registered.items() if consumers])
     return {
-        name: KnownSessions(
-            consumers=tuple(sorted(consumers)),
-            drained=tuple(sorted(consumed(task.admin, task.name, layout, name))),
-        )
-        for name, consumers in registered.items()
-        if consumers
+        name: KnownSessions(consumers=tuple(sorted(registered[name])), drained=found) for name, found in drained.items()
     }
 
 

@@ -21,7 +21,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession, tls_context
 from models.lifecycle.execution import Execution
 from models.topic_controller.input import ControllerInput
-from models.topic_controller.sessions import Observation, Watching
+from models.topic_controller.observation import Observation, Watching
 
 ResultT = TypeVar("ResultT")
 

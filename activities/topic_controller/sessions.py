@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from activities.topic_controller.context import ControllerTask
+from activities.topic_controller.observe import consumed_of
 from activities.topic_controller.publish import Told, compact, publish, send
 from activities.topic_controller.segments import keeps_layout
 from clients.errors import StoreConflict
-from models.topic_controller.sessions import AssignmentChanges, ConsumerAssignment, assignment_of
+from models.topic_controller.sessions import AssignmentChanges, ConsumerAssignment, Recalled, assignment_of
 from models.topic_controller.state import Prepared
 
 
@@ -44,6 +47,12 @@ def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
     if changes.compact:
         compact(task)
     return Prepared()
+
+
+def recall(task: ControllerTask, subscriptions: Iterable[str]) -> Recalled:
+    """Ask brokers which sealed segments subscriptions have consumed; none of a topic that is gone."""
+    record = task.records.read()
+    return Recalled(drained=consumed_of(task, record, subscriptions) if record else {})
 
 
 def _told(subscription: str, consumer: str, message: ConsumerAssignment) -> Told:

@@ -163,11 +163,13 @@ class Coordinator(BaseModel):
         consumers: by name.
         evicted: those whose end was not told yet.
         drained: sealed segments of which the subscription has consumed all.
+        knows_drained: whether brokers were asked for them; nobody looks while there is no consumer.
     """
 
     consumers: dict[str, Session] = Field(default_factory=dict[str, Session])
     evicted: set[str] = Field(default_factory=set[str])
     drained: set[int] = Field(default_factory=set[int])
+    knows_drained: bool = False
 
     def join(self, names: Iterable[str]) -> None:
         """Register consumers; one that returns keeps what it has, and its grace ends."""
@@ -180,6 +182,7 @@ class Coordinator(BaseModel):
         for name in names:
             if self.consumers.pop(name, None) is not None:
                 self.evicted.add(name)
+        self.knows_drained = self.knows_drained and bool(self.consumers)
 
     def observe(self, gone: Iterable[str], now: datetime) -> None:
         """Note which of the consumers are not connected now."""
@@ -191,11 +194,21 @@ class Coordinator(BaseModel):
         """Note which sealed segments are consumed, and which are not any more."""
         self.drained = (self.drained | {*drained}) - {*left_again}
 
+    def recall(self, drained: Iterable[int]) -> None:
+        """Note which sealed segments are consumed, and no others."""
+        self.drained, self.knows_drained = {*drained}, True
+
+    @property
+    def is_forgetful(self) -> bool:
+        """Whether it has consumers, and brokers have to be asked what is consumed."""
+        return bool(self.consumers) and not self.knows_drained
+
     @classmethod
     def again(cls, known: KnownSessions) -> Self:
         """The sessions that another run has left, each with a fresh grace, and to be told anew."""
-        coordinator = cls(drained={*known.drained})
+        coordinator = cls()
         coordinator.join(known.consumers)
+        coordinator.recall(known.drained)
         return coordinator
 
     def is_missed(self, name: str) -> bool:
@@ -222,6 +235,16 @@ class Coordinator(BaseModel):
             if name in self.consumers:
                 self.consumers[name].segments = ids
         self.evicted -= {*ended}
+
+
+class Recalled(Result):
+    """What subscriptions have consumed, as brokers tell it.
+
+    Attributes:
+        drained: sealed segments of which a subscription has consumed all, by subscription.
+    """
+
+    drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
 
 
 class SubscriptionChanges(Result):
@@ -277,48 +300,3 @@ class AssignmentChanges(Result):
         if not found and not layout:
             return None
         return cls(generation=generation, epoch=record.epoch, subscriptions=tuple(found), layout=layout)
-
-
-class Watching(Result):
-    """What an observer begins with.
-
-    Attributes:
-        subscriptions: that have consumers.
-        gone: for how many seconds consumers are missed already, by subscription and name.
-        drained: sealed segments that are known to be consumed, by subscription.
-        grace_seconds: after which a session ends.
-        epoch: of the layout as the workflow has it.
-    """
-
-    subscriptions: tuple[str, ...]
-    gone: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
-    drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
-    grace_seconds: float
-    epoch: int
-
-    @property
-    def afresh(self) -> Self:
-        """The same for who begins anew: those who are missed have a fresh grace, and who is back is told."""
-        gone = {name: dict.fromkeys(consumers, 0.0) for name, consumers in self.gone.items()}
-        return self.model_copy(update={"gone": gone})
-
-
-class Observation(Result):
-    """What has changed.
-
-    Attributes:
-        gone: consumers that are not connected now, by subscription.
-        expired: those of them that were missed for the whole grace.
-        drained: sealed segments of which a subscription has consumed all, by subscription; those that were known too.
-        left_again: those that were known to be consumed, and are not: acknowledgements were forgotten, or a cursor was
-            set back.
-        unpublished: nobody can see the layout, since somebody has deleted its topic.
-        layout: the one that counts, where the workflow has another; nothing else was looked at then.
-    """
-
-    gone: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    expired: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
-    drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
-    left_again: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
-    unpublished: bool = False
-    layout: ControlledLayout | None = None

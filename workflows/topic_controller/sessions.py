@@ -14,8 +14,9 @@ with workflow.unsafe.imports_passed_through():
     from activities.topic_controller.activities import TopicControllerActivities as Activities
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.names import observers_queue
+    from models.topic_controller.observation import Observation, Watching
     from models.topic_controller.record import ControlledLayout
-    from models.topic_controller.sessions import AssignmentChanges, Coordinator, Observation, Watching
+    from models.topic_controller.sessions import AssignmentChanges, Coordinator, Recalled
     from workflows.lifecycle.failures import failure_of
     from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import refused
@@ -23,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.topic_controller.tasks import ended, is_ending
 
 _TELL = Call("Tell consumers what they read")
+_RECALL = Call("Ask brokers what is consumed already")
 _OBSERVE = "Watch the connections of consumers, and what they have left"
 # Consumers that come together are watched by one observer; each new one costs events of the history.
 _SETTLE = timedelta(seconds=1)
@@ -60,22 +62,12 @@ class Sessions:
             record = self._state.record
             if record is None or record.deleting:
                 continue
-            changes = AssignmentChanges.of(
-                self._state.coordinators, record, self._next_generation, layout=self._unpublished
-            )
-            if changes is None:
-                continue
-            changes = self._state.news.compacting(changes, self._state.coordinators)
             try:
-                answer = await self._calls.ask(Activities.tell, _TELL, changes)
+                await self._recall(record)
+                await self._tell()
             except ActivityError as error:
                 self._due = True
                 await self._after(error)
-            else:
-                if answer.found is None:
-                    self._told(changes)
-                else:
-                    await self._take_layout(answer.found)
 
     async def watch(self) -> None:
         """Observe while there are sessions; anew when consumers have come, or other segments."""
@@ -162,6 +154,29 @@ class Sessions:
         if self._lead.record.epoch < found.epoch:
             self._lead.note(f"the layout is at epoch {found.epoch}, and was taken to be at {self._lead.record.epoch}")
             self._lead.take(found)
+
+    async def _recall(self, record: ControlledLayout) -> None:
+        """Ask what subscriptions have consumed whose first consumer came: nobody has looked before."""
+        forgetful = {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}
+        found = Recalled()
+        if forgetful and any(one.sealed for one in record.segments.values()):
+            found = await self._calls.ask(Activities.recall, _RECALL, tuple(sorted(forgetful)))
+        for name, coordinator in forgetful.items():
+            # Where all have left meanwhile, the next one asks.
+            if coordinator.is_forgetful:
+                coordinator.recall(found.drained.get(name, ()))
+
+    async def _tell(self) -> None:
+        coordinators = self._state.coordinators
+        changes = AssignmentChanges.of(coordinators, self._lead.record, self._next_generation, layout=self._unpublished)
+        if changes is None:
+            return
+        changes = self._state.news.compacting(changes, coordinators)
+        answer = await self._calls.ask(Activities.tell, _TELL, changes)
+        if answer.found is None:
+            self._told(changes)
+        else:
+            await self._take_layout(answer.found)
 
     def _told(self, changes: AssignmentChanges) -> None:
         self._state.generation = changes.generation

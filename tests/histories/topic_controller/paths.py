@@ -18,10 +18,11 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
+from models.topic_controller.observation import Observation
 from models.topic_controller.pruning import PruneRequest, PruningChange
 from models.topic_controller.record import Change, Mutation
 from models.topic_controller.scale_decision import Decision
-from models.topic_controller.sessions import GraceChange, Observation, Registrations
+from models.topic_controller.sessions import Departures, GraceChange, Registrations
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import Script, until
@@ -86,7 +87,7 @@ async def _pruned(stage: Harness) -> Run:
 
 
 async def _coordinated(stage: Harness) -> Run:
-    """Consumers that share, go, lose their session and read children; what observers see, early and late."""
+    """Consumers that share, go, lose their session, read children and come back; what observers see, early and late."""
     gone = {"bill": ("a",)}
     late, drained = Hang(answer=Observation(gone=gone, expired=gone)), Hang(answer=Observation(drained={"bill": (0,)}))
     script = Script(observe=[Observation(gone=gone), late, None])
@@ -102,6 +103,8 @@ async def _coordinated(stage: Harness) -> Run:
     await run.update("set_grace", GraceChange(grace=timedelta(hours=1)))
     drained.release()
     await until(run, lambda _: script.told[-1].subscriptions[0].assignments == {"b": (2, 3, 1)})
+    await run.update("unregister", Departures(subscription="bill", consumers=("b",)))
+    await run.update("register", Registrations(subscription="bill", consumers=("c",)))
     await run.update("delete", Deletion())
     return run
 

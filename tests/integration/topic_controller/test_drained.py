@@ -9,17 +9,27 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.topics import EARLIEST
 from deploy.devstack.stack import Stack
 from models.segment import SubscriptionKind
-from pulsar_scalable import Message, ScalableClient
+from pulsar_scalable import InitialPosition, Message, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients
+from tests.support.topic_controller.registrar import Registrar
 from tests.support.waiting import wait_for
 
 TOPIC = "persistent://public/default/drained"
 SEGMENTS = 4
 KEYS = [str(number) for number in range(40)]
 AGAIN = "persistent://public/default/again"
+ALONE = "persistent://public/default/alone"
 _COME_AGAIN_MS = 3000
+
+
+def _received(consumer: StreamConsumer, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    for _ in range(count):
+        consumer.acknowledge(message := consumer.receive(60_000))
+        found.append(message.data())
+    return found
 
 
 def test_a_drained_segment_disturbs_no_other_one(control: Control, stack: Stack) -> None:
@@ -65,24 +75,51 @@ def test_what_is_left_again_of_a_drained_segment_is_read_again(
         controller.split(0)
         for key in KEYS:
             producer.send(b"new", partition_key=key)
-
-        def receive(count: int) -> list[bytes]:
-            found: list[bytes] = []
-            for _ in range(count):
-                consumer.acknowledge(message := consumer.receive(60_000))
-                found.append(message.data())
-            return found
-
         count = len(KEYS)
-        assert receive(2 * count) == [b"old"] * count + [b"new"] * count
+        assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
         wait_for("the new segments to be read", lambda: consumer.segments == [1, 2], 30)
         old = segment_topic(controller.name, "0000-ffff-0")
         admin.subscriptions.reset_to(old, "bill", EARLIEST)
-        assert receive(count) == [b"old"] * count
+        assert _received(consumer, count) == [b"old"] * count
         wait_for("the new segments to be read again", lambda: consumer.segments == [1, 2], 30)
         producer.send(b"last", partition_key="0")
-        assert receive(1) == [b"last"]
+        assert _received(consumer, 1) == [b"last"]
         assert admin.topics.stats(old).subscriptions["bill"].msg_backlog == 0
     admin.subscriptions.skip_all(old, "audit")
     controller.until(lambda status: status.sealed == 0, 90)
+    controller.delete()
+
+
+def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Whoever comes first gets what was left again meanwhile before newer messages; a late subscription nothing old."""
+    controller = control(ALONE, segments=1)
+    controller.subscribe("bill")
+    with (
+        Registrar(lambda: controller) as registrar,
+        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        client.create_producer(ALONE) as producer,
+    ):
+
+        def send(data: bytes) -> None:
+            for key in KEYS:
+                producer.send(data, partition_key=key)
+
+        count = len(KEYS)
+        with client.subscribe_stream(ALONE, "bill") as consumer:
+            send(b"old")
+            controller.split(0)
+            send(b"new")
+            assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
+            wait_for("the new segments to be read", lambda: consumer.segments == [1, 2], 30)
+        old = segment_topic(controller.name, "0000-ffff-0")
+        admin.subscriptions.reset_to(old, "bill", EARLIEST)
+        send(b"last")
+        with client.subscribe_stream(ALONE, "bill") as consumer:
+            assert _received(consumer, 2 * count) == [b"old"] * count + [b"last"] * count
+
+        controller.subscribe("late")
+        earliest = InitialPosition.Earliest
+        with client.subscribe_stream(ALONE, "late", initial_position=earliest) as consumer:
+            assert sorted(_received(consumer, 2 * count)) == [b"last"] * count + [b"new"] * count
+        assert "late" not in admin.topics.stats(old).subscriptions
     controller.delete()

@@ -18,7 +18,7 @@ READING = {
     "bookie_cluster": {"precheck", "check_ids", "check_way_back", "census", "list_targets"},
     "blue_green": {"precheck", "list_namespaces", "census"},
     "scalable_topic": {"precheck", "await_clients", "drain", "verify", "survey", "list_topics", "check_operation"},
-    "topic_controller": {"report", "observe", "await_prune", "await_scale"},
+    "topic_controller": {"report", "recall", "observe", "await_prune", "await_scale"},
 }
 """Steps that change nothing."""
 

@@ -21,8 +21,8 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
+from models.topic_controller.observation import Observation, Watching
 from models.topic_controller.record import Change, ControlledLayout, Mutation
-from models.topic_controller.sessions import Observation, Watching
 
 TOPIC = TopicName.parse("persistent://acme/shop/orders")
 SEEN = Observation(gone={"bill": ("a",)})

@@ -25,7 +25,7 @@ from models.topic_controller.input import (
 )
 from models.topic_controller.pruning import Pruned, PruneTask, removable
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.sessions import AssignmentChanges, KnownSessions
+from models.topic_controller.sessions import AssignmentChanges, KnownSessions, Recalled
 from models.topic_controller.state import Committed, ControllerStatus, Opened, Opening, Prepared, TopicReport
 from tests.workflows.lifecycle import doubles
 from tests.workflows.lifecycle.harness import Run
@@ -48,6 +48,7 @@ class Script(doubles.Script):
         record: as the metadata store has it.
         subscriptions: that are registered.
         sessions: that another run has left.
+        drained: what subscriptions have consumed while nobody looked.
         told: what consumers were told.
 
     Args:
@@ -59,16 +60,28 @@ class Script(doubles.Script):
     usual: ClassVar[dict[str, Any]] = dict.fromkeys(
         (
             *("open", "prepare", "seal", "commit", "subscribe", "unsubscribe"),
-            *("ensure", "direct", "report", "delete", "prune", "await_prune", "await_scale", "tell", "observe"),
+            *(
+                "ensure",
+                "direct",
+                "report",
+                "delete",
+                "prune",
+                "await_prune",
+                "await_scale",
+                "tell",
+                "recall",
+                "observe",
+            ),
         )
     )
-    beside: ClassVar[frozenset[str]] = frozenset(("tell", "observe", "await_prune", "await_scale"))
+    beside: ClassVar[frozenset[str]] = frozenset(("tell", "recall", "observe", "await_prune", "await_scale"))
 
     def __init__(self, **answers: Any) -> None:
         super().__init__(**answers)
         self.record = ControlledLayout.created(PLAN["segments"], {}, CREATED_MS)
         self.subscriptions: dict[str, SubscriptionKind] = {}
         self.sessions: dict[str, KnownSessions] = {}
+        self.drained: dict[str, tuple[int, ...]] = {}
         self.told: list[AssignmentChanges] = []
         #: Why brokers make no new segments.
         self.limit = ""
@@ -133,6 +146,9 @@ class Script(doubles.Script):
             return Prepared(found=self.record)
         self.told.append(changes)
         return Prepared()
+
+    def _recall(self, subscriptions: tuple[str, ...]) -> Recalled:
+        return Recalled(drained={name: self.drained.get(name, ()) for name in subscriptions})
 
     def _report(self) -> TopicReport:
         return TopicReport(epoch=self.record.epoch, segments=(), subscriptions=dict.fromkeys(self.subscriptions, 0))

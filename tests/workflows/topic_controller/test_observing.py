@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from models.topic_controller.input import SplitRequest
-from models.topic_controller.sessions import Observation, Watching
+from models.topic_controller.observation import Observation, Watching
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Run
 from tests.workflows.topic_controller.activities import Script, until

@@ -14,11 +14,11 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from models.lifecycle.failures import FailureKind
 from models.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
+from models.topic_controller.observation import Observation
 from models.topic_controller.sessions import (
     Departures,
     GraceChange,
     KnownSessions,
-    Observation,
     Registrations,
     SubscriptionChanges,
 )
@@ -44,6 +44,10 @@ async def _until_assigned(run: Run, wanted: dict[str, tuple[int, ...]]) -> None:
             await asyncio.sleep(0.05)
 
 
+async def _leave(run: Run, *consumers: str) -> None:
+    await run.update("unregister", Departures(subscription=BILL, consumers=consumers))
+
+
 def _told(script: Script) -> list[dict[str, tuple[int, ...]]]:
     return [dict(one.assignments) for changes in script.told for one in changes.subscriptions]
 
@@ -56,7 +60,7 @@ async def test_consumers_share_segments(start: Start) -> None:
     assert await register(run, "c") == {"c": (1,)}
     assert await register(run, "d") == {"d": ()}
     assert _told(script) == [{"b": (0, 1)}, {"b": (0,), "c": (1,)}, {"d": ()}]
-    await run.update("unregister", Departures(subscription=BILL, consumers=("b", "nobody")))
+    await _leave(run, "b", "nobody")
     await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 4)
     assert script.told[-1].subscriptions == (
         SubscriptionChanges(subscription=BILL, assignments={"c": (0,), "d": (1,)}, ended=("b",)),
@@ -170,6 +174,24 @@ async def test_a_consumed_segment_of_which_something_is_left_again(start: Start)
     await _until_assigned(run, {"a": (2, 1), "b": (3,)})
 
 
+async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -> None:
+    """What was consumed, or is left again, while nobody looked counts before anything is handed out."""
+    script = Script()
+    script.drained = {BILL: (0,)}
+    run = await start(script)
+    assert await register(run, "a") == {"a": (0, 1)}
+    assert "recall" not in [call.step for call in script.calls], "nothing is sealed"
+    await run.update("split", SplitRequest(segment=0))
+    await _leave(run, "a")
+    assert await register(run, "a") == {"a": (2, 3, 1)}
+    assert await register(run, "b") == {"b": (3,)}
+    asked = [call.args for call in script.calls if call.step == "recall"]
+    assert asked == [((BILL,),)], "nobody is asked while a consumer is there"
+    await _leave(run, "a", "b")
+    script.drained = {}
+    assert await register(run, "b") == {"b": (0, 1)}
+
+
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
     """The observer begins anew with the new grace, and with what it has waited for so far."""
     script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
@@ -248,7 +270,7 @@ async def test_a_run_ends_whose_last_word_is_under_way(start: Start) -> None:
     telling = Hang(deaf=True)
     run = await start(Script(tell=[None, telling]))
     await register(run, "a", "b")
-    await run.update("unregister", Departures(subscription=BILL, consumers=("b",)))
+    await _leave(run, "b")
     await telling.entered()
     await run.handle.cancel()
     with pytest.raises(WorkflowFailureError) as ended:
