@@ -16,6 +16,7 @@ from functools import cache
 from itertools import chain
 from typing import TypeVar
 
+from activities.lifecycle.parallel import Each
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError, StoreConflict
@@ -35,6 +36,8 @@ Places = Mapping[str, SubscriptionStats]
 
 # Seconds. However many segments there are, this is nothing beside the looks at connections.
 _RECHECK_EVERY = 10.0
+# How long the first consumer of a subscription waits for answers of brokers.
+_ASKING = 10.0
 
 
 class Observer:
@@ -223,13 +226,32 @@ def _is_consumed(places: Places | None, subscription: str) -> bool:
 
 
 def consumed_of(
-    task: ControllerTask, layout: SegmentLayout, subscriptions: Iterable[str]
+    admin: PulsarAdminReader,
+    topic: TopicName,
+    layout: SegmentLayout,
+    subscriptions: Iterable[str],
+    each: Each,
+    *,
+    limit: float = _ASKING,
 ) -> dict[str, tuple[int, ...]]:
-    """Sealed segments of which subscriptions have consumed all, by subscription; each segment is asked once."""
-    names = [*subscriptions]
+    """Sealed segments of which subscriptions have consumed all, by subscription; each segment is asked once.
+
+    Args:
+        admin: of the cluster.
+        topic: the scalable one.
+        layout: of it.
+        subscriptions: their names.
+        each: asks for some segments at once.
+        limit: seconds after which no more are asked.
+    """
+    names, end = [*subscriptions], time.monotonic() + limit
     sealed = {number: one for number, one in layout.segments.items() if one.sealed} if names else {}
-    found = task.each(sealed.values(), lambda one: places_on(task.admin, task.name, one))
-    places = dict(zip(sealed, found, strict=True))
+
+    def look(segment: SegmentInfo) -> Places | None:
+        # Brokers that do not answer hold no consumer up: what is not known is not consumed, and observers look again.
+        return places_on(admin, topic, segment) if time.monotonic() < end else None
+
+    places = dict(zip(sealed, each(sealed.values(), look), strict=True))
     return {name: tuple(sorted(consumed(layout, name, places.__getitem__))) for name in names}
 
 
@@ -238,7 +260,8 @@ def recall_sessions(
 ) -> dict[str, KnownSessions]:
     """Sessions that the metadata store has, by subscription; without those that have none."""
     registered = {name: task.records.consumers(name) for name in subscriptions}
-    drained = consumed_of(task, layout, [name for name, consumers in registered.items() if consumers])
+    names = [name for name, consumers in registered.items() if consumers]
+    drained = consumed_of(task.admin, task.name, layout, names, task.each)
     return {
         name: KnownSessions(consumers=tuple(sorted(registered[name])), drained=found) for name, found in drained.items()
     }

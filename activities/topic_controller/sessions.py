@@ -52,7 +52,9 @@ def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
 def recall(task: ControllerTask, subscriptions: Iterable[str]) -> Recalled:
     """Ask brokers which sealed segments subscriptions have consumed; none of a topic that is gone."""
     record = task.records.read()
-    return Recalled(drained=consumed_of(task, record, subscriptions) if record else {})
+    if record is None:
+        return Recalled()
+    return Recalled(drained=consumed_of(task.admin, task.name, record, subscriptions, task.each))
 
 
 def _told(subscription: str, consumer: str, message: ConsumerAssignment) -> Told:

@@ -14,8 +14,9 @@ import httpx
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.lifecycle.parallel import in_turn
 from activities.topic_controller import observe, observers
-from activities.topic_controller.observe import Observer, Recheck
+from activities.topic_controller.observe import Observer, Recheck, consumed_of
 from activities.topic_controller.observers import LANES, LOOK_EVERY, MOST_LOOKS, Cadence, Looking, alive, watch
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -70,6 +71,14 @@ def observer(brokers: Brokers, *, gone: dict[str, float] | None = None, grace: f
         watching=watching,
         known_at=time.monotonic(),
     )
+
+
+def split_twice() -> ControlledLayout:
+    """A layout of which segments 0 and 1 are sealed."""
+    layout = ControlledLayout.created(2, {}, 1)
+    for epoch, number in enumerate((0, 1)):
+        layout = layout.begun(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).done(2)
+    return layout
 
 
 class Script:
@@ -146,12 +155,25 @@ def test_who_is_missed_since_before_the_begin_is_evicted_by_the_first_look() -> 
     assert one.look() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
 
 
+def test_what_is_consumed_while_nobody_looks() -> None:
+    """Each segment is asked once, and for some time; one that does not answer may have something left."""
+    brokers, layout = Brokers(), split_twice()
+    brokers.backlogs = {"0000-7fff-0": 0}
+
+    def asked(limit: float) -> dict[str, tuple[int, ...]]:
+        return consumed_of(brokers.admin(), TOPIC, layout, ("bill", "late"), in_turn, limit=limit)
+
+    assert asked(PATIENCE) == {"bill": (0,), "late": (0,)}
+    assert sorted(brokers.looks) == ["0000-7fff-0", "8000-ffff-1"]
+    brokers.backlogs = {"0000-7fff-0": 1, "8000-ffff-1": 0}
+    assert asked(PATIENCE) == {"bill": (1,), "late": (0, 1)}
+    looks = len(brokers.looks)
+    assert (asked(0), len(brokers.looks)) == ({"bill": (), "late": ()}, looks)
+
+
 def test_what_is_consumed_is_looked_at_again_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """One segment after the other, however many there are; one that does not answer is none with something left."""
-    layout = ControlledLayout.created(2, {}, 1)
-    for epoch, number in enumerate((0, 1)):
-        layout = layout.begun(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).done(2)
-    brokers = Brokers("bill/a")
+    layout, brokers = split_twice(), Brokers("bill/a")
     admin, known = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
     recheck = Recheck(admin, TOPIC, layout)
     assert (recheck.look(known), len(brokers.looks)) == ({}, 1)
