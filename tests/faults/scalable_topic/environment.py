@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from clients.cas.store import CasReader
-from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas_reader
@@ -24,48 +19,28 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
+from tests.faults.lifecycle.shared_cluster import SharedCluster
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.scalable_topic.standing import Standing, below, read_standing, regular_states
 
 CLUSTER = "scalable-faults"
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=CLUSTER)
-TENANT = "rounds"
 
-_ACCESS = AdminAccess(timeout=30)
 _FAILED = f"{CLAIM}-failed"
 _TERMINATED = "Terminated"
 
 
-class ScalableCluster:
+class ScalableCluster(SharedCluster):
     """A cluster for many rounds, each of which has a namespace of its own; a context manager.
 
     Args:
         cluster: with two brokers, on an ensemble of ZooKeepers or on one of them.
         tools: Java and the jars, with those of V5, for clients.
-
-    Attributes:
-        rounds: how many rounds it has had.
     """
 
     def __init__(self, cluster: Cluster, tools: Toolchain) -> None:
-        self.stack, self.ensemble = cluster
+        super().__init__(cluster, CLUSTER)
         self.tools = tools
-        self.rounds = 0
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        self.admin = self._opened.enter_context(PulsarAdmin.open(_ACCESS, self.stack.admin_urls))
-        with suppress(AdminConflict):
-            self.admin.tenants.create(TENANT, Tenant(allowed_clusters=(CLUSTER,)))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.close()
-        self.stack.down(graceful=False)
-        if self.ensemble:
-            self.ensemble.__exit__()
 
     def create(self, namespace: str, topics: Iterable[ScalableTopicPlan], policies: Mapping[str, Any]) -> None:
         """Create a namespace with its topics, which have no subscriptions yet."""

@@ -19,7 +19,8 @@ from models.scalable_topic.state import NamespaceFigures, TopicCertificate
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.rounds import CUT, SILENT, SLOW
-from tests.faults.scalable_topic.environment import TENANT, ScalableCluster
+from tests.faults.lifecycle.shared_cluster import TENANT
+from tests.faults.scalable_topic.environment import ScalableCluster
 from tests.faults.scalable_topic.flow import INTERVAL, Flow
 from tests.faults.scalable_topic.rounds import RECORD_FAILURES, ScalableTopicRound, Victim
 from tests.support.clients.proxy import Proxy

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from types import TracebackType
-from typing import Self
+from contextlib import ExitStack
 
 from pydantic import BaseModel
 
 from activities.topic_controller.names import layout_topic, segment_topic
 from activities.topic_controller.records import record_path
-from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict
-from clients.pulsar.admin.tenants import Tenant
 from clients.stores import Access, open_cas
 from deploy.devstack.server import Server
 from deploy.devstack.stack import StackSpec
@@ -36,6 +30,7 @@ from models.topic_controller.sessions import Registrations
 from models.topic_controller.state import SegmentStats
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.faults.lifecycle.shared_cluster import TENANT, SharedCluster
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.faults.topic_controller.rounds import (
     DELETE,
@@ -59,42 +54,21 @@ from tests.support.waiting import wait_for
 
 CLUSTER = "controller-faults"
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=CLUSTER)
-TENANT = "rounds"
-_ACCESS = AdminAccess(timeout=30)
 _END_LIMIT = 200.0
 _LATE = "late"
 _ELSEWHERE = (OPEN, SUBSCRIBE, UNSUBSCRIBE, TELL, ENSURE)
 """Steps that leave the layout as it is, and are harmless when done twice."""
 
 
-class ControlledCluster:
+class ControlledCluster(SharedCluster):
     """A cluster for many rounds, each of which has a namespace of its own; a context manager.
 
     Args:
         cluster: with two brokers, on an ensemble of ZooKeepers or on one of them.
-
-    Attributes:
-        rounds: how many rounds it has had.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.stack, self.ensemble = cluster
-        self.rounds = 0
-        self._opened = ExitStack()
-
-    def __enter__(self) -> Self:
-        self.admin = self._opened.enter_context(PulsarAdmin.open(_ACCESS, self.stack.admin_urls))
-        with suppress(AdminConflict):
-            self.admin.tenants.create(TENANT, Tenant(allowed_clusters=(CLUSTER,)))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._opened.close()
-        self.stack.down(graceful=False)
-        if self.ensemble:
-            self.ensemble.__exit__()
+        super().__init__(cluster, CLUSTER)
 
     def owner(self, controller: Controller, descriptor: str) -> Server:
         """The broker that has a segment."""
