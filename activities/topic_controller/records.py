@@ -4,7 +4,8 @@
 /pulsar/pulsar-migrate/topics/{tenant}/{namespace}/{topic}                  the layout (`ControlledLayout`)
 /pulsar/pulsar-migrate/topics/…/controller                                  who leads: the newest attempt
 /pulsar/pulsar-migrate/topics/…/coordinator                                 who tells consumers what to read
-/pulsar/pulsar-migrate/topics/…/subscriptions/{subscription}                {"type": "STREAM" or "QUEUE"}
+/pulsar/pulsar-migrate/topics/…/subscriptions/{subscription}                {"type": "STREAM" or "QUEUE"}, or, while
+                                                                            it is deleted, {"leaves": [0, 3]}
 /pulsar/pulsar-migrate/topics/…/subscriptions/…/consumers/{consumer}        {"segments": [0, 3]}: the session
 ```
 """
@@ -12,15 +13,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
 from activities.lifecycle.parallel import Each
 from clients.cas.claims import ClaimKeeper
-from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Part, Set, remove_tree, retry
+from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.base import faults
@@ -140,11 +141,8 @@ class Records:
         """Those that are registered, by name."""
         base = self._subscriptions
         found = {name: self._store.get(f"{base}/{name}") for name in self._store.children(base)}
-        return {
-            name: SubscriptionKind(cast("dict[str, str]", json.loads(node.value))["type"])
-            for name, node in found.items()
-            if node is not None and node.value
-        }
+        notes = {name: _subscription_note(node) for name, node in found.items()}
+        return {name: SubscriptionKind(note["type"]) for name, note in notes.items() if "type" in note}
 
     def register(self, subscription: str, kind: SubscriptionKind) -> None:
         """Note a subscription; harmless when done twice.
@@ -160,6 +158,24 @@ class Records:
             known = self.subscriptions().get(subscription)
         if known is not kind:
             raise StoreConflict(f"subscription {subscription} of {self._topic} is {known}, and not {kind}")
+
+    def leaves(self, subscription: str) -> tuple[int, ...] | None:
+        """Ids of segments from which a subscription is being deleted; None where it is not."""
+        note = _subscription_note(self._store.get(f"{self._subscriptions}/{subscription}"))
+        return tuple(note["leaves"]) if "leaves" in note else None
+
+    def note_leaving(self, subscription: str, segments: Iterable[int]) -> None:
+        """Note that a subscription is being deleted from segments, and is none any more."""
+        path, value = f"{self._subscriptions}/{subscription}", json.dumps({"leaves": sorted(segments)}).encode()
+
+        def note() -> None:
+            if node := self._store.get(path):
+                self._write(path, value, node.version)
+            else:
+                self._keeper.require()
+                self._store.create(path, value)
+
+        retry(note, path)
 
     def consumers(self, subscription: str) -> list[str]:
         """Consumers that have a session."""
@@ -188,7 +204,7 @@ class Records:
     def _note(self, base: str, values: Mapping[str, bytes | None], each: Each) -> None:
         """Write the notes of some consumers, and delete those of the ones without a value."""
         subscription, consumers = self._store.get(base), f"{base}/consumers"
-        if subscription is None:
+        if subscription is None or "type" not in _subscription_note(subscription):
             # Deleted meanwhile, and its consumers with it.
             return
         there = {*self._store.children(consumers)}
@@ -241,9 +257,21 @@ class Records:
         self._keeper.require()
         self._store.set(path, value, version)
 
+    def _delete(self, path: str, version: int) -> None:
+        """The same for the end of a record: ZooKeeper gives one that is made anew the versions of the one before."""
+        with suppress(StoreUnsupported):
+            self._store.transaction([self._keeper.guard(), Delete(path, version)])
+            return
+        self._keeper.require()
+        self._store.delete(path, version)
+
     def _remove(self, path: str) -> None:
         # Notes of consumers may come meanwhile.
-        retry(lambda: remove_tree(self._store, path, self._keeper.require), path)
+        retry(lambda: remove_tree(self._store, path, self._delete), path)
+
+
+def _subscription_note(node: Node | None) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(node.value)) if node is not None and node.value else {}
 
 
 def _note_of(consumers: str, name: str, value: bytes | None, there: Container[str]) -> Part | None:

@@ -12,7 +12,7 @@ from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import COMPACTION
+from clients.pulsar.admin.topics import COMPACTION, EARLIEST, LATEST, Position
 from clients.pulsar.names import TopicName
 from models.segment import SegmentInfo
 
@@ -23,6 +23,8 @@ _STAYS = {
     "deleteWhileInactive": False,
 }
 _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+# Of a managed ledger that its broker unloads, whether it was terminated or not (4.0.7).
+_CLOSED = "Closed"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 _LAYOUT: dict[str, Any] = {
     _INACTIVE: _STAYS,
@@ -129,6 +131,40 @@ def require_places(
             raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
 
 
+def make_places_at_end(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
+    """Give a subscription places behind all that segments hold, where it has none; one that is gone stays gone.
+
+    Whoever attached to a sealed segment first would make one at its begin.
+
+    Raises:
+        AdminConflict: brokers refuse it.
+    """
+
+    def make(found: tuple[SegmentInfo, set[str] | None]) -> None:
+        segment, there = found
+        if there is not None and subscription not in there:
+            _create_place(task, segment_topic(task.name, segment.descriptor), subscription, LATEST)
+
+    task.each(places_of(task, segments).items(), make)
+
+
+def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
+    """Delete the places of a subscription on segments, also under its consumers; harmless where they are gone."""
+
+    def delete(segment: SegmentInfo) -> None:
+        name = segment_topic(task.name, segment.descriptor)
+
+        def change(admin: PulsarAdmin) -> None:
+            # The segment, or the place on it, may be gone.
+            with suppress(AdminNotFound):
+                admin.subscriptions.delete(name, subscription, force=True)
+
+        # A late one would delete the place of a subscription that was created anew under the same name.
+        task.change_or_never(look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change)
+
+    task.each(segments, delete)
+
+
 def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
     """End a segment: nothing more is stored in it, and all can be read once it is loaded anew; see `load_anew`.
 
@@ -150,11 +186,18 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
 
 
 def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
-    """Whether a segment takes no messages any more, or somebody has deleted it."""
+    """Whether a segment takes no messages any more, or somebody has deleted it.
+
+    Raises:
+        RetryableError: its broker is about to give it up, and cannot tell.
+    """
     try:
-        return task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor)).terminated
+        found = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
     except AdminNotFound:
         return True
+    if found.state == _CLOSED:
+        raise RetryableError(f"{segment.descriptor} of {task.name} is being unloaded")
+    return found.terminated
 
 
 def load_anew(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
@@ -227,9 +270,9 @@ def _create_topic(task: ControllerTask, name: TopicName) -> bool:
     return True
 
 
-def _create_place(task: ControllerTask, name: TopicName, subscription: str) -> None:
+def _create_place(task: ControllerTask, name: TopicName, subscription: str, position: Position = EARLIEST) -> None:
     try:
-        task.admin.subscriptions.create(name, subscription)
+        task.admin.subscriptions.create(name, subscription, position)
     except AdminConflict:
         if subscription not in task.admin.topics.stats(name).subscriptions:
             raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from activities.topic_controller.change import complete_last
@@ -13,8 +13,10 @@ from activities.topic_controller.observe import recall_sessions
 from activities.topic_controller.publish import publish, require_newest
 from activities.topic_controller.records import record_path
 from activities.topic_controller.segments import (
+    delete_places,
     delete_topic,
     keeps_layout,
+    make_places_at_end,
     make_segments,
     places_of,
     require_places,
@@ -94,18 +96,22 @@ def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
 def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
     """Give a subscription a place at the begin of each segment that takes messages, and note it.
 
+    It gets nothing of sealed segments: its places on them are at their end.
+
     Raises:
         StoreConflict: it is there, and is consumed in another way, or brokers refuse it.
     """
+    _end_leaving(task, request.name)
     record, is_new = _record(task), request.name not in task.records.subscriptions()
-    before = places_of(task, record.active)
+    segments = record.segments.values()
+    before = places_of(task, segments)
     task.records.register(request.name, request.kind)
     try:
         make_segments(task, record.active, [request.name])
+        make_places_at_end(task, [one for one in segments if one.sealed], request.name)
     except AdminConflict:
         # A limit of the namespace, for example: places on some segments alone would only keep messages.
         if is_new:
-            task.records.forget(request.name)
             _leave(task, request.name, [one for one, there in before.items() if request.name not in (there or ())])
         raise
 
@@ -129,12 +135,12 @@ def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
 
 def unsubscribe(task: ControllerTask, name: str) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
-    task.records.forget(name)
+    _end_leaving(task, name)
     _leave(task, name, _record(task).segments.values())
 
 
 def delete(task: ControllerTask, deletion: Deletion) -> None:
-    """Delete the topic with all that it holds; another attempt goes on where one died.
+    """Delete the topic with all that it holds; another attempt goes on where one died, and takes a minute longer.
 
     Raises:
         StoreConflict: clients are connected, and it is not forced, or somebody has removed its record.
@@ -147,6 +153,7 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
         if not (deletion.force or record.deleting):
             # Before it is noted: from there on nothing leads back, and whoever comes next goes on.
             _require_idle(task, record)
+        begun_before = record.deleting
         record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
         # Also those of a change that was under way, and those that are not in the layout any more.
         made = record.pending.made(record) if record.pending else []
@@ -157,6 +164,9 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
         _await_clients(task, [*names, layout_topic(task.name)])
         task.each(names, lambda name: delete_topic(task, name))
         delete_topic(task, layout_topic(task.name))
+        if begun_before:
+            # From here on the topic may be created anew.
+            task.await_late_requests()
     task.records.forget_all()
 
 
@@ -179,15 +189,23 @@ def _await_clients(task: ControllerTask, names: Iterable[TopicName]) -> None:
             task.context.pause(_LOOK)
 
 
-def _leave(task: ControllerTask, subscription: str, segments: Iterable[SegmentInfo]) -> None:
-    """Delete the places of a subscription on segments."""
+def _leave(task: ControllerTask, subscription: str, segments: Collection[SegmentInfo]) -> None:
+    """Delete a subscription with its places on segments; what dies amid it leaves a note."""
+    task.records.note_leaving(subscription, [one.segment_id for one in segments])
+    delete_places(task, segments, subscription)
+    task.records.forget(subscription)
 
-    def leave(segment: SegmentInfo) -> None:
-        # The segment, or the place on it, may be gone.
-        with suppress(AdminNotFound):
-            task.admin.subscriptions.delete(segment_topic(task.name, segment.descriptor), subscription, force=True)
 
-    task.each(segments, leave)
+def _end_leaving(task: ControllerTask, subscription: str) -> None:
+    """Go on where an attempt died, or is frozen, amid the deletion of a subscription."""
+    left = task.records.leaves(subscription)
+    if left is None:
+        return
+    segments = _record(task).segments
+    delete_places(task, [segments[number] for number in left if number in segments], subscription)
+    # From here on the subscription may be created anew.
+    task.await_late_requests()
+    task.records.forget(subscription)
 
 
 def report(task: ControllerTask) -> TopicReport:

@@ -152,22 +152,21 @@ def retry(change: Callable[[], ResultT], what: str) -> ResultT:
                 raise StoreContention(f"{what} was changed by others {TRIES} times in a row: {error}") from error
 
 
-def remove_tree(store: CasStore, path: str, fence: Callable[[], object]) -> None:
+def remove_tree(store: CasReader, path: str, delete: Callable[[str, int], None]) -> None:
     """Remove a record with all beneath it; harmless where there is none.
 
     Args:
         store: where it is.
         path: of the record.
-        fence: raises where somebody else is in charge; asked before each change.
+        delete: deletes one record at a version, behind the fence of whoever is in charge.
 
     Raises:
         VersionConflict: somebody writes there meanwhile.
     """
     for name in store.children(path):
-        remove_tree(store, f"{path}/{name}", fence)
+        remove_tree(store, f"{path}/{name}", delete)
     if node := store.get(path):
-        fence()
-        store.delete(path, node.version)
+        delete(path, node.version)
 
 
 def retry_each(keys: Sequence[KeyT], change: Callable[[Sequence[KeyT]], Sequence[KeyT]]) -> list[KeyT]:

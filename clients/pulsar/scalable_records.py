@@ -77,9 +77,13 @@ def clear_empty(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
         StoreContention: brokers write beneath it again and again.
     """
 
+    def delete(path: str, version: int) -> None:
+        fence()
+        store.delete(path, version)
+
     def clear() -> None:
         if read_scalable(store, topic).state is RecordState.EMPTY:
-            remove_tree(store, topic.scalable_path, fence)
+            remove_tree(store, topic.scalable_path, delete)
 
     retry(clear, topic.scalable_path)
 

@@ -6,7 +6,7 @@ Names and defaults are those of brokers of 5.0.0-M1 (`AutoScalePolicyOverride`) 
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
@@ -66,7 +66,8 @@ class Window(_Policy):
         # The search finds what is before, and a window begins with its minute.
         local = now.astimezone(ZoneInfo(self.time_zone)) + _MINUTE
         began = next(CronSim(self.cron, local.replace(second=0, microsecond=0), reverse=True), None)
-        return began is not None and now < began + self.duration
+        # By the clock of the wall it would last an hour less, or more, when summer time begins or ends.
+        return began is not None and now < began.astimezone(UTC) + self.duration
 
 
 class AutoScale(_Policy):

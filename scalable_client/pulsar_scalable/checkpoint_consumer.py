@@ -93,7 +93,7 @@ class CheckpointConsumer:
         self._lock = threading.Condition()
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._reading: set[int] = set()
+        self._reading: dict[int, Segment] = {}
         self._layout: Layout | None = None
         self._positions: dict[int, str] = dict(start.positions) if isinstance(start, Checkpoint) else {}
         self._incarnation = start.incarnation if isinstance(start, Checkpoint) else None
@@ -207,11 +207,15 @@ class CheckpointConsumer:
         layout = self._layout
         if layout is None or self._closed.is_set():
             return
+        left = [one for one in self._reading.values() if self._positions.get(one.id) != DONE]
         for one in layout.segments:
             if one.id in self._reading or self._positions.get(one.id) == DONE:
                 continue
+            # A parent that was pruned while it is read, or waits in the inbox, is in no layout any more.
+            if any(one.overlaps(other) for other in left):
+                continue
             if all(self._positions.get(parent) == DONE for parent in one.parents if parent in layout.by_id):
-                self._reading.add(one.id)
+                self._reading[one.id] = one
                 thread = threading.Thread(target=self._read, args=(one,), name=f"read {one.descriptor}", daemon=True)
                 self._threads = [other for other in self._threads if other.is_alive()] + [thread]
                 thread.start()

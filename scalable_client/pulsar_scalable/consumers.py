@@ -210,7 +210,7 @@ class SegmentsConsumer(ABC):
             gone = TopicNotFound(-1, "the topic was deleted", self._topic.path)
             self._inbox.end(gone if layout.is_deleted else None)
             if before is None:
-                self._first = {one.id for one in layout.active}
+                self._first = {*layout.by_id}
             elif before.incarnation != layout.incarnation or layout.is_deleted:
                 self._first = set()
                 for source in list(self._sources.values()):

@@ -49,6 +49,10 @@ class Segment:
     def __contains__(self, value: int) -> bool:
         return self.start <= value <= self.end
 
+    def overlaps(self, other: Segment) -> bool:
+        """Whether they have hashes in common."""
+        return self.start <= other.end and other.start <= self.end
+
     @property
     def descriptor(self) -> str:
         """The last part of its topic's name."""

@@ -67,8 +67,8 @@ class ConsumerOptions:
         unacked_messages_timeout_ms: after which a message that was received and not acknowledged comes again, 10,000
             at least; None for never. Native topics have none.
         negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
-        initial_position: where the subscription begins on the segments that take messages when it is new; those that
-            come later are read from their begin, whatever it is.
+        initial_position: where the subscription begins, when it is new, on the segments that are there, sealed ones
+            included; those that come later are read from their begin, whatever it is.
         properties: of the consumer, which statistics of segments show.
         consumer_type: how the subscription of each segment is shared.
     """

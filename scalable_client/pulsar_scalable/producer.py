@@ -51,7 +51,7 @@ class ScalableProducer:
     def __init__(self, backend: Backend, topic: TopicName, options: ProducerOptions) -> None:
         self._topic = topic
         self._options = options
-        self._outcomes: SimpleQueue[Outgoing | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outgoing | threading.Event | None] = SimpleQueue()
         self._closed = threading.Event()
         self._worker = Worker(backend, options)
         self._outbox = Outbox(topic.path, options, start=self._start, deliver=self._outcomes.put)
@@ -159,14 +159,20 @@ class ScalableProducer:
         self._outbox.add(said, sequence_id, callback, may_wait=may_wait)
 
     def flush(self) -> None:
-        """Wait until what was sent so far is stored, or has failed.
+        """Wait until what was sent so far is stored, or has failed, and the callbacks that say so have returned.
+
+        In a callback it does not wait for others.
 
         Raises:
             TimedOut: it takes longer than `send_timeout_millis` and some seconds.
         """
         limit = self._options.send_timeout_millis
-        if not self._outbox.flush(limit / 1000 + _FLUSH_SPARE if limit else None):
+        timeout = limit / 1000 + _FLUSH_SPARE if limit else float("inf")
+        until = time.monotonic() + timeout
+        if not self._outbox.flush(timeout if limit else None):
             raise TimedOut(f"{self._topic.path}: messages are not stored after {limit} ms")
+        if not self._are_told(until):
+            raise TimedOut(f"{self._topic.path}: a callback does not return")
 
     def close(self) -> None:
         """Close it; what is not stored by then fails with `AlreadyClosed`. Harmless when done twice."""
@@ -196,8 +202,22 @@ class ScalableProducer:
     def _start(self, lane: Lane) -> None:
         self._worker.start(self._outbox, lane)
 
+    def _are_told(self, until: float) -> bool:
+        """Wait until the callbacks of all outcomes that are known have returned; whether that came in time."""
+        if threading.current_thread() is self._caller:
+            return True
+        told = threading.Event()
+        self._outcomes.put(told)
+        while self._caller.is_alive() and not told.wait(_TICK):
+            if time.monotonic() > until:
+                return False
+        return True
+
     def _call_back(self) -> None:
         while (one := self._outcomes.get()) is not None:
+            if isinstance(one, threading.Event):
+                one.set()
+                continue
             outcome = one.outcome
             try:
                 if isinstance(outcome, MessageId):

@@ -124,13 +124,13 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         Raises:
             AssertionError: something did not come in time.
         """
-        if fault.step == UNSUBSCRIBE:
+        if fault.is_in(UNSUBSCRIBE):
             self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
-        if fault.step == PRUNE:
+        if fault.is_in(PRUNE):
             sealed = self._controller.layout().active[0].segment_id
             self._controller.split(sealed)
             wait_for("what is sealed to be consumed", lambda: self._is_consumed(sealed), _END_LIMIT)
-        if fault.step == DELETE:
+        if fault.is_in(DELETE):
             # Brokers make a topic again for whoever is connected to it.
             self._traffic.stop()
             self._traffic.close()
@@ -158,21 +158,21 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
 
     def _update(self, fault: TopicControllerRound) -> tuple[str, BaseModel]:
         match fault.step:
-            case _ if fault.step == OPEN:
+            case _ if fault.is_in(OPEN):
                 return "", Deletion()
-            case _ if fault.step == SUBSCRIBE:
+            case _ if fault.is_in(SUBSCRIBE):
                 return "create_subscription", SubscriptionRequest(name=_LATE, kind=SubscriptionKind.QUEUE)
-            case _ if fault.step == UNSUBSCRIBE:
+            case _ if fault.is_in(UNSUBSCRIBE):
                 return "delete_subscription", Unsubscription(name=_LATE)
-            case _ if fault.step == DELETE:
+            case _ if fault.is_in(DELETE):
                 return "delete", Deletion(force=True)
-            case _ if fault.step == DIRECT:
+            case _ if fault.is_in(DIRECT):
                 return "set_controller_urls", ControllerUrls(urls=(self._registrar.base_url,))
-            case _ if fault.step == TELL:
+            case _ if fault.is_in(TELL):
                 return "register", Registrations(subscription=ORDERED, consumers=("another",))
-            case _ if fault.step == ENSURE:
+            case _ if fault.is_in(ENSURE):
                 return "ensure_segment", SegmentRequest(segment=0, subscriptions=(SHARED,))
-            case _ if fault.step == PRUNE:
+            case _ if fault.is_in(PRUNE):
                 return "prune", PruneRequest(force=True)
             case _ if fault.merges:
                 return "merge", MergeRequest(segments=(0, 1))
@@ -187,9 +187,9 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             # The answer went with the run.
             change.exception(_END_LIMIT + 10)
             self._await_rest()
-            if self._record_or_none() == before or fault.step in _ELSEWHERE:
+            if self._record_or_none() == before or fault.is_in(*_ELSEWHERE):
                 self._change(fault)
-        self._deleted = fault.step == DELETE
+        self._deleted = fault.is_in(DELETE)
 
     def _is_consumed(self, number: int) -> bool:
         """Whether nothing is left of a segment."""
@@ -197,6 +197,10 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
 
     def _stats_of(self, number: int) -> SegmentStats:
         return next(one for one in self._controller.stats().segments if one.segment == number)
+
+    def _places(self) -> dict[str, set[str]]:
+        """Subscriptions that have places, by segment."""
+        return {one.descriptor: {*one.backlog} for one in self._controller.stats().segments}
 
     def _await_rest(self) -> None:
         wait_for("the next run to be open", self._controller.is_idle, _END_LIMIT)
@@ -246,11 +250,19 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
 
     def _come_back_late(self, fault: TopicControllerRound, frozen: FaultyWorkerProcess | None) -> None:
         """Let the attempt that was given up go on: after the change, or after one more."""
-        if fault.late_in_next_change and not self._deleted:
+        if fault.is_in(UNSUBSCRIBE):
+            self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
+        elif self._deleted:
+            self._controller.end()
+            self._controller = self._start()
+            self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
+        elif fault.late_in_next_change:
             self._one_more()
-        before = self._record_or_none()
+        before = self._record_or_none(), self._places()
         self.let_go_on(fault, frozen)
-        assert self._record_or_none() == before, "a late attempt changed the layout"
+        assert (self._record_or_none(), self._places()) == before, "a late attempt changed the layout, or places"
+        if self._deleted:
+            self._controller.delete(force=True)
 
     # What has to hold -----------------------------------------------------------------------------------------------
 

@@ -66,6 +66,9 @@ _WHOLE = (*MUTATION, *OTHERS)
 AMID = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.items() for number in range(1, count + 1))
 """Single changes of steps."""
 
+_ENDS = _named("unsubscribe-3", "delete-4")
+"""The second place of a subscription, or the second segment, is about to be deleted."""
+
 _SERVERS = tuple(
     victim
     for victim in Victim
@@ -80,7 +83,7 @@ class TopicControllerRound(Round):
     victim: Victim
 
     victims: ClassVar[type[StrEnum]] = Victim
-    steps: ClassVar[tuple[str, ...]] = (*_WHOLE, *AMID)
+    steps: ClassVar[tuple[str, ...]] = (*_WHOLE, *AMID, *_ENDS)
     # A broker's session ends after ten seconds: it comes back before, or when it has been missed.
     down: ClassVar[dict[str, Span]] = {
         **{victim: (1.0, 14.0) for victim in Victim if "broker" in victim},
@@ -95,6 +98,10 @@ class TopicControllerRound(Round):
     def gate(self) -> Gate:
         """Where the step, or one change of it, is held."""
         return super().gate._replace(step=self.step.removeprefix(PREFIX))
+
+    def is_in(self, *steps: str) -> bool:
+        """Whether it hits one of these steps, or a change of one."""
+        return self.step.rstrip("0123456789").rstrip("-") in steps
 
     @property
     def merges(self) -> bool:
@@ -119,12 +126,13 @@ def matrix(seed: int) -> list[TopicControllerRound]:
     both = [(step, str(edge)) for step in (*MUTATION, OPEN) for edge in Edge]
     before_each = [(step, str(Edge.BEFORE)) for step in AMID]
     behind_the_fence = [(step, str(Edge.AFTER)) for step in AMID]
+    ends = [(step, str(Edge.AFTER)) for step in _ENDS]
     servers = [(step, instant) for step in MUTATION for instant in (str(Edge.BEFORE), DURING)]
     late = [(step, instant) for step in _WHOLE for instant in (str(Edge.BEFORE), DURING)]
     layouts = [(f"{PREFIX}{step}-1", str(Edge.AFTER)) for step in ("prepare", "commit")]
     moments: dict[str, Sequence[tuple[str, str]]] = {
         Victim.WORKER: [*before_each, *both, *((step, str(Edge.BEFORE)) for step in OTHERS[1:])],
-        Victim.ZOMBIE: [*behind_the_fence, *late],
+        Victim.ZOMBIE: [*behind_the_fence, *ends, *late],
         Victim.RUN: [*behind_the_fence, *both],
         Victim.TEMPORAL: both,
         **dict.fromkeys(_SERVERS, servers),
@@ -137,10 +145,11 @@ def matrix(seed: int) -> list[TopicControllerRound]:
 
 
 def sample(seed: int) -> list[TopicControllerRound]:
-    """Rounds on one cluster: a worker that dies between two changes, a late one, and two controllers at once."""
+    """Rounds on one cluster: a worker that dies between two changes, late ones, and two controllers at once."""
     return [
         _on_one_zookeeper(Victim.WORKER, f"{PREFIX}seal-2", Edge.BEFORE, seed),
         _on_one_zookeeper(Victim.ZOMBIE, f"{PREFIX}seal-1", Edge.AFTER, seed),
+        *(_on_one_zookeeper(Victim.ZOMBIE, step, Edge.AFTER, seed) for step in _ENDS),
         _on_one_zookeeper(Victim.RUN, f"{PREFIX}commit-2", Edge.AFTER, seed),
     ]
 

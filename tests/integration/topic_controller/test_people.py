@@ -111,7 +111,7 @@ def test_a_record_that_is_lost(control: Control, store: CasStore, admin: PulsarA
     controller = control(f"{SPACE}/lost-record", segments=2)
     controller.split(0)
     controller.terminate()
-    remove_tree(store, record_path(controller.name), lambda: None)
+    remove_tree(store, record_path(controller.name), store.delete)
     cause = control(controller.input.topic, segments=2).failure().message
     assert f"back to {record_path(controller.name)}" in cause
     assert read_record(store, controller.name) is None

@@ -157,6 +157,10 @@ class Controller:
     def delete(self, *, force: bool = False) -> str:
         """Delete the topic; how the workflow ended."""
         self._update("delete", Deletion(force=force), type(None))
+        return self.end()
+
+    def end(self) -> str:
+        """Wait until the workflow has ended; how."""
         return self._operator.wait(self.handle.result(), LIMIT)
 
     def prune(self, *segments: int, force: bool = False) -> Pruned:
