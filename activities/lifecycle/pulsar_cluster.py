@@ -74,10 +74,18 @@ class PulsarCluster(Generic[AccessT_co]):
         access = self.runtime.admin_of(self.input.credentials)
         return change_or_never(access, self.input.admin_urls, look=look, fence=fence, change=change)
 
-    def await_late_requests(self) -> None:
-        """Wait until no such change of an earlier attempt can arrive any more."""
+    def await_late_requests(self, age: float = 0.0) -> bool:
+        """Wait until no such change of an earlier attempt can arrive any more; whether that had to be waited for.
+
+        Args:
+            age: seconds since that attempt was given up.
+        """
+        left = IDLE_LIMIT + LONGEST_REQUEST - age
+        if left <= 0:
+            return False
         with self.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
-            self.context.pause(IDLE_LIMIT + LONGEST_REQUEST)
+            self.context.pause(left)
+        return True
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
         """Do the same for many items, some at once; see `parallel.each`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum, auto
 
 from activities.lifecycle.context import ActivityContext
@@ -77,6 +78,15 @@ class ControllerTask(PulsarCluster[ControllerInput]):
     def require(self) -> None:
         """The fence, asked right before each change."""
         self.keeper.require()
+
+    def await_lost_attempts(self) -> bool:
+        """Wait until nothing of an attempt that was given up can arrive any more; whether there was such an attempt.
+
+        Before what it was about to delete or to end may be made anew.
+        """
+        age = time.time() - self.keeper.require().lost_at_ms / 1000
+        # Clocks of workers differ.
+        return self.await_late_requests(max(0.0, age))
 
     def _require_ours(self) -> None:
         state = read_scalable(self.metadata, self.name).state

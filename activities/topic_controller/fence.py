@@ -6,6 +6,8 @@ wrote to the store of before would be lost with it; nothing but the flag keeps u
 
 from __future__ import annotations
 
+import time
+
 from activities.lifecycle.exclusion import metadata_on_the_move
 from clients.cas.claims import ClaimKeeper, Held
 from clients.cas.store import CasReader, CasStore
@@ -15,14 +17,33 @@ from models.lifecycle.claim import Attempt, Claim
 _MOVED = "METADATA_MOVED"
 
 
-class LeadKeeper(ClaimKeeper[Claim]):
+class LeadClaim(Claim):
+    """Who leads.
+
+    Attributes:
+        lost_at_ms: when an attempt was given up last, in milliseconds since 1970; what it was about to ask of a broker
+            may still arrive.
+    """
+
+    lost_at_ms: int = 0
+
+
+class LeadKeeper(ClaimKeeper[LeadClaim]):
     """The right on behalf of one attempt, asked right before each write; see `require_here`."""
 
     def __init__(self, store: CasStore, me: Attempt, *, path: str) -> None:
-        super().__init__(store, Claim, me, path=path)
+        super().__init__(store, LeadClaim, me, path=path)
         self._metadata = store
 
-    def take(self, **fields: object) -> Claim:
+    def successor(self, claim: LeadClaim | None, **fields: object) -> LeadClaim:
+        """See `ClaimKeeper`. The step before has ended, unless this is another attempt at it, or another run."""
+        new = super().successor(claim, **fields)
+        if claim is None or claim.holder == self.me:
+            return new
+        given_up = claim.run_id != self.me.run_id or claim.epoch == self.me.epoch
+        return new.model_copy(update={"lost_at_ms": time.time_ns() // 1_000_000}) if given_up else new
+
+    def take(self, **fields: object) -> LeadClaim:
         """Take the right; see `ClaimKeeper`.
 
         Raises:
@@ -31,7 +52,7 @@ class LeadKeeper(ClaimKeeper[Claim]):
         require_here(self._metadata)
         return super().take(**fields)
 
-    def _required(self) -> Held[Claim]:
+    def _required(self) -> Held[LeadClaim]:
         require_here(self._metadata)
         return super()._required()
 

@@ -20,12 +20,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pydantic import ValidationError
 
 from activities.lifecycle.parallel import Each
-from clients.cas.claims import ClaimKeeper
+from activities.topic_controller.fence import LeadKeeper
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.base import faults
-from models.lifecycle.claim import Claim
 from models.segment import SubscriptionKind
 from models.topic_controller.record import ControlledLayout
 
@@ -90,7 +89,7 @@ class Records:
         keeper: of the right to lead it.
     """
 
-    def __init__(self, store: CasStore, topic: TopicName, keeper: ClaimKeeper[Claim]) -> None:
+    def __init__(self, store: CasStore, topic: TopicName, keeper: LeadKeeper) -> None:
         self._store = store
         self._topic = topic
         self._keeper = keeper

@@ -135,12 +135,13 @@ def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
 
 def unsubscribe(task: ControllerTask, name: str) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
-    _end_leaving(task, name)
     _leave(task, name, _record(task).segments.values())
 
 
 def delete(task: ControllerTask, deletion: Deletion) -> None:
-    """Delete the topic with all that it holds; another attempt goes on where one died, and takes a minute longer.
+    """Delete the topic with all that it holds; another attempt goes on where one died.
+
+    It takes a minute longer where an attempt was given up right before: the topic may be created anew behind it.
 
     Raises:
         StoreConflict: clients are connected, and it is not forced, or somebody has removed its record.
@@ -153,7 +154,6 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
         if not (deletion.force or record.deleting):
             # Before it is noted: from there on nothing leads back, and whoever comes next goes on.
             _require_idle(task, record)
-        begun_before = record.deleting
         record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
         # Also those of a change that was under way, and those that are not in the layout any more.
         made = record.pending.made(record) if record.pending else []
@@ -164,9 +164,7 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
         _await_clients(task, [*names, layout_topic(task.name)])
         task.each(names, lambda name: delete_topic(task, name))
         delete_topic(task, layout_topic(task.name))
-        if begun_before:
-            # From here on the topic may be created anew.
-            task.await_late_requests()
+        task.await_lost_attempts()
     task.records.forget_all()
 
 
@@ -190,9 +188,12 @@ def _await_clients(task: ControllerTask, names: Iterable[TopicName]) -> None:
 
 
 def _leave(task: ControllerTask, subscription: str, segments: Collection[SegmentInfo]) -> None:
-    """Delete a subscription with its places on segments; what dies amid it leaves a note."""
+    """Delete a subscription with its places on segments; an attempt that dies amid it leaves a note."""
     task.records.note_leaving(subscription, [one.segment_id for one in segments])
     delete_places(task, segments, subscription)
+    if task.await_lost_attempts():
+        # One that was to make places may have made them meanwhile.
+        delete_places(task, segments, subscription)
     task.records.forget(subscription)
 
 
@@ -202,10 +203,7 @@ def _end_leaving(task: ControllerTask, subscription: str) -> None:
     if left is None:
         return
     segments = _record(task).segments
-    delete_places(task, [segments[number] for number in left if number in segments], subscription)
-    # From here on the subscription may be created anew.
-    task.await_late_requests()
-    task.records.forget(subscription)
+    _leave(task, subscription, [segments[number] for number in left if number in segments])
 
 
 def report(task: ControllerTask) -> TopicReport:

@@ -29,6 +29,8 @@ _DOMAIN, _PREFIX = "persistent://", "scalable-topic/"
 _TOPIC = re.compile(r"persistent://[\w.~-]+/[\w.~-]+/[\w.~-]+", re.ASCII)
 _PARTITION = re.compile(r"-partition-\d+$")
 _NOT_IN_SUBSCRIPTIONS = frozenset(";{}%")
+# Of compaction, deduplication and replication, and of what they may come to be called.
+_RESERVED = ("__", "pulsar.")
 
 
 def _controlled(name: str) -> str:
@@ -45,6 +47,8 @@ def _subscription(name: str) -> str:
             f"{name!r} is no name of a subscription here; leave out / ; {{ }} %, control characters, and what "
             "ZooKeeper takes in no name, such as emoji"
         )
+    if name.startswith(_RESERVED):
+        raise ValueError(f"{name!r} is a name that brokers use themselves; take another one")
     return name
 
 

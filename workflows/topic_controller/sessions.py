@@ -157,14 +157,15 @@ class Sessions:
 
     async def _recall(self, record: ControlledLayout) -> None:
         """Ask what subscriptions have consumed whose first consumer came: nobody has looked before."""
-        forgetful = {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}
-        found = Recalled()
-        if forgetful and any(one.sealed for one in record.segments.values()):
-            found = await self._calls.ask(Activities.recall, _RECALL, tuple(sorted(forgetful)))
-        for name, coordinator in forgetful.items():
-            # Where all have left meanwhile, the next one asks.
-            if coordinator.is_forgetful:
-                coordinator.recall(found.drained.get(name, ()))
+        # Others come while brokers are asked, and all that have come are told right behind this.
+        while forgetful := {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}:
+            found = Recalled()
+            if any(one.sealed for one in record.segments.values()):
+                found = await self._calls.ask(Activities.recall, _RECALL, tuple(sorted(forgetful)))
+            for name, coordinator in forgetful.items():
+                # Where all have left meanwhile, the next one asks.
+                if coordinator.is_forgetful:
+                    coordinator.recall(found.drained.get(name, ()))
 
     async def _tell(self) -> None:
         coordinators = self._state.coordinators

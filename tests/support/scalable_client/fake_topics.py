@@ -14,7 +14,7 @@ from pulsar_scalable.layout import Layout, Segment, synthetic
 from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native import AssignedSegment, Assignment, MessageId
-from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.options import ConsumerOptions, InitialPosition, ProducerOptions
 from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
 TOPIC = TopicName("public/default/fake")
@@ -338,6 +338,8 @@ class FakeWorld:
         self.lost_answers: set[int] = set()
         self.losing = threading.Event()
         self.refuses_receivers: ScalableError | None = None
+        #: Where the first receiver of a segment wanted to begin.
+        self.positions: dict[int, InitialPosition] = {}
         #: Contents that the library fails to take.
         self.spoilt: set[bytes] = set()
         #: Senders that a sealed segment did not get.
@@ -381,6 +383,7 @@ class FakeWorld:
         if self.refuses_receivers is not None:
             raise self.refuses_receivers
         with self.lock:
+            self.positions.setdefault(self._of(topic).number, options.initial_position)
             return FakeReceiver(self, self._of(topic), subscription, options)
 
     def register(
@@ -443,6 +446,18 @@ class FakeWorld:
         ids = tuple(one.id for one in children)
         kept = [replace(one, active=False, children=ids) if one.id in sealed else one for one in self.layout.segments]
         self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=(*kept, *children))
+        return self._telling()
+
+    def prune(self, *sealed: int) -> None:
+        """Take sealed segments out of the layout; their messages stay."""
+        kept = [one for one in self.layout.segments if one.id not in sealed]
+        orphans = [
+            replace(one, parents=tuple(number for number in one.parents if number not in sealed)) for one in kept
+        ]
+        self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=tuple(orphans))
+        self._telling()()
+
+    def _telling(self) -> Callable[[], None]:
         layout = self.layout
 
         def tell() -> None:

@@ -37,8 +37,8 @@ from tests.support.waiting import wait_for
 
 ResultT = TypeVar("ResultT")
 
-LIMIT = 60.0
-"""Seconds that a test waits for the answer of an update."""
+LIMIT = 120.0
+"""Seconds that a test waits for the answer of an update; a deletion waits a minute where an attempt was given up."""
 
 _ANSWER_LIMIT = 30.0
 

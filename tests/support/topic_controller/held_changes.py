@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from activities.topic_controller import context
-from activities.topic_controller.fence import LeadKeeper
+from activities.topic_controller.fence import LeadClaim, LeadKeeper
 from clients.cas.store import Check
-from models.lifecycle.claim import Claim
 from tests.support.lifecycle.gates import Edge, Gate, Gates
 
 
@@ -48,7 +47,7 @@ def hold_changes(gates: Gates) -> None:
             self._step = STEP.get()
             self._looks = itertools.count(1)
 
-        def require(self) -> Claim:
+        def require(self) -> LeadClaim:
             number = next(self._looks)
             self._hold(number, Edge.BEFORE)
             found = super().require()

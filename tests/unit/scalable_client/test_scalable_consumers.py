@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pulsar_scalable import Checkpoint, CheckpointConsumer, Message, QueueConsumer, StreamConsumer
+from pulsar_scalable import Checkpoint, CheckpointConsumer, InitialPosition, Message, QueueConsumer, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, TimedOut, Unsupported
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
@@ -70,6 +70,16 @@ def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueCo
     again = queue.receive(5000)
     assert (again.message_id(), again.segment_id()) == (message.message_id(), 0)
     assert 0 in queue.segments
+
+
+def test_where_a_new_subscription_begins(world: FakeWorld) -> None:
+    """Where it says, on all segments that are there, sealed ones included; at the begin of those that come later."""
+    world.seal(0)()
+    latest, earliest = InitialPosition.Latest, InitialPosition.Earliest
+    with QueueConsumer(world, TOPIC, "late", ConsumerOptions(initial_position=latest)):
+        wait_for("all segments", lambda: world.positions == dict.fromkeys(range(4), latest), 5)
+        world.seal(1)()
+        wait_for("new segments", lambda: [world.positions.get(one) for one in (4, 5)] == [earliest] * 2, 5)
 
 
 def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +233,19 @@ def test_what_came_of_a_split_is_read_behind_it(world: FakeWorld) -> None:
     tell()
     with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
         assert take(consumer, 500) == numbers
+
+
+def test_what_came_of_a_pruned_segment_is_read_behind_it(world: FakeWorld) -> None:
+    """A segment that leaves the layout while it is read, or waits for a slow application, comes before its children."""
+    numbers = [str(number) for number in range(500)]
+    world.store(0, *numbers[:400])
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert consumer.receive(5000).data() == b"0"
+        tell = world.seal(0)
+        world.store(2, *numbers[400:])
+        tell()
+        world.prune(0)
+        assert take(consumer, 499) == numbers[1:]
 
 
 def test_a_reader_that_gives_messages_again() -> None:

@@ -222,6 +222,23 @@ def test_messages_of_an_earlier_life() -> None:
     assert world.history()["k"] == [b"x", b"y", b"x", b"y"]
 
 
+def test_flush_waits_for_callbacks() -> None:
+    """What was sent is told when it returns; in a callback, which others wait for, it waits for none."""
+    told: list[int] = []
+    with ScalableProducer(FakeWorld(2), TOPIC, ProducerOptions()) as producer:
+
+        def on_outcome(_: ScalableError | None, __: object) -> None:
+            time.sleep(0.01)  # a slow application
+            producer.flush()
+            told.append(len(told))
+
+        for number in range(20):
+            producer.send_async(b"x", on_outcome, partition_key=str(number))
+        producer.flush()
+        assert len(told) == 20
+    producer.flush()
+
+
 def test_a_sender_that_closes_before_it_answers() -> None:
     """What it has stored is found in the sealed segment, although a later message hears first that it is closed."""
     course = stored_without_an_answer()

@@ -152,6 +152,18 @@ def test_a_window() -> None:
         ("2026-03-01T06:30", False),  # a Sunday
     ):
         assert window.contains(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
+    # Summer time begins and ends within this one.
+    window = window.model_copy(update={"cron": "0 1 * * *"})
+    for text, inside in (
+        ("2026-03-29T00:00", True),
+        ("2026-03-29T01:59", True),
+        ("2026-03-29T02:00", False),
+        ("2026-10-24T23:00", True),
+        ("2026-10-25T00:59", True),
+        ("2026-10-25T01:00", False),
+    ):
+        assert window.contains(datetime.fromisoformat(text).replace(tzinfo=UTC)) is inside, text
+    window = window.model_copy(update={"cron": "0 7 * * 1-5"})
     topic = Topic(AutoScale(windows=(window,)))
     topic.now = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
     for _ in range(110):

@@ -5,6 +5,8 @@ The store is in memory: a real flag would keep all brokers of a shared stack fro
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from activities.topic_controller.fence import LeadKeeper
@@ -19,6 +21,20 @@ PATH = "/pulsar/pulsar-migrate/topics/a/b/c/controller"
 def keeper(store: MemoryStore) -> LeadKeeper:
     """The right of one attempt."""
     return LeadKeeper(store, Attempt("w", "run", 1, 1, 1), path=PATH)
+
+
+def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another attempt at a step, and another run, follow one that may go on; the next step follows one that ended."""
+    store, clock = MemoryStore(), itertools.count(1)
+    monkeypatch.setattr("activities.topic_controller.fence.time.time_ns", lambda: next(clock) * 1_000_000)
+
+    def take(run: str, epoch: int, attempt: int) -> int:
+        me = Attempt("w", run, 1 if run == "run" else 2, epoch, attempt)
+        return LeadKeeper(store, me, path=PATH).take().lost_at_ms
+
+    assert [take("run", 1, 1), take("run", 2, 1), take("run", 2, 1)] == [0, 0, 0]
+    assert [take("run", 2, 2), take("run", 3, 1)] == [1, 1]
+    assert [take("another", 1, 1), take("another", 2, 1)] == [2, 2]
 
 
 def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from activities.lifecycle.parallel import in_turn
+from activities.topic_controller.fence import LeadKeeper
 from activities.topic_controller.records import Records, coordinator_path, record_path
-from clients.cas.claims import ClaimKeeper
 from clients.cas.store import Part
 from clients.errors import StoreUnsupported, Superseded
 from clients.pulsar.names import TopicName
-from models.lifecycle.claim import Attempt, Claim
+from models.lifecycle.claim import Attempt
 from models.segment import SubscriptionKind
 from tests.support.clients.memory_store import MemoryStore
 
@@ -57,7 +57,7 @@ def attempt(number: int) -> Attempt:
 
 def records(store: MemoryStore, number: int = 1) -> Records:
     """Records on behalf of an attempt that tells consumers what they read."""
-    keeper = ClaimKeeper(store, Claim, attempt(number), path=coordinator_path(TOPIC))
+    keeper = LeadKeeper(store, attempt(number), path=coordinator_path(TOPIC))
     keeper.take()
     return Records(store, TOPIC, keeper)
 

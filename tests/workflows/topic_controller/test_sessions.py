@@ -16,6 +16,7 @@ from models.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
 from models.topic_controller.observation import Observation
 from models.topic_controller.sessions import (
+    ConsumerAssignment,
     Departures,
     GraceChange,
     KnownSessions,
@@ -190,6 +191,24 @@ async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -
     await _leave(run, "a", "b")
     script.drained = {}
     assert await register(run, "b") == {"b": (0, 1)}
+
+
+async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
+    """Its subscription is asked for as well before it is told anything."""
+    asking, other = Hang(), "other"
+    script = Script(recall=[asking, None])
+    script.drained = {BILL: (0,), other: (0,)}
+    run = await start(script)
+    await run.update("create_subscription", SubscriptionRequest(name=other))
+    await run.update("split", SplitRequest(segment=0))
+    first = asyncio.ensure_future(register(run, "a"))
+    await asking.entered()
+    second = asyncio.ensure_future(run.update("register", Registrations(subscription=other, consumers=("b",))))
+    await until(run, lambda status: status.consumers.get(other) == 1)
+    asking.release()
+    assert await first == {"a": (2, 3, 1)}
+    told = ConsumerAssignment.model_validate((await second)["b"])
+    assert [one.segment_id for one in told.segments] == [2, 3, 1]
 
 
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
