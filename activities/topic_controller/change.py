@@ -7,6 +7,7 @@ leaves no message without a place and, once the next attempt has gone on, no has
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from activities.lifecycle.parallel import at_once
 from activities.topic_controller.context import ControllerTask
@@ -43,8 +44,9 @@ def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
     # A workflow that was reset asks for what was done long ago.
     if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
         return Prepared(found=record)
+    prepared = Prepared(first_segment=mutation.first_segment(record))
     if record.last == mutation:
-        return Prepared()
+        return prepared
     try:
         known = task.records.subscriptions()
         make_segments(task, mutation.made(record), known, like=mutation.sealed(record))
@@ -52,9 +54,8 @@ def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
         raise
     except AdminError as refusal:
         # Limits of the namespace, for example: whoever asked is told, and others do not wait until they are raised.
-        _give_up(task, mutation, record, refusal)
-        return Prepared(refused=str(refusal))
-    return Prepared()
+        return Prepared(refused=str(refusal), found=_give_up(task, mutation, record, refusal))
+    return prepared
 
 
 def seal(task: ControllerTask, mutation: Mutation) -> None:
@@ -117,23 +118,24 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
         publish(task, ready=True)
 
 
-def _give_up(task: ControllerTask, mutation: Mutation, record: ControlledLayout, refusal: AdminError) -> None:
-    """Forget a change that has ended nothing, with what was made for it.
+def _give_up(
+    task: ControllerTask, mutation: Mutation, record: ControlledLayout, refusal: AdminError
+) -> ControlledLayout:
+    """Forget a change that has ended nothing, with what was made for it; returns the record without it.
 
     Raises:
         RetryableError: it has.
     """
     if any(has_ended(task, one) for one in mutation.sealed(record)):
         raise RetryableError(f"nothing leads back, and the new segments are refused: {refusal}") from refusal
+    now, gone = time.time_ns() // 1_000_000, set[int]()
+    task.records.change(lambda found: found.given_up(mutation, now))
     for one in mutation.made(record):
-        try:
+        # What may not be made may not be deleted either; it is empty, and goes with what is pruned.
+        with suppress(AdminError, RetryableError):
             delete_topic(task, segment_topic(task.name, one.descriptor))
-        except RetryableError:
-            raise
-        except AdminError:
-            # What may not be made may not be deleted either; it is empty, and used where a change makes it again.
-            continue
-    task.records.change(lambda found: found.given_up(mutation))
+            gone.add(one.segment_id)
+    return task.records.change(lambda found: found.forgotten(gone))
 
 
 def _begun(found: ControlledLayout, mutation: Mutation) -> ControlledLayout:

@@ -54,6 +54,11 @@ class Mutation(Stored):
         behind = self.applied(layout, 0)
         return [behind.segments[number] for number in range(layout.next_segment_id, behind.next_segment_id)]
 
+    def first_segment(self, record: ControlledLayout) -> int:
+        """The first id that it makes, by a record in which it is under way or done."""
+        new = 2 if self.change is Change.SPLIT else 1
+        return record.next_segment_id - (new if record.last == self else 0)
+
     def sealed(self, layout: SegmentLayout) -> list[SegmentInfo]:
         """The segments that it seals, in the order in which they are."""
         return [layout.segments[number] for number in self.segments]
@@ -85,7 +90,7 @@ class ControlledLayout(SegmentLayout):
         last: the newest change that is part of the layout.
         deleting: the topic is being deleted, and nothing else is done with it.
         controller_urls: where consumers reach the controller's REST interface.
-        retired: segments that were pruned, and whose topics are still there.
+        retired: segments that were pruned, or made for a change that was given up, and whose topics are still there.
     """
 
     created_ms: int
@@ -120,6 +125,10 @@ class ControlledLayout(SegmentLayout):
             "has put an old one back. Put the newest message with the key layout of the layout topic there"
         )
 
+    def numbered(self, first_segment: int | None) -> Self:
+        """The record in which the next segment has this id; None for the one that it has."""
+        return self if first_segment is None else self.model_copy(update={"next_segment_id": first_segment})
+
     def begun(self, mutation: Mutation) -> Self:
         """The record while a change is under way.
 
@@ -131,9 +140,18 @@ class ControlledLayout(SegmentLayout):
         mutation.applied(self, 0)
         return self.model_copy(update={"pending": mutation})
 
-    def given_up(self, mutation: Mutation) -> Self:
-        """The record without a change that was begun, and has ended nothing; another one stays."""
-        return self.model_copy(update={"pending": None}) if self.pending == mutation else self
+    def given_up(self, mutation: Mutation, now_ms: int) -> Self:
+        """The record without a change that was begun, and has ended nothing; another one stays.
+
+        What was made for it is to be deleted, and its ids come no more: an attempt that comes late deletes nothing that
+        another change makes.
+        """
+        if self.pending != mutation:
+            return self
+        made = mutation.made(self)
+        gone = [Retired(segment_id=one.segment_id, descriptor=one.descriptor, removed_at_ms=now_ms) for one in made]
+        changed = {"pending": None, "next_segment_id": self.next_segment_id + len(made)}
+        return self.model_copy(update={**changed, "retired": (*self.retired, *gone)})
 
     def done(self, now_ms: int) -> Self:
         """The record behind the change that is under way."""

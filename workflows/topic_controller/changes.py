@@ -76,6 +76,7 @@ class Changes:
                 mutation = Mutation(change=change, segments=segments, epoch=lead.record.epoch)
                 prepared = await lead.ask(self._calls.ask(Activities.prepare, _prepare(mutation), mutation))
                 if prepared.refused:
+                    lead.state.record = prepared.found or lead.record
                     raise refused(prepared.refused)
                 if prepared.found is None:
                     break
@@ -83,7 +84,7 @@ class Changes:
                 lead.note(f"{mutation}: begun afresh, since the layout is at epoch {prepared.found.epoch}")
                 lead.take(prepared.found)
                 await self._finish(prepared.found)
-            lead.state.record = lead.record.begun(mutation)
+            lead.state.record = lead.record.numbered(prepared.first_segment).begun(mutation)
             return await self._seal_and_commit(mutation)
 
     def check(self, change: Change, segments: tuple[int, ...]) -> None:
@@ -109,8 +110,9 @@ class Changes:
             prepared = await self._lead.insist(lambda: self._calls.ask(Activities.prepare, _prepare(pending), pending))
             if prepared.refused:
                 self._lead.note(f"the {pending} was given up before it ended anything: {prepared.refused}")
-                self._lead.take(found.given_up(pending))
+                self._lead.take(prepared.found or found)
                 return
+            self._lead.state.record = self._lead.record.numbered(prepared.first_segment)
             await self._seal_and_commit(pending)
 
     async def _seal_and_commit(self, mutation: Mutation) -> LayoutChange:
@@ -144,11 +146,13 @@ class Changes:
             # The step that follows fails of the same.
             return
         if prepared.refused:
+            lead.take(prepared.found or lead.record)
             raise refused(prepared.refused)
         if prepared.found is not None:
             self._require_newer(prepared.found)
             lead.take(prepared.found)
             raise refused(f"the {mutation} was taken out of the layout, which is at epoch {prepared.found.epoch} now")
+        lead.state.record = lead.record.numbered(prepared.first_segment)
 
     def _require_newer(self, found: ControlledLayout) -> None:
         """Clients never go back in epoch, so a layout that somebody has put back would lead nobody.

@@ -44,3 +44,19 @@ def test_addresses_wait_for_a_change() -> None:
     with pytest.raises(LayoutError, match="the split of 0 is under way"):
         record.directed(URLS)
     assert record.directed(()) == record
+
+
+def test_ids_of_a_change_that_was_given_up() -> None:
+    """They come no more, and what was made is deleted later where it is not at once; another change stays."""
+    split = Mutation(change=Change.SPLIT, segments=(0,), epoch=0)
+    merge = Mutation(change=Change.MERGE, segments=(0, 1), epoch=0)
+    record = new().begun(split)
+    assert record.given_up(merge, 5) == record
+    record = record.given_up(split, 5)
+    assert [(one.segment_id, one.removed_at_ms) for one in record.retired] == [(2, 5), (3, 5)]
+    assert record.forgotten({2, 3}) == new().numbered(4)
+    record = record.begun(split)
+    assert (split.first_segment(record), split.first_segment(record.done(6))) == (4, 4)
+    assert [one.segment_id for one in record.done(6).active] == [4, 5, 1]
+    merged = new().begun(merge)
+    assert (merge.first_segment(merged), merge.first_segment(merged.done(6))) == (2, 2)

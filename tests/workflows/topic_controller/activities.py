@@ -102,17 +102,17 @@ class Script(doubles.Script):
 
     def _prepare(self, mutation: Mutation) -> Prepared:
         if self.limit:
-            self.record = self.record.given_up(mutation)
-            return Prepared(refused=self.limit)
+            self.record = self.record.given_up(mutation, CREATED_MS)
+            return Prepared(refused=self.limit, found=self.record)
         if mutation in (self.record.pending, self.record.last):
-            return Prepared()
+            return Prepared(first_segment=mutation.first_segment(self.record))
         if self.record.pending or self.record.epoch != mutation.epoch:
             return Prepared(found=self.record)
         try:
             self.record = self.record.begun(mutation)
         except LayoutError as error:
             return Prepared(refused=str(error))
-        return Prepared()
+        return Prepared(first_segment=mutation.first_segment(self.record))
 
     def _seal(self, mutation: Mutation) -> None:
         assert mutation in (self.record.pending, self.record.last)
