@@ -151,9 +151,8 @@ class Records:
         """
         known = self.subscriptions().get(subscription)
         if known is None:
-            self._keeper.require()
             with suppress(VersionConflict):
-                self._store.create(f"{self._subscriptions}/{subscription}", json.dumps({"type": kind.value}).encode())
+                self._create(f"{self._subscriptions}/{subscription}", json.dumps({"type": kind.value}).encode())
             known = self.subscriptions().get(subscription)
         if known is not kind:
             raise StoreConflict(f"subscription {subscription} of {self._topic} is {known}, and not {kind}")
@@ -171,8 +170,7 @@ class Records:
             if node := self._store.get(path):
                 self._write(path, value, node.version)
             else:
-                self._keeper.require()
-                self._store.create(path, value)
+                self._create(path, value)
 
         retry(note, path)
 
@@ -247,6 +245,18 @@ class Records:
     @property
     def _subscriptions(self) -> str:
         return f"{record_path(self._topic)}/subscriptions"
+
+    def _create(self, path: str, value: bytes) -> None:
+        """A subscription's record, behind the fence; in one transaction with it where the store has such."""
+        if self._store.get(self._subscriptions) is None:
+            self._keeper.require()
+            with suppress(VersionConflict):
+                self._store.create(self._subscriptions, b"")
+        with suppress(StoreUnsupported):
+            self._store.transaction([self._keeper.guard(), Create(path, value)])
+            return
+        self._keeper.require()
+        self._store.create(path, value)
 
     def _write(self, path: str, value: bytes, version: int) -> None:
         """Behind the fence, in one transaction with it where the store has such."""

@@ -18,6 +18,9 @@ from models.topic_controller.pruning import Pruning
 
 KIND = "topic-controller"
 
+MOST_PROPERTIES = 65_536
+"""Bytes of all properties; Temporal and metadata stores take a megabyte at a time, and the layout comes with them."""
+
 MOST_SEGMENTS = 1024
 """Active segments of one topic; each is a topic that brokers load."""
 
@@ -50,6 +53,13 @@ def _subscription(name: str) -> str:
     if name.startswith(_RESERVED):
         raise ValueError(f"{name!r} is a name that brokers use themselves; take another one")
     return name
+
+
+def _short(properties: dict[str, str]) -> dict[str, str]:
+    size = sum(len(text.encode()) for pair in properties.items() for text in pair)
+    if size > MOST_PROPERTIES:
+        raise ValueError(f"properties have {size:,} bytes, and {MOST_PROPERTIES:,} is most: each record has them")
+    return properties
 
 
 ControlledTopic = Annotated[str, AfterValidator(_controlled)]
@@ -88,7 +98,7 @@ class ControllerInput(ClusterAccess):
 
     topic: ControlledTopic
     segments: int = Field(default=1, ge=1, le=MOST_SEGMENTS)
-    properties: dict[str, str] = Field(default_factory=dict[str, str])
+    properties: Annotated[dict[str, str], AfterValidator(_short)] = Field(default_factory=dict[str, str])
     controller_urls: tuple[AdminUrl, ...] = ()
     pruning: Pruning | None = Pruning()
     auto_scale: AutoScale | None = None

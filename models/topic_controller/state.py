@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Self
 
 from pydantic import BaseModel, Field
 
@@ -176,6 +177,20 @@ class ControllerState(BaseModel):
     waiting: str = ""
     doing: str = ""
     notes: list[str] = []
+
+    @property
+    def afresh(self) -> Self:
+        """What is left of it where Temporal has reset the workflow: the metadata store knows the topic better."""
+        return type(self)(
+            started=self.started,
+            epoch=self.epoch,
+            grace=self.grace,
+            generation=self.generation,
+            pruning=self.pruning,
+            scaling=self.scaling,
+            changes=self.changes,
+            notes=self.notes,
+        )
 
 
 class ControllerStatus(Result):

@@ -40,7 +40,7 @@ class Changes:
         """
         lead = self._lead
         # A run that is continued hands its sessions over; one that was terminated leaves them to the metadata store.
-        opening = Opening(recalls=lead.state.started is None)
+        opening = Opening(recalls=lead.state.record is None)
         async with lead.first("open the topic"):
             call = Call(f"Open {lead.input.target_name}, or create it")
             opened = await lead.ask(self._calls.ask(Activities.open, call, opening))

@@ -76,6 +76,9 @@ class ScalableTopicController:
         self._pruner = Pruner(self._lead)
         self._scaler = Scaler(self._lead, self._changes)
         self._history = HistoryLimit()
+        self._is_reset = False
+        # Temporal gives a workflow that is reset another seed.
+        workflow.register_random_seed_callback(self._reset)
 
     @workflow.run
     async def run(self, *given: Any) -> str:
@@ -98,7 +101,8 @@ class ScalableTopicController:
         if self._lead.lost is not None:
             raise self._lead.lost
         if not self._lead.deleted:
-            workflow.continue_as_new(ControllerStart(input=self._input, state=self._state))
+            state = self._state.afresh if self._is_reset else self._state
+            workflow.continue_as_new(ControllerStart(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 
     # What is asked of it ----------------------------------------------------------------------------------------------
@@ -284,9 +288,14 @@ class ScalableTopicController:
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
+    def _reset(self, seed: int) -> None:
+        """Sessions and subscriptions that came since are forgotten: the next run asks the metadata store for all."""
+        del seed
+        self._is_reset = True
+
     @property
     def _ends(self) -> bool:
-        return self._lead.ends or (self._history.due and not self._lead.busy)
+        return self._lead.ends or ((self._history.due or self._is_reset) and not self._lead.busy)
 
     async def _come_to_rest(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
         """End what goes on beside updates, at a moment when none is under way.

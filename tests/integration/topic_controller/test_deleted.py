@@ -66,7 +66,7 @@ def test_a_deletion_that_is_refused(control: Control, stack: Stack) -> None:
         producer.send(b"three", partition_key="k")
         with client.create_checkpoint_consumer(controller.input.topic) as reader:
             assert [reader.receive(10_000).data() for _ in range(3)] == [b"one", b"two", b"three"]
-    again.delete(force=True)
+    again.terminate()
 
 
 def test_a_record_that_somebody_removed(control: Control, stack: Stack, admin: PulsarAdmin) -> None:

@@ -53,11 +53,12 @@ def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmi
     refusal = controller.refusal("split", SplitRequest(segment=0)).message
     assert "maximum number of topics" in refusal
     assert {*admin.topics.names("public/limited")} == names
-    assert controller.layout() == layout
+    assert (controller.layout().segments, controller.layout().epoch) == (layout.segments, layout.epoch)
     admin.namespaces.set_policy("public/limited", ("max_topics_per_namespace",), 100)
-    assert [one.descriptor for one in controller.merge(0, 1).active] == ["0000-ffff-2"]
+    # Ids of a change that was given up come no more.
+    assert [one.descriptor for one in controller.merge(0, 1).active] == ["0000-ffff-4"]
     # A consumer has made a place of it on one segment by itself.
-    layout = controller.split(2)
+    layout = controller.split(4)
     mine, other = (segment_topic(controller.name, one.descriptor) for one in layout.active)
     admin.subscriptions.create(mine, "audit")
     admin.namespaces.set_policy("public/limited", ("max_subscriptions_per_topic",), 1)
@@ -90,6 +91,24 @@ def test_a_workflow_that_is_reset(control: Control, stack: Stack, admin: PulsarA
         assert [one.segment_id for one in controller.layout().active] == [1, 2]
         controller.split(2)
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
+    controller.delete(force=True)
+
+
+def test_a_reset_to_before_a_session_began(control: Control, stack: Stack) -> None:
+    """The consumer, and its subscription, are found again: it gets what comes of a split."""
+    controller = control(f"{SPACE}/reset-session", segments=1)
+    controller.subscribe("bill")
+    with clients(stack, controller) as (producer, consumer):
+        controller.reset("topic_controller_subscribe", updates=False)
+        controller.until(lambda status: status.consumers == {"bill": 1})
+        controller.split(0)
+        sent = {str(number).encode() for number in range(20)}
+        for data in sent:
+            producer.send(data, partition_key=data.decode())
+        received: set[bytes] = set()
+        while received < sent:
+            consumer.acknowledge(message := consumer.receive(60_000))
+            received.add(message.data())
     controller.delete(force=True)
 
 
