@@ -28,6 +28,8 @@ LAYOUT = "layout"
 _PRODUCER = "pulsar-migrate-controller"
 # Late clients read all layouts since the last compaction.
 _COMPACT_EVERY = 16
+# Seconds between two compactions.
+_APART = 30.0
 
 
 class Told(NamedTuple):
@@ -75,7 +77,8 @@ def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
     if not ready:
         require_layout_topic(task)
     send(task, newest)
-    if read[-1].epoch % _COMPACT_EVERY == 0:
+    epoch = read[-1].epoch
+    if epoch and epoch % _COMPACT_EVERY == 0:
         compact(task)
     return read[-1]
 
@@ -110,10 +113,18 @@ def _told_layouts(task: ControllerTask) -> list[PublishedLayout]:
 
 
 def compact(task: ControllerTask) -> None:
-    """Leave the newest message of each key alone; brokers do that beside what else they do."""
+    """Leave the newest message of each key alone; brokers do that beside what else they do.
+
+    Not soon after another one: of two that follow each other within a second a broker notes the second one a minute
+    later, and if it is killed until then, the topic can neither be read nor deleted any more (4.0.7).
+    """
+    name = layout_topic(task.name)
+    last = task.admin.topics.stats(name).compaction.last_compaction_succeed_timestamp
+    if time.time() - last / 1000 < _APART:
+        return
     # One may be under way.
     with suppress(AdminConflict):
-        task.admin.topics.compact(layout_topic(task.name))
+        task.admin.topics.compact(name)
 
 
 def send(task: ControllerTask, build: Callable[[], Sequence[Told]]) -> None:

@@ -94,6 +94,16 @@ class ReplicationStats(Answer):
     connected: bool = False
 
 
+class LastCompaction(Answer):
+    """The last compaction of a topic since its broker loaded it.
+
+    Attributes:
+        last_compaction_succeed_timestamp: when it ended, in milliseconds since 1970 by the broker's clock; 0 for never.
+    """
+
+    last_compaction_succeed_timestamp: int = 0
+
+
 class TopicStats(Answer):
     """How a topic is that a broker has loaded.
 
@@ -108,6 +118,7 @@ class TopicStats(Answer):
         publishers: that are connected.
         subscriptions: by name.
         replication: by cluster.
+        compaction: the last one.
     """
 
     msg_in_counter: int = 0
@@ -120,6 +131,7 @@ class TopicStats(Answer):
     publishers: tuple[Client, ...] = ()
     subscriptions: dict[str, SubscriptionStats] = Field(default_factory=dict[str, SubscriptionStats])
     replication: dict[str, ReplicationStats] = Field(default_factory=dict[str, ReplicationStats])
+    compaction: LastCompaction = LastCompaction()
 
     @property
     def has_clients(self) -> bool:

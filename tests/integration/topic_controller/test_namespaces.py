@@ -15,11 +15,11 @@ from clients.pulsar.names import TopicName
 from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
-from models.segment import SegmentInfo, SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segment import SubscriptionKind
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 from tests.support.stacks import MakeStack
+from tests.support.topic_controller.layouts import widest
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
@@ -65,11 +65,6 @@ def applied(stack: Stack, name: TopicName, policy: str) -> Any:
     answer = httpx.get(url, params={"applied": "true"}, follow_redirects=True, timeout=30)
     answer.raise_for_status()
     return answer.json() if answer.content else None
-
-
-def widest(layout: SegmentLayout) -> SegmentInfo:
-    """The active segment with most hashes."""
-    return max(layout.active, key=lambda one: one.hash_range.end - one.hash_range.start)
 
 
 def test_idle_topics_stay(control: Control, stack: Stack, admin: PulsarAdmin) -> None:

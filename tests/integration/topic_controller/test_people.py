@@ -22,6 +22,7 @@ from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.support.topic_controller.controllers import Controller
+from tests.support.topic_controller.layouts import widest
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.waiting import wait_for
@@ -125,6 +126,25 @@ def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarA
     controller.delete()
 
 
+def test_a_layout_that_is_published_again(control: Control, admin: PulsarAdmin) -> None:
+    """Its topic is not compacted again soon: a broker that is killed may forget the second of two compactions."""
+    controller = control(f"{SPACE}/compacted", segments=1)
+    controller.until(lambda status: status.epoch == 0)
+    for _ in range(16):
+        controller.split(widest(controller.layout()).segment_id)
+    topic = layout_topic(controller.name)
+
+    def compacted() -> int:
+        return admin.topics.stats(topic).compaction.last_compaction_succeed_timestamp
+
+    first = wait_for("the compaction", compacted, 30)
+    controller.terminate()
+    again = control(controller.input.topic, segments=1)
+    again.until(lambda status: status.epoch == 16 and not status.doing)
+    assert (admin.topics.compaction(topic).status, compacted()) == ("SUCCESS", first)
+    again.terminate()
+
+
 def test_a_record_that_is_lost(control: Control, store: CasStore, admin: PulsarAdmin) -> None:
     """Another run makes no new layout over the segments that are there; it says what to do."""
     controller = control(f"{SPACE}/lost-record", segments=2)
@@ -170,7 +190,7 @@ def test_an_older_record_that_is_put_back(
     again = control(controller.input.topic, segments=1)
     active = again.until(lambda status: status.epoch == 2).active
     assert {*active} == {"8000-ffff-2", "0000-3fff-3", "4000-7fff-4"}
-    again.delete()
+    again.terminate()
 
 
 def _value(store: CasStore, path: str) -> bytes:

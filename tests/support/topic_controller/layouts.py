@@ -1,0 +1,11 @@
+"""Layouts of tests."""
+
+from __future__ import annotations
+
+from models.segment import SegmentInfo
+from models.segment_layout import SegmentLayout
+
+
+def widest(layout: SegmentLayout) -> SegmentInfo:
+    """The active segment with most hashes."""
+    return max(layout.active, key=lambda one: one.hash_range.end - one.hash_range.start)
