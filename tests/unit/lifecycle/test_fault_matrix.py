@@ -50,7 +50,7 @@ def test_a_late_attempt_of_each_step_that_changes_something_has_a_round(package:
 def test_the_sample_has_a_late_worker(package: str) -> None:
     """Every run of the tests has a round of each migration in which a frozen worker comes back too late."""
     choice: Choice = import_module(f"tests.faults.{package}.rounds").ROUNDS
-    assert sum(one.victim == ZOMBIE for one in choice.sample(1)) == 1
+    assert any(one.victim == ZOMBIE for one in choice.sample(1))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

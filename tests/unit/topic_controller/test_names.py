@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from models.topic_controller.input import SubscriptionRequest
+from models.topic_controller.input import ControllerInput, SubscriptionRequest
 from models.topic_controller.sessions import Registrations
 
 
@@ -23,3 +23,19 @@ def test_names_that_a_store_refuses(name: str) -> None:
         Registrations(subscription="bill", consumers=(name,))
     with pytest.raises(ValidationError, match="is no name of a subscription"):
         SubscriptionRequest(name=name)
+
+
+@pytest.mark.parametrize("name", ["__compaction", "pulsar.dedup", "pulsar.repl.other"])
+def test_names_of_brokers_own_cursors(name: str) -> None:
+    """No request makes a place of such a name, so a change would wait for it for ever; and they are not ours to delete."""
+    with pytest.raises(ValidationError, match="is a name that brokers use themselves"):
+        SubscriptionRequest(name=name)
+
+
+def test_properties_that_outgrow_a_record() -> None:
+    """Input, state and each record have them, and Temporal ends a workflow whose input is too large."""
+    given = {"cluster": "prod", "metadata_url": "zk:zk:2181", "admin_urls": ["http://broker:8080"]}
+    plan = {**given, "topic": "persistent://acme/shop/orders"}
+    ControllerInput.model_validate({**plan, "properties": {"note": "ä" * 32_766}})
+    with pytest.raises(ValidationError, match="properties have 65,538 bytes, and 65,536 is most"):
+        ControllerInput.model_validate({**plan, "properties": {"note": "ä" * 32_767}})
