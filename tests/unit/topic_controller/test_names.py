@@ -27,7 +27,7 @@ def test_names_that_a_store_refuses(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["__compaction", "pulsar.dedup", "pulsar.repl.other"])
 def test_names_of_brokers_own_cursors(name: str) -> None:
-    """No request makes a place of such a name, so a change would wait for it for ever; and they are not ours to delete."""
+    """No request makes a place of such a name, so a change would wait for it for ever; nor are they ours to delete."""
     with pytest.raises(ValidationError, match="is a name that brokers use themselves"):
         SubscriptionRequest(name=name)
 
