@@ -131,7 +131,7 @@ class Records:
                 raise StoreConflict(f"{self._topic} has no layout: somebody has deleted {path} in {self._store.url}")
             new = change(found.record)
             if new != found.record:
-                self._write(path, new.encode(), found.version)
+                self._change(Set(path, new.encode(), found.version))
             return new
 
         return retry(replace, path)
@@ -168,7 +168,7 @@ class Records:
 
         def note() -> None:
             if node := self._store.get(path):
-                self._write(path, value, node.version)
+                self._change(Set(path, value, node.version))
             else:
                 self._create(path, value)
 
@@ -239,7 +239,7 @@ class Records:
         path = record_path(self._topic)
         # It has a child while somebody leads, and cannot go before it.
         if (node := self._store.get(path)) and node.value:
-            self._write(path, b"", node.version)
+            self._change(Set(path, b"", node.version))
         self._keeper.release()
 
     @property
@@ -247,36 +247,36 @@ class Records:
         return f"{record_path(self._topic)}/subscriptions"
 
     def _create(self, path: str, value: bytes) -> None:
-        """A subscription's record, behind the fence; in one transaction with it where the store has such."""
+        """Create a subscription's record, with the parent that a transaction does not make."""
         if self._store.get(self._subscriptions) is None:
             self._keeper.require()
             with suppress(VersionConflict):
                 self._store.create(self._subscriptions, b"")
-        with suppress(StoreUnsupported):
-            self._store.transaction([self._keeper.guard(), Create(path, value)])
-            return
-        self._keeper.require()
-        self._store.create(path, value)
+        self._change(Create(path, value))
 
-    def _write(self, path: str, value: bytes, version: int) -> None:
-        """Behind the fence, in one transaction with it where the store has such."""
-        with suppress(StoreUnsupported):
-            self._store.transaction([self._keeper.guard(), Set(path, value, version)])
-            return
-        self._keeper.require()
-        self._store.set(path, value, version)
+    def _change(self, part: Create | Set | Delete) -> None:
+        """Behind the fence, in one transaction with it where the store has such.
 
-    def _delete(self, path: str, version: int) -> None:
-        """The same for the end of a record: ZooKeeper gives one that is made anew the versions of the one before."""
+        ZooKeeper gives a record that is made anew the versions of the one before, so these alone are no fence.
+        """
         with suppress(StoreUnsupported):
-            self._store.transaction([self._keeper.guard(), Delete(path, version)])
+            self._store.transaction([self._keeper.guard(), part])
             return
         self._keeper.require()
-        self._store.delete(path, version)
+        match part:
+            case Create(path, value):
+                self._store.create(path, value)
+            case Set(path, value, version):
+                self._store.set(path, value, version)
+            case Delete(path, version):
+                self._store.delete(path, version)
 
     def _remove(self, path: str) -> None:
+        def delete(record: str, version: int) -> None:
+            self._change(Delete(record, version))
+
         # Notes of consumers may come meanwhile.
-        retry(lambda: remove_tree(self._store, path, self._delete), path)
+        retry(lambda: remove_tree(self._store, path, delete), path)
 
 
 def _subscription_note(node: Node | None) -> dict[str, Any]:
