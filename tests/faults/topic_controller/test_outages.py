@@ -46,8 +46,8 @@ def test_without_temporal_and_workers(
     operator = environment.operator
     with flowing(operator, stack, f"alone-{seconds}") as (controller, traffic), ThreadPoolExecutor(1) as beside:
         controller.split(0)
-        # Until ordered consumers have been given what came of it.
-        traffic.wait_for_more(SOME)
+        # What came of it is given to ordered consumers by the controller alone.
+        traffic.wait_for_readers(one.segment_id for one in controller.layout().active)
         with _away(environment):
             before = traffic.count
             asked = beside.submit(controller.insist, "split", SplitRequest(segment=1), seconds + _UPDATE_LIMIT)

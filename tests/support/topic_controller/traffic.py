@@ -6,8 +6,8 @@ another one is read in order by several with sessions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -110,7 +110,14 @@ class Traffic:
         wait_for(f"{messages} more messages of each producer", more, limit)
         stored = self._all_stored()
         for what, received in self._subscriptions():
-            wait_for(f"{what} to have them", lambda received=received: not received.missing(stored), limit)
+            with self._saying(lambda what=what, received=received: f"{what} lacks {received.missing(stored)}"):
+                wait_for(f"{what} to have them", lambda received=received: not received.missing(stored), limit)
+
+    def wait_for_readers(self, active: Iterable[int], limit: float = 60) -> None:
+        """Wait until ordered consumers were told to read the active segments, each one of them, and no others."""
+        wanted = sorted(active)
+        with self._saying(lambda: "not all of them are read once"):
+            wait_for(f"consumers of {wanted}", lambda: sorted(self._told()) == wanted, limit)
 
     def stop(self, limit: float = 90) -> None:
         """End the sending, and wait until what is stored has come; what is missing then is one of the `faults`."""
@@ -137,6 +144,21 @@ class Traffic:
         for one in self.sendings:
             found += [f"message {number} was told {told}" for number, told in [*one.unwell().items()][:5]]
         return found
+
+    def _told(self) -> list[int]:
+        return [segment.id for one in self.streams.values() for segment in one.assignment.segments]
+
+    @contextmanager
+    def _saying(self, what: Callable[[], str]) -> Generator[None]:
+        """A failed wait tells what is wrong, and which segments ordered consumers were told to read, and read."""
+        try:
+            yield
+        except AssertionError as error:
+            each = [
+                f"{name} was told {[segment.id for segment in one.assignment.segments]}, and has {one.segments}"
+                for name, one in self.streams.items()
+            ]
+            raise AssertionError("; ".join([str(error), what(), *each])) from error
 
     def _subscriptions(self) -> Sequence[tuple[str, Received]]:
         return [(SHARED, self.shared), (ORDERED, self.ordered)]
