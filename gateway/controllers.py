@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -155,6 +156,9 @@ class Controllers:
     ) -> AnswerT:
         """Send an update, and again until it is answered, with one id: a run of the workflow does it once.
 
+        It is for the workflow that leads the topic now, and the runs that continue it: what was asked of one topic is
+        not sent to another one of its name.
+
         Args:
             topic: whose controller is asked.
             name: of the update.
@@ -165,21 +169,26 @@ class Controllers:
         Raises:
             Refused: the controller said no.
             Gone: there is none.
-            Refusal: nobody answers in time; it may be done yet.
+            Refusal: nobody answers in time, or another workflow leads since; it may be done yet.
         """
-        # The SDK leaves overloads of updates partly untyped.
-        handle: Any = self._client.get_workflow_handle(controller_id(topic))
         args = [] if argument is None else [argument]
-        number, unsure = str(uuid.uuid4()), False
+        number, unsure, asked = str(uuid.uuid4()), False, ""
 
         async def send() -> AnswerT:
-            nonlocal unsure
+            nonlocal unsure, asked
+            leads = (await self._require_open(topic, unsure=unsure)).raw_info.first_run_id
+            if unsure and leads != asked:
+                raise unavailable(f"another workflow leads {topic} since; look whether {name} is done, and ask again")
+            asked = leads
+            # The SDK leaves overloads of updates partly untyped.
+            handle: Any = self._client.get_workflow_handle(controller_id(topic), first_execution_run_id=asked)
             try:
                 return await handle.execute_update(name, args=args, id=number, result_type=answer)
             except WorkflowUpdateFailedError as error:
                 if not _is_run_ended(error.cause):
                     raise _refused(error.cause, unsure=unsure) from error
-                await self._require_open(topic, unsure=True)
+                unsure = True
+                raise _Again("its run ended before it was done") from error
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
                 unsure = True
                 raise _Again("it was not answered in time") from error
@@ -189,8 +198,8 @@ class Controllers:
                     raise
                 # One run has ended, and the next may have begun.
                 await self._require_open(topic, unsure=unsure)
-            unsure = True
-            raise _Again("its run ended before it was done")
+                unsure = True
+                raise _Again("its run has ended") from error
 
         return await self._insist(send, f"{name} of {topic}", end)
 
@@ -247,8 +256,8 @@ class Controllers:
         """
 
         async def find() -> WorkflowHandle[Any, Any]:
-            run_id = await self._require_open(topic, unsure=False)
-            return self._client.get_workflow_handle(controller_id(topic), run_id=run_id)
+            found = await self._require_open(topic, unsure=False)
+            return self._client.get_workflow_handle(controller_id(topic), run_id=found.run_id)
 
         return await self._insist(find, f"the controller of {topic}", end)
 
@@ -277,8 +286,8 @@ class Controllers:
             raise _temporal_says(error) from error
         raise unavailable("Temporal is not ready")
 
-    async def _require_open(self, topic: str, *, unsure: bool) -> str:
-        """The id of the run that leads a topic."""
+    async def _require_open(self, topic: str, *, unsure: bool) -> WorkflowExecutionDescription:
+        """The run that leads a topic."""
         handle = self._client.get_workflow_handle(controller_id(topic))
         try:
             found = await handle.describe(rpc_timeout=_ANSWER)
@@ -288,7 +297,7 @@ class Controllers:
             raise
         if found.status is not WorkflowExecutionStatus.RUNNING:
             raise Gone(topic, unsure=unsure)
-        return found.run_id
+        return found
 
     async def _insist(self, ask: Callable[[], Awaitable[ResultT]], what: str, end: float) -> ResultT:
         pause, why = _FIRST_PAUSE, "no worker took it; start one: pulsar-migrate worker"

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from temporalio.client import Client, WorkflowHandle
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.workflow import UnfinishedUpdateHandlersWarning
@@ -92,14 +93,14 @@ class Gateway:
         created = await self("PUT", f"?numInitialSegments={segments}")
         assert created.status_code == NO_CONTENT, created.text
 
-    async def start_with_short_runs(self, events: int) -> None:
-        """Start the controller so that each run is short."""
+    async def start(self, **options: Any) -> None:
+        """Start the controller beside the gateway."""
         await self._stage.client.start_workflow(
             "ScalableTopicController",
             {**PLAN, "cluster": self.settings.cluster, "topic": self.topic},
             id=controller_id(self.topic),
             task_queue=TASK_QUEUE,
-            memo={HISTORY_LIMIT: events},
+            **options,
         )
 
     async def status(self) -> ControllerStatus:
@@ -206,7 +207,7 @@ async def test_a_thousand_consumers(gateway: Open) -> None:
 async def test_runs_that_end_meanwhile(gateway: Open, recwarn: pytest.WarningsRecorder) -> None:
     """While runs of the controller end and others begin, each change is done once, and each consumer has its answer."""
     ask = gateway(Script())
-    await ask.start_with_short_runs(events=10)
+    await ask.start(memo={HISTORY_LIMIT: 10})
     for number in range(6):
         assert (await ask("PUT", f"/subscriptions/sub-{number}")).status_code == NO_CONTENT
 
@@ -268,6 +269,20 @@ async def test_what_takes_too_long(gateway: Open) -> None:
     await until(lambda: ask("GET"), lambda found: found.is_success and found.json()["epoch"] == 1)
     ask.hurry(change_deadline=timedelta(seconds=60))
     assert (await ask("POST", "/split/0")).status_code == CONFLICT
+
+
+async def test_another_topic_of_the_name(gateway: Open, stage: Harness) -> None:
+    """What was asked of one topic is not done to another one that came since, and whoever asked is told so."""
+    hang = Hang()
+    ask = gateway(Script(delete=hang))
+    await ask.create()
+    asked = asyncio.ensure_future(ask("DELETE"))
+    await hang.entered()
+    await ask.start(id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+    answer = await asked
+    assert (answer.status_code, "another workflow leads" in answer.json()["reason"]) == (UNAVAILABLE, True)
+    hang.release()
+    assert (await ask("PUT", "/subscriptions/bill")).status_code == NO_CONTENT
 
 
 @pytest.mark.parametrize(
