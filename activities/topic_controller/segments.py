@@ -12,6 +12,7 @@ from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topics import COMPACTION, EARLIEST, LATEST, Position
 from clients.pulsar.names import TopicName
 from models.segment import SegmentInfo
@@ -26,8 +27,11 @@ _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 # Of a managed ledger that its broker unloads, whether it was terminated or not (4.0.7).
 _CLOSED = "Closed"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
+_UNLIMITED = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 _LAYOUT: dict[str, Any] = {
     _INACTIVE: _STAYS,
+    # What was not compacted yet is a backlog, for which brokers would take no more messages, or drop some.
+    BACKLOG_QUOTAS: {"destination_storage": _UNLIMITED, "message_age": _UNLIMITED},
     # Every client reads it; limits of the namespace are meant for segments.
     "maxConsumers": 0,
     "maxSubscriptionsPerTopic": 0,
@@ -88,6 +92,8 @@ def make_layout_topic(task: ControllerTask) -> None:
     name = layout_topic(task.name)
     new = _create_topic(task, name)
     with _retried_if_gone(name):
+        # Brokers that make no subscriptions by themselves make not even their own.
+        _create_place(task, name, COMPACTION)
         for policy, value in _LAYOUT.items():
             _set_policy(task, name, policy, value, new=new)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -15,9 +16,11 @@ from clients.pulsar.names import TopicName
 from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import quiet_client
 from models.segment import SubscriptionKind
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
+from tests.support.scalable_topic.topics import pulsar
 from tests.support.stacks import MakeStack
 from tests.support.topic_controller.layouts import widest
 from tests.support.topic_controller.oracle import Oracle
@@ -65,6 +68,17 @@ def applied(stack: Stack, name: TopicName, policy: str) -> Any:
     answer = httpx.get(url, params={"applied": "true"}, follow_redirects=True, timeout=30)
     answer.raise_for_status()
     return answer.json() if answer.content else None
+
+
+def takes_messages(stack: Stack, topic: TopicName) -> bool:
+    """Whether brokers store a message in an ordinary topic."""
+    with closing(quiet_client(stack.broker_url)) as client:
+        try:
+            producer: Any = client.create_producer(str(topic), send_timeout_millis=5000)
+            producer.send(b"")
+        except pulsar.PulsarException:
+            return False
+    return True
 
 
 def test_idle_topics_stay(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
@@ -120,7 +134,18 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
         assert dict(retention) == STRICT["retention_policies"]
         assert applied(stack, name, "messageTTL") == STRICT["message_ttl_in_seconds"]
         assert applied(stack, name, "backlogQuotaMap")["message_age"]["limitTime"] == 1
-    # What was published before is older than the quota by now.
+    published = layout_topic(controller.name)
+    wait_for("the compaction", lambda: admin.topics.stats(published).compaction.last_compaction_succeed_timestamp, 60)
+    layout = controller.split(widest(layout).segment_id)
+    # Loaded anew they begin another ledger, and brokers look how old the backlog of those before is.
+    ordinary = TopicName.parse("persistent://public/strict/ordinary")
+    admin.topics.create(ordinary)
+    admin.subscriptions.create(ordinary, "nobody")
+    assert takes_messages(stack, ordinary)
+    for one in (ordinary, published):
+        admin.topics.unload(one)
+        wait_for("it to be loaded", lambda one=one: admin.topics.stats(one).storage_size, 60)
+    wait_for("an ordinary topic to take no more", lambda: not takes_messages(stack, ordinary), 60)
     layout = controller.split(widest(layout).segment_id)
     layout = controller.merge(*(one.segment_id for one in layout.active[:2]))
     with ScalableClient(stack.broker_url) as client:
