@@ -28,6 +28,14 @@ _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 _CLOSED = "Closed"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 _UNLIMITED = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+# Brokers take -1 for what says nothing, and the namespace's rate holds then.
+_ANY_RATE = 2**31 - 1
+_ANY_DISPATCH = {
+    "dispatchThrottlingRateInMsg": _ANY_RATE,
+    "dispatchThrottlingRateInByte": -1,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
 _LAYOUT: dict[str, Any] = {
     _INACTIVE: _STAYS,
     # What was not compacted yet is a backlog, for which brokers would take no more messages, or drop some.
@@ -35,6 +43,12 @@ _LAYOUT: dict[str, Any] = {
     # Every client reads it; limits of the namespace are meant for segments.
     "maxConsumers": 0,
     "maxSubscriptionsPerTopic": 0,
+    "subscriptionTypesEnabled": ["Exclusive"],
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": _ANY_RATE, "ratePeriodInSecond": 1},
+    "dispatchRate": _ANY_DISPATCH,
+    "subscriptionDispatchRate": _ANY_DISPATCH,
+    # And all of them wait until it is published.
+    "publishRate": {"publishThrottlingRateInMsg": _ANY_RATE, "publishThrottlingRateInByte": -1},
     # The last one, by which `keeps_layout` knows a topic that was made to the end.
     _RETENTION: _KEPT,
 }

@@ -43,13 +43,14 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         recall: whether to look for sessions.
 
     Raises:
-        StoreConflict: there is an ordinary topic of this name, the topic is being deleted, or clients have a newer
-            layout.
+        StoreConflict: there is an ordinary topic of this name, its namespace takes encrypted messages alone, the topic
+            is being deleted, or clients have a newer layout.
     """
     record, make = task.records.read(), require_segments
     if record is None:
         make = make_segments
         _require_free(task)
+        _require_plain(task)
         now = time.time_ns() // 1_000_000
         given = task.input
         new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
@@ -266,6 +267,16 @@ def _require_free(task: ControllerTask) -> None:
         except AdminNotFound:
             continue
         raise StoreConflict(f"{task.name} is an ordinary topic; delete it first, or give the scalable one another name")
+
+
+def _require_plain(task: ControllerTask) -> None:
+    """Every client reads the layout, whatever keys it has."""
+    namespace = task.name.namespace_path
+    if task.admin.namespaces.policies(namespace).raw.get("encryption_required"):
+        raise StoreConflict(
+            f"{namespace} takes encrypted messages alone, and layouts are not: choose another namespace, or switch it "
+            f"off (pulsar-admin namespaces set-encryption-required --disable {namespace})"
+        )
 
 
 def _require_no_layout(task: ControllerTask) -> None:

@@ -36,7 +36,15 @@ _SETTINGS = {
     "allowAutoSubscriptionCreation": "false",
     "backlogQuotaCheckIntervalInSeconds": "1",
 }
-SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, broker_settings=_SETTINGS)
+CLUSTER = "strict"
+SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=CLUSTER, broker_settings=_SETTINGS)
+_DISPATCH = {
+    # Brokers read topics' policies themselves at this rate.
+    "dispatchThrottlingRateInMsg": 50,
+    "dispatchThrottlingRateInByte": -1,
+    "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}
 STRICT: dict[str, Any] = {
     "bundles": {"numBundles": 4},
     "retention_policies": {"retentionTimeInMinutes": 7, "retentionSizeInMB": 70},
@@ -46,6 +54,11 @@ STRICT: dict[str, Any] = {
     },
     "max_consumers_per_topic": 1,
     "max_subscriptions_per_topic": 2,
+    "subscription_types_enabled": ["Shared"],
+    "topicDispatchRate": {CLUSTER: _DISPATCH},
+    "subscriptionDispatchRate": {CLUSTER: _DISPATCH},
+    "publishMaxMessageRate": {CLUSTER: {"publishThrottlingRateInMsg": 50, "publishThrottlingRateInByte": -1}},
+    "clusterSubscribeRate": {CLUSTER: {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 1}},
 }
 
 
@@ -134,7 +147,11 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
         assert dict(retention) == STRICT["retention_policies"]
         assert applied(stack, name, "messageTTL") == STRICT["message_ttl_in_seconds"]
         assert applied(stack, name, "backlogQuotaMap")["message_age"]["limitTime"] == 1
+        assert applied(stack, name, "dispatchRate")["dispatchThrottlingRateInMsg"] == 50
     published = layout_topic(controller.name)
+    assert applied(stack, published, "publishRate")["publishThrottlingRateInMsg"] > 1_000_000
+    for rate in ("dispatchRate", "subscriptionDispatchRate"):
+        assert applied(stack, published, rate)["dispatchThrottlingRateInMsg"] > 1_000_000, rate
     wait_for("the compaction", lambda: admin.topics.stats(published).compaction.last_compaction_succeed_timestamp, 60)
     layout = controller.split(widest(layout).segment_id)
     # Loaded anew they begin another ledger, and brokers look how old the backlog of those before is.
@@ -153,3 +170,11 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
         assert [one.is_closed for one in watchers] == [False] * 3
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
     controller.delete(force=True)
+
+
+def test_a_namespace_of_encrypted_messages(control: Control, admin: PulsarAdmin) -> None:
+    """A topic is refused, with the cure, where the layout could not be published; nothing is left of it."""
+    admin.namespaces.create("public/secret", {"bundles": {"numBundles": 4}, "encryption_required": True})
+    controller = control("persistent://public/secret/orders")
+    assert "set-encryption-required --disable public/secret" in controller.failure().message
+    assert admin.topics.names("public/secret") == []
