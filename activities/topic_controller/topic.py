@@ -43,14 +43,14 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         recall: whether to look for sessions.
 
     Raises:
-        StoreConflict: there is an ordinary topic of this name, its namespace takes encrypted messages alone, the topic
-            is being deleted, or clients have a newer layout.
+        StoreConflict: there is an ordinary topic of this name, its namespace cannot have such topics, the topic is
+            being deleted, or clients have a newer layout.
     """
     record, make = task.records.read(), require_segments
     if record is None:
         make = make_segments
         _require_free(task)
-        _require_plain(task)
+        _require_fitting(task)
         now = time.time_ns() // 1_000_000
         given = task.input
         new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
@@ -269,13 +269,20 @@ def _require_free(task: ControllerTask) -> None:
         raise StoreConflict(f"{task.name} is an ordinary topic; delete it first, or give the scalable one another name")
 
 
-def _require_plain(task: ControllerTask) -> None:
-    """Every client reads the layout, whatever keys it has."""
+def _require_fitting(task: ControllerTask) -> None:
+    """What a namespace wants of all topics must keep nobody from the layout, and from the ends of segments."""
     namespace = task.name.namespace_path
-    if task.admin.namespaces.policies(namespace).raw.get("encryption_required"):
+    policies = task.admin.namespaces.policies(namespace)
+    if policies.raw.get("encryption_required"):
         raise StoreConflict(
             f"{namespace} takes encrypted messages alone, and layouts are not: choose another namespace, or switch it "
             f"off (pulsar-admin namespaces set-encryption-required --disable {namespace})"
+        )
+    if len(clusters := policies.replication_clusters) > 1:
+        raise StoreConflict(
+            f"{namespace} is replicated to {', '.join(clusters)}, and a segment ends in one cluster alone: what "
+            "another one stores behind that would come to nobody. Choose a namespace of one cluster (pulsar-admin "
+            "namespaces set-clusters)"
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
@@ -172,9 +173,16 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     controller.delete(force=True)
 
 
-def test_a_namespace_of_encrypted_messages(control: Control, admin: PulsarAdmin) -> None:
-    """A topic is refused, with the cure, where the layout could not be published; nothing is left of it."""
-    admin.namespaces.create("public/secret", {"bundles": {"numBundles": 4}, "encryption_required": True})
-    controller = control("persistent://public/secret/orders")
-    assert "set-encryption-required --disable public/secret" in controller.failure().message
-    assert admin.topics.names("public/secret") == []
+def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin) -> None:
+    """A topic is refused, with the cure, where the layout or ends of segments would not reach all."""
+    urls = admin.clusters.get(CLUSTER)
+    admin.clusters.create("elsewhere", urls)
+    admin.tenants.create("both", Tenant(allowed_clusters=(CLUSTER, "elsewhere")))
+    wanted = {
+        "both/secret": ({"encryption_required": True}, "set-encryption-required --disable both/secret"),
+        "both/replicated": ({"replication_clusters": [CLUSTER, "elsewhere"]}, "replicated to"),
+    }
+    for namespace, (policies, why) in wanted.items():
+        admin.namespaces.create(namespace, {"bundles": {"numBundles": 4}, **policies})
+        assert why in control(f"persistent://{namespace}/orders").failure().message
+        assert admin.topics.names(namespace) == []
