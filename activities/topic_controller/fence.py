@@ -41,7 +41,15 @@ class LeadKeeper(ClaimKeeper[LeadClaim]):
         if claim is None or claim.holder == self.me:
             return new
         given_up = claim.run_id != self.me.run_id or claim.epoch == self.me.epoch
-        return new.model_copy(update={"lost_at_ms": time.time_ns() // 1_000_000}) if given_up else new
+        return new.model_copy(update=_lost_now()) if given_up else new
+
+    def note_lost(self) -> None:
+        """Note that an earlier attempt may have been given up, also where its run has the same name.
+
+        Raises:
+            ClaimHeld, Superseded: see `ClaimKeeper.renew`.
+        """
+        self.renew(**_lost_now())
 
     def take(self, **fields: object) -> LeadClaim:
         """Take the right; see `ClaimKeeper`.
@@ -55,6 +63,10 @@ class LeadKeeper(ClaimKeeper[LeadClaim]):
     def _required(self) -> Held[LeadClaim]:
         require_here(self._metadata)
         return super()._required()
+
+
+def _lost_now() -> dict[str, int]:
+    return {"lost_at_ms": time.time_ns() // 1_000_000}
 
 
 def require_here(store: CasReader) -> None:

@@ -55,8 +55,11 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         given = task.input
         new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
         record = task.records.create(new)
-    elif recall and not record.deleting:
-        require_newest(task, record)
+    elif recall:
+        # What became of the steps of a run that was reset, or of another one, nobody knows here.
+        task.keeper.note_lost()
+        if not record.deleting:
+            require_newest(task, record)
     subscriptions = task.records.subscriptions()
     if not record.deleting:
         make(task, record.active, subscriptions)

@@ -56,8 +56,10 @@ class Mutation(Stored):
 
     def first_segment(self, record: ControlledLayout) -> int:
         """The first id that it makes, by a record in which it is under way or done."""
-        new = 2 if self.change is Change.SPLIT else 1
-        return record.next_segment_id - (new if record.last == self else 0)
+        if record.last != self:
+            return record.next_segment_id
+        # Ids of changes that were given up since are used up as well, and parents may be pruned.
+        return min(number for number, one in record.segments.items() if one.created_at_epoch == self.epoch + 1)
 
     def sealed(self, layout: SegmentLayout) -> list[SegmentInfo]:
         """The segments that it seals, in the order in which they are."""

@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
 
 _NOTES = 20
 _FIRST_PATIENCE, _LONGEST_PATIENCE = timedelta(seconds=1), timedelta(minutes=1)
+_NEXT_TASK = timedelta(milliseconds=1)
 _IDLE = "IDLE"
 
 ResultT = TypeVar("ResultT")
@@ -40,6 +41,7 @@ class Lead:
         calls: runs activities.
         deleted: whether the topic is gone.
         lost: why this run leads no more, once another does.
+        is_reset: whether Temporal has reset this run: what it knows is old, and the next one asks the metadata store.
         on_layout: called when there are other segments.
     """
 
@@ -49,6 +51,7 @@ class Lead:
         self.calls = FencedCalls(input, state)
         self.deleted = False
         self.lost: BaseException | None = None
+        self.is_reset = False
         self.on_layout: list[Callable[[], None]] = []
         self._turn = asyncio.Lock()
 
@@ -90,13 +93,35 @@ class Lead:
         """One change at a time, and none before the topic is known.
 
         Raises:
-            ApplicationError: the topic is deleted, or another run leads.
+            ApplicationError: the topic is deleted, or another run leads, or is about to.
         """
         await workflow.wait_condition(lambda: self.state.record is not None)
         async with self.first(what):
+            self.require_current()
             if self.ends:
                 raise refused(f"{self.input.target_name} is deleted, or led by another run")
             yield
+
+    async def settled(self) -> None:
+        """What would do harm where it is done again: wait until it is known whether Temporal has reset this run.
+
+        It sends updates again that were answered long ago: a subscription, or a topic, of the same name may be there
+        since, and what was refused may be possible by now.
+
+        Raises:
+            ApplicationError: it has.
+        """
+        # Updates of the same workflow task are heard of before the reset itself.
+        await workflow.sleep(_NEXT_TASK)
+        self.require_current()
+
+    def require_current(self) -> None:
+        """See that it is not known that Temporal has reset this run; raises as `settled`."""
+        if self.is_reset:
+            raise ApplicationError(
+                f"the workflow of {self.input.target_name} was reset: look at the topic, and ask again what is missing",
+                type=FailureKind.NOT_LEADER,
+            )
 
     async def ask(self, step: Awaitable[ResultT]) -> ResultT:
         """Run a step; what it fails with is told as it is."""

@@ -53,14 +53,17 @@ class Sessions:
         self.lost: ActivityError | None = None
 
     async def coordinate(self) -> None:
-        """Tell what has changed, all of it at once, and never two things at the same time, until another run does."""
+        """Tell what has changed, all of it at once, and never two things at the same time, until another run does.
+
+        A run that was reset tells nothing: others may have what it gave to somebody.
+        """
         # What was cancelled before it was told is due again.
         self._due = True
-        while self.lost is None and not is_ending():
-            await workflow.wait_condition(lambda: self._due)
+        while self._goes_on and not is_ending():
+            await workflow.wait_condition(lambda: self._due or not self._goes_on)
             self._due = False
             record = self._state.record
-            if record is None or record.deleting:
+            if record is None or record.deleting or not self._goes_on:
                 continue
             try:
                 await self._recall(record)
@@ -72,7 +75,7 @@ class Sessions:
     async def watch(self) -> None:
         """Observe while there are sessions; anew when consumers have come, or other segments."""
         try:
-            while self.lost is None and not is_ending():
+            while self._goes_on and not is_ending():
                 # Whoever looks before the layout is told again sees the same again.
                 await workflow.wait_condition(lambda: bool(self._watched()) and not self._unpublished)
                 # Who is not noted yet is not observed yet, though the observers of others go on.
@@ -92,7 +95,7 @@ class Sessions:
         Who left meanwhile is left out: others came with it, and stay.
 
         Raises:
-            ApplicationError: all of them, or the subscription, went meanwhile.
+            ApplicationError: all of them, or the subscription, went meanwhile, or the next run has to be asked.
         """
         names = [*consumers]
         self._state.coordinators.setdefault(subscription, Coordinator()).join(names)
@@ -102,7 +105,8 @@ class Sessions:
             session = self._coordinator(subscription).consumers.get(name)
             return session is None or session.segments is not None
 
-        await workflow.wait_condition(lambda: self.lost is not None or all(map(is_told, names)))
+        await workflow.wait_condition(lambda: not self._goes_on or all(map(is_told, names)))
+        self._lead.require_current()
         sessions = self._coordinator(subscription).consumers
         told = {name: sessions[name].segments for name in names if name in sessions}
         answer = {name: segments for name, segments in told.items() if segments is not None}
@@ -121,7 +125,7 @@ class Sessions:
         with suppress(TimeoutError):
             # Who cannot be told does not keep it from going.
             await workflow.wait_condition(
-                lambda: self.lost is not None or not self._coordinator(subscription).evicted, timeout=_FAREWELL
+                lambda: not (self._goes_on and self._coordinator(subscription).evicted), timeout=_FAREWELL
             )
 
     def forget(self, *subscriptions: str) -> None:
@@ -141,6 +145,11 @@ class Sessions:
         self._changed()
 
     # Inside -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether this run tells consumers what they read."""
+        return self.lost is None and not self._lead.is_reset
 
     @property
     def _next_generation(self) -> int:

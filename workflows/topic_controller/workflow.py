@@ -76,7 +76,6 @@ class ScalableTopicController:
         self._pruner = Pruner(self._lead)
         self._scaler = Scaler(self._lead, self._changes)
         self._history = HistoryLimit()
-        self._is_reset = False
         # Temporal gives a workflow that is reset another seed.
         workflow.register_random_seed_callback(self._reset)
 
@@ -85,7 +84,12 @@ class ScalableTopicController:
         """Lead the topic until it is deleted; says so then."""
         del given
         upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(self._input.target_name))
-        await self._changes.open()
+        try:
+            await self._changes.open()
+        except ApplicationError:
+            # A step from before a reset finds newer ones of its own run.
+            if not self._lead.is_reset:
+                raise
         telling = asyncio.create_task(self._sessions.coordinate())
         watching = [asyncio.create_task(part()) for part in (self._sessions.watch, self._pruner.run, self._scaler.run)]
         cancelled: asyncio.CancelledError | None = None
@@ -98,10 +102,10 @@ class ScalableTopicController:
             raise cancelled
         if self._sessions.lost is not None:
             self._lead.lost = raised_again(failure_of(self._sessions.lost))
-        if self._lead.lost is not None:
+        if self._lead.lost is not None and not self._lead.is_reset:
             raise self._lead.lost
         if not self._lead.deleted:
-            state = self._state.afresh if self._is_reset else self._state
+            state = self._state.afresh if self._lead.is_reset else self._state
             workflow.continue_as_new(ControllerStart(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 
@@ -163,11 +167,13 @@ class ScalableTopicController:
     async def delete_subscription(self, request: Unsubscription) -> None:
         """Forget a subscription; harmless when done twice."""
         async with self._lead.alone(f"delete subscription {request.name}"):
+            await self._lead.settled()
             call = Call(f"Delete subscription {request.name}")
             # Nobody registers from now on.
             kind = self._state.subscriptions.pop(request.name, None)
             try:
                 await self._sessions.end(request.name)
+                self._lead.require_current()
                 await self._lead.ask(self._lead.calls.ask(Activities.unsubscribe, call, request))
             except ApplicationError:
                 if kind is not None:
@@ -194,6 +200,7 @@ class ScalableTopicController:
     async def register(self, request: Registrations) -> dict[str, ConsumerAssignment]:
         """Begin sessions, or take consumers back into theirs (PIP-468, "Consumer Session Lifecycle")."""
         await workflow.wait_condition(lambda: self._state.record is not None)
+        await self._lead.settled()
         self.check_register(request)
         told = await self._sessions.join(request.subscription, request.consumers)
         generation = self._state.generation
@@ -215,6 +222,7 @@ class ScalableTopicController:
     @workflow.update(description="End sessions of consumers; others get what they read.")
     async def unregister(self, request: Departures) -> None:
         """End sessions; harmless where there are none."""
+        await self._lead.settled()
         self._sessions.leave(request.subscription, request.consumers)
 
     @workflow.update(description="How long sessions of consumers outlive their connections.")
@@ -234,6 +242,7 @@ class ScalableTopicController:
     @workflow.update(description="Remove sealed segments that may go, at once; answers which, and why others stay.")
     async def prune(self, request: PruneRequest) -> Pruned:
         """Prune what is consumed."""
+        await self._lead.settled()
         return await self._pruner.prune(request)
 
     @workflow.update(description="When sealed segments go; null for never.")
@@ -270,6 +279,7 @@ class ScalableTopicController:
     async def delete(self, request: Deletion) -> None:
         """Delete the topic; without `force` not while clients are connected."""
         async with self._lead.alone("delete the topic"):
+            await self._lead.settled()
             await self._lead.ask(self._lead.calls.ask(Activities.delete, DELETE, request))
             self._sessions.forget(*self._state.coordinators)
             self._state.subscriptions.clear()
@@ -291,11 +301,11 @@ class ScalableTopicController:
     def _reset(self, seed: int) -> None:
         """Sessions and subscriptions that came since are forgotten: the next run asks the metadata store for all."""
         del seed
-        self._is_reset = True
+        self._lead.is_reset = True
 
     @property
     def _ends(self) -> bool:
-        return self._lead.ends or ((self._history.due or self._is_reset) and not self._lead.busy)
+        return self._lead.ends or ((self._history.due or self._lead.is_reset) and not self._lead.busy)
 
     async def _come_to_rest(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
         """End what goes on beside updates, at a moment when none is under way.

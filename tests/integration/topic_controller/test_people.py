@@ -17,7 +17,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.segment import SubscriptionKind
-from models.topic_controller.input import SplitRequest, SubscriptionRequest
+from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest
 from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
@@ -92,7 +92,7 @@ def test_a_workflow_that_is_reset(control: Control, stack: Stack, admin: PulsarA
         assert [one.segment_id for one in controller.layout().active] == [1, 2]
         controller.split(2)
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
-    controller.delete(force=True)
+    controller.terminate()
 
 
 def test_a_reset_to_before_a_session_began(control: Control, stack: Stack) -> None:
@@ -110,7 +110,24 @@ def test_a_reset_to_before_a_session_began(control: Control, stack: Stack) -> No
         while received < sent:
             consumer.acknowledge(message := consumer.receive(60_000))
             received.add(message.data())
-    controller.delete(force=True)
+    controller.terminate()
+
+
+def test_a_reset_that_sends_updates_again(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """What was done, or refused, long ago is not done now: it would take what came since."""
+    controller = control(f"{SPACE}/reset-again", segments=1)
+    controller.subscribe("audit", SubscriptionKind.QUEUE)
+    controller.unsubscribe("audit")
+    controller.subscribe("audit", SubscriptionKind.QUEUE)
+    with ScalableClient(stack.broker_url) as client, client.create_producer(controller.input.topic) as producer:
+        producer.send(b"kept")
+        assert "end them, or force" in controller.refusal("delete", Deletion()).message
+    controller.reset("topic_controller_unsubscribe", updates=True)
+    controller.until(lambda status: "audit" in status.subscriptions and not status.doing)
+    (segment,) = controller.layout().active
+    place = admin.topics.stats(segment_topic(controller.name, segment.descriptor)).subscriptions["audit"]
+    assert place.msg_backlog == 1
+    controller.terminate()
 
 
 def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
@@ -123,7 +140,7 @@ def test_a_reset_behind_a_pruning(control: Control, stack: Stack, admin: PulsarA
     controller.until(lambda status: status.epoch == 2 and not status.doing)
     assert [one.segment_id for one in controller.split(1).active] == [3, 4, 2]
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
-    controller.delete()
+    controller.terminate()
 
 
 def test_a_layout_that_is_published_again(control: Control, admin: PulsarAdmin) -> None:

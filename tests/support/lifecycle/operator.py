@@ -114,25 +114,35 @@ class Operator:
         """Start a migration that has to fail, and return why."""
         return self.start(input).failure(limit)
 
-    def reset(self, handle: WorkflowHandle[Any, Any], activity: str = "", *, updates: bool = True) -> None:
+    def reset(
+        self, handle: WorkflowHandle[Any, Any], activity: str = "", *, updates: bool = True, amid: bool = False
+    ) -> str:
         """Have Temporal do everything anew from the task on that scheduled an activity for the first time.
 
         Args:
             handle: of the workflow.
             activity: its name; without one from the last task on.
             updates: whether those that came since are sent again.
-        """
-        self.wait(self._reset(handle, activity, updates=updates), 30)
+            amid: from the last task on, instead, that came before the activity was done.
 
-    async def _reset(self, handle: WorkflowHandle[Any, Any], activity: str, *, updates: bool) -> None:
-        task = 0
+        Returns:
+            Id of the run that goes on.
+        """
+        return self.wait(self._reset(handle, activity, updates=updates, amid=amid), 30)
+
+    async def _reset(self, handle: WorkflowHandle[Any, Any], activity: str, *, updates: bool, amid: bool) -> str:
+        task, scheduled = 0, 0
         async for event in handle.fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 task = event.event_id
             elif activity and event.activity_task_scheduled_event_attributes.activity_type.name == activity:
+                if not amid:
+                    break
+                scheduled = scheduled or event.event_id
+            elif scheduled and event.activity_task_completed_event_attributes.scheduled_event_id == scheduled:
                 break
         left_out = [] if updates else [ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_UPDATE]
-        await self.client.workflow_service.reset_workflow_execution(
+        reset = await self.client.workflow_service.reset_workflow_execution(
             ResetWorkflowExecutionRequest(
                 namespace=self.client.namespace,
                 workflow_execution=WorkflowExecution(workflow_id=handle.id),
@@ -142,6 +152,7 @@ class Operator:
                 reset_reapply_exclude_types=left_out,
             )
         )
+        return reset.run_id
 
 
 class Run:

@@ -133,10 +133,19 @@ class Controller:
 
         wait_for(f"the answer of {name}", answered, limit)
 
-    def reset(self, activity: str, *, updates: bool) -> None:
-        """Reset its workflow to before it first began an activity; updates since then come again, or not."""
-        self._operator.reset(self.handle, activity, updates=updates)
+    def reset(self, activity: str, *, updates: bool, amid: bool = False) -> None:
+        """Reset its workflow to before it first began an activity, or amid it; updates since come again, or not.
+
+        Returns when the run leads that the workflow begins behind a reset.
+        """
+        reset = self._operator.reset(self.handle, activity, updates=updates, amid=amid)
         self.handle = self._operator.client.get_workflow_handle(self.handle.id, result_type=str)
+
+        def follows() -> bool:
+            return self._operator.wait(self.handle.describe(), _ANSWER_LIMIT).run_id != reset
+
+        wait_for("the run behind a reset", follows, LIMIT)
+        self.until(lambda status: status.epoch >= 0 and not status.doing)
 
     def terminate(self) -> None:
         """End its workflow at once, if it runs and Temporal is there."""

@@ -35,6 +35,10 @@ def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPa
     assert [take("run", 1, 1), take("run", 2, 1), take("run", 2, 1)] == [0, 0, 0]
     assert [take("run", 2, 2), take("run", 3, 1)] == [1, 1]
     assert [take("another", 1, 1), take("another", 2, 1)] == [2, 2]
+    again = LeadKeeper(store, Attempt("w", "another", 2, 3, 1), path=PATH)
+    again.take()
+    again.note_lost()
+    assert take("another", 4, 1) == 3
 
 
 def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:

@@ -58,5 +58,8 @@ def test_ids_of_a_change_that_was_given_up() -> None:
     record = record.begun(split)
     assert (split.first_segment(record), split.first_segment(record.done(6))) == (4, 4)
     assert [one.segment_id for one in record.done(6).active] == [4, 5, 1]
+    done = record.done(6)
+    refused = Mutation(change=Change.SPLIT, segments=(1,), epoch=1)
+    assert split.first_segment(done.begun(refused).given_up(refused, 7)) == 4
     merged = new().begun(merge)
     assert (merge.first_segment(merged), merge.first_segment(merged.done(6))) == (2, 2)

@@ -1,0 +1,80 @@
+"""Temporal resets a controller while an attempt of it hangs: what is made anew behind it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+from temporalio.client import WorkflowUpdateFailedError
+from temporalio.service import RPCError
+
+from deploy.devstack.stack import Stack, StackSpec
+from models.segment import SubscriptionKind
+from pulsar_scalable import ScalableClient
+from tests.faults.lifecycle.environment import FaultEnvironment
+from tests.support.lifecycle.gates import Edge, Gate
+from tests.support.stacks import MakeStack
+from tests.support.topic_controller.controllers import Controller
+
+_LATE = Gate("unsubscribe-3", Edge.AFTER)
+"""An attempt has the right to delete a place, and has not asked for it."""
+_MESSAGES = 20
+_LIMIT = 60.0
+
+
+@pytest.fixture
+def controller(environment: FaultEnvironment, make_stack: MakeStack) -> Generator[tuple[Controller, Stack]]:
+    """Of a topic with a subscription."""
+    stack = make_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+    controller = Controller.of(environment.operator, stack, "persistent://public/default/reset", segments=2)
+    controller.subscribe("late", SubscriptionKind.QUEUE)
+    yield controller, stack
+    controller.terminate()
+
+
+@pytest.mark.timeout(400)
+def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
+    """The subscription is not made anew before nothing of that attempt can arrive, and keeps its messages."""
+    leads, stack = controller
+    environment.gates.hold(_LATE)
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(_unsubscribe, leads)
+        environment.gates.wait_reached(_LATE)
+        leads.reset("topic_controller_unsubscribe", updates=True)
+        leads.until(lambda status: status.epoch == 0 and not status.doing)
+        leads.subscribe("late", SubscriptionKind.QUEUE)
+        with ScalableClient(stack.broker_url) as client, client.create_producer(leads.input.topic) as producer:
+            for number in range(_MESSAGES):
+                producer.send(b"", partition_key=str(number))
+        environment.gates.release(_LATE)
+        environment.gates.wait_ended(_LATE)
+    assert leads.stats().subscriptions == {"late": _MESSAGES}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("step", ["prepare", pytest.param("seal", marks=pytest.mark.exhaustive)])
+def test_a_reset_to_amid_a_step(environment: FaultEnvironment, controller: tuple[Controller, Stack], step: str) -> None:
+    """Such a step finds newer ones of its own run; the controller goes on with what the metadata store knows."""
+    leads, _ = controller
+    gate = Gate(f"{step}-1", Edge.BEFORE)
+    environment.gates.hold(gate)
+    with ThreadPoolExecutor(1) as beside:
+        asked = beside.submit(leads.split, 0)
+        environment.gates.wait_reached(gate)
+        # A task of the workflow while the step is under way.
+        leads.set_grace(timedelta(seconds=70))
+        environment.gates.release(gate)
+        asked.result(_LIMIT)
+    leads.split(1)
+    leads.reset(f"topic_controller_{step}", updates=False, amid=True)
+    assert [one.segment_id for one in leads.layout().active] == [2, 3, 4, 5]
+    leads.merge(2, 3)
+
+
+def _unsubscribe(controller: Controller) -> None:
+    # Its run ends before it is answered.
+    with suppress(WorkflowUpdateFailedError, RPCError, TimeoutError):
+        controller.unsubscribe("late")
