@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import threading
 from collections.abc import Generator, Iterable, Iterator
@@ -285,10 +286,13 @@ def test_an_unknown_namespace_is_named(url: StoreUrl) -> None:
 
 
 RACE_RECORDS = 5000
+_RACE_LIMIT = 120
 
 
 def race(address: str, runner: int, start: Barrier) -> None:
     """One of several processes that write at once: records of its own, and some that all of them want."""
+    # One was seen to hang when all was written.
+    faulthandler.dump_traceback_later(_RACE_LIMIT - 10, exit=True)
     with OxiaWriter(parse_store_url(address), batch_bytes=8192) as writer:
         writer.put(record(f"/race/{runner}/ready"), over=None)
         writer.flush()
@@ -309,7 +313,7 @@ def test_several_processes_write_to_one_shard_at_once(url: StoreUrl, reader: Oxi
     for runner in runners:
         runner.start()
     for runner in runners:
-        runner.join(120)
+        runner.join(_RACE_LIMIT)
     assert [runner.exitcode for runner in runners] == [0] * 4
     found = below(reader, b"/race/")
     for number in range(RACE_RECORDS):
