@@ -58,7 +58,7 @@ class ControlledSession:
         self._told: Told | None = None
         self._early: Told | None = None
         self._eviction: Told | None = None
-        self._joining = False
+        self._joining = self._left = False
         self._follower = Follower(
             library,
             place.topic,
@@ -85,7 +85,11 @@ class ControlledSession:
         """End it, and let the controller give its segments to others at once, if it can be reached."""
         if self._closed.is_set():
             return
+        self._left = True
         self.detach()
+        self._take_leave()
+
+    def _take_leave(self) -> None:
         try:
             rest.leave(self._access, self._urls(), self._place)
         except ScalableError as error:
@@ -190,6 +194,10 @@ class ControlledSession:
                 level = logging.INFO if isinstance(error, ConnectionLost | Unready) else logging.WARNING
                 _logger.log(level, "%s: %r; tried again", self._key, error)
             else:
+                if self._left:
+                    # The registration may have come behind the end.
+                    self._take_leave()
+                    return
                 self._take(told)
                 with self._lock:
                     # It may have been forgotten again meanwhile; an answer that tells nothing new is good as well.

@@ -129,6 +129,7 @@ class World:
         meanwhile: done once, before the next answer is sent.
         broken: answers that are sent in its place, one after the other.
         told: assignments that the consumer got.
+        left: how often it said that it leaves.
     """
 
     def __init__(self) -> None:
@@ -138,6 +139,7 @@ class World:
         self.meanwhile: Callable[[], None] | None = None
         self.broken: list[bytes] = []
         self.told: list[tuple[int, ...]] = []
+        self.left = 0
         self._generation = 0
         self._server = HttpServer(_handler(self))
 
@@ -190,6 +192,12 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
+
+        def do_DELETE(self) -> None:
+            world.left += 1
+            self.send_response(204)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
             """Say nothing."""
@@ -304,3 +312,11 @@ def _token_that_fails_once() -> Callable[[], str]:
         return found
 
     return token
+
+
+def test_who_leaves_while_it_registers_again(world: World) -> None:
+    """It leaves once more: that registration may have come behind the end of its session."""
+    session = world.session()
+    world.meanwhile = session.leave
+    world.evict(read=False)
+    wait_for("it leaves once more", lambda: world.left == 2, _LIMIT)
