@@ -66,7 +66,7 @@ _WHOLE = (*MUTATION, *OTHERS)
 AMID = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.items() for number in range(1, count + 1))
 """Single changes of steps."""
 
-_ENDS = _named("unsubscribe-3", "delete-4")
+_ENDS = _, _DELETE = _named("unsubscribe-3", "delete-4")
 """The second place of a subscription, or the second segment, is about to be deleted."""
 
 _SERVERS = tuple(
@@ -149,8 +149,8 @@ def sample(seed: int) -> list[TopicControllerRound]:
     return [
         _on_one_zookeeper(Victim.WORKER, f"{PREFIX}seal-2", Edge.BEFORE, seed),
         _on_one_zookeeper(Victim.ZOMBIE, f"{PREFIX}seal-1", Edge.AFTER, seed),
-        # The late end of a subscription is in `test_resets`.
-        _on_one_zookeeper(Victim.ZOMBIE, _ENDS[-1], Edge.AFTER, seed),
+        # `test_resets` has the other one.
+        _on_one_zookeeper(Victim.ZOMBIE, _DELETE, Edge.AFTER, seed),
         _on_one_zookeeper(Victim.RUN, f"{PREFIX}commit-2", Edge.AFTER, seed),
     ]
 
