@@ -12,7 +12,7 @@ from typing import Self
 import mmh3
 from pydantic import Field
 
-from models.segment import FULL, HASHES, HashRange, LayoutError, SegmentInfo, Stored
+from models.segment import FULL, HashRange, LayoutError, SegmentInfo, Stored
 
 
 class SegmentLayout(Stored):
@@ -156,10 +156,10 @@ class SegmentLayout(Stored):
 
     def route(self, key: str) -> SegmentInfo:
         """Where producers send messages with a key: as in a partitioned topic, as long as it is one (PIP-475)."""
-        value, active = key_hash(key), self.active
+        raw, active = key_hash(key), self.active
         if active and all(one.legacy for one in active):
-            return self._segment(value % len(active))
-        return self.find(value % HASHES)
+            return self._segment((raw & 0x7FFF_FFFF) % len(active))
+        return self.find(raw >> 16)
 
     def ancestors(self, segment_id: int) -> list[SegmentInfo]:
         """Those from which a segment came, each once, parents before their children."""
@@ -210,5 +210,5 @@ def _by_id(segments: Iterable[SegmentInfo]) -> dict[int, SegmentInfo]:
 
 
 def key_hash(key: str) -> int:
-    """The hash of a message's key as clients compute it, 31 bits; its last 16 bits choose the segment."""
-    return mmh3.hash(key.encode(), 0, signed=False) & 0x7FFF_FFFF
+    """Return the raw hash of a key, 32 bits; the high 16 choose the segment, the low 16 the entry bucket (PIP-486)."""
+    return mmh3.hash(key.encode(), 0, signed=False)

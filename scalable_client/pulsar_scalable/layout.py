@@ -1,4 +1,4 @@
-"""The segments of a scalable topic, and which of them takes a message (PIP-460, "Key routing"; PIP-468, "DAG").
+"""The segments of a scalable topic, and which of them takes a message (PIP-486, "Key routing"; PIP-468, "DAG").
 
 Nothing here talks to a broker.
 """
@@ -19,9 +19,27 @@ HASHES = 0x1_0000
 
 
 def key_hash(key: str | bytes) -> int:
-    """The 31 bits that clients compute of a key: murmur3, x86, 32 bits, seed 0."""
+    """Return the raw hash of a key, 32 bits without a sign: Murmur3, x86, seed 0, of its UTF-8 bytes.
+
+    Its halves are independent: `segment_hash` chooses the segment, `bucket_hash` the entry bucket (PIP-486).
+    """
     raw = key.encode() if isinstance(key, str) else key
-    return mmh3.hash(raw, 0, signed=False) & 0x7FFF_FFFF
+    return mmh3.hash(raw, 0, signed=False)
+
+
+def segment_hash(raw: int) -> int:
+    """Return the half of a key's hash that chooses its segment, 0 to 65535."""
+    return raw >> 16
+
+
+def bucket_hash(raw: int) -> int:
+    """Return the half of a key's hash that chooses its entry bucket in the segment, 0 to 65535."""
+    return raw & 0xFFFF
+
+
+def partition_hash(raw: int) -> int:
+    """Return the 31 bits of a key's hash that choose a partition of a regular topic."""
+    return raw & 0x7FFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,24 +132,24 @@ class Layout:
         return False
 
     def segment_for(self, key: str | bytes | int) -> Segment:
-        """The active segment of a key, or of a hash that `key_hash` gave.
+        """Return the active segment of a key, or of a raw hash that `key_hash` gave.
 
         Raises:
             LayoutError: no active segment takes it.
         """
-        value = key if isinstance(key, int) else key_hash(key)
+        raw = key if isinstance(key, int) else key_hash(key)
         if self.synthetic:
             # As partitioned topics do: a key must not change its partition while clients are replaced.
-            wanted = value % len(self.active)
-            found = self.by_id.get(wanted)
-            if found is None or not found.active:
+            wanted = partition_hash(raw) % len(self.active)
+            partition = self.by_id.get(wanted)
+            if partition is None or not partition.active:
                 raise LayoutError(f"{self.topic} has no active segment {wanted} at epoch {self.epoch}")
-            return found
-        low = value % HASHES
-        for one in self.active:
-            if low in one:
-                return one
-        raise LayoutError(f"no active segment of {self.topic} takes hash {low:04x} at epoch {self.epoch}")
+            return partition
+        value = segment_hash(raw)
+        for segment in self.active:
+            if value in segment:
+                return segment
+        raise LayoutError(f"no active segment of {self.topic} takes hash {value:04x} at epoch {self.epoch}")
 
     def topic_of(self, segment: Segment) -> str:
         """The topic that producers and consumers of a segment attach to."""

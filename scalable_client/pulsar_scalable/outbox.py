@@ -28,7 +28,7 @@ from pulsar_scalable.errors import (
     TopicTerminated,
 )
 from pulsar_scalable.lane import Lane
-from pulsar_scalable.layout import HASHES, Layout, RoundRobin, Segment, key_hash
+from pulsar_scalable.layout import Layout, RoundRobin, Segment, key_hash
 from pulsar_scalable.messages import MessageId, RawMessage
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.outgoing import OnOutcome, Outgoing, Stage
@@ -298,9 +298,10 @@ class Outbox:
         # lower sequence id than what that has stored, and deduplication would drop it.
         segment = self._turns.segment(layout)
         if layout.synthetic:
+            # The highest bit does not choose the partition; it spreads messages over all segments that take over.
             count = len(layout.active)
-            return random.randrange(HASHES) // count * count + segment.id
-        return random.randint(segment.start, segment.end)
+            return random.randrange((1 << 31) // count) * count + segment.id | random.getrandbits(1) << 31
+        return random.randint(segment.start, segment.end) << 16 | random.getrandbits(16)
 
     def _lane(self, layout: Layout, segment: Segment) -> Lane:
         key = (layout.incarnation, segment.id)

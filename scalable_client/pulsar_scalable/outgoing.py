@@ -29,7 +29,7 @@ class Outgoing:
     Attributes:
         number: its place among all of its producer.
         content: what is sent.
-        hash: 0 to 65535, by which it goes to a segment.
+        hash: 32 bits, of its key, or any that its segment takes.
         wanted_sequence_id: that the application gave; None for none.
         deadline: by the monotonic clock.
         on_outcome: called once, with an error or an id.

@@ -28,8 +28,9 @@ _FLUSH_SPARE = 5.0
 class ScalableProducer:
     """Sends messages to a scalable topic; `ScalableClient.create_producer` makes it.
 
-    A message goes to the segment that takes murmur3 of its partition key; without a key, segments take turns. When a
-    segment is split or merged, what it refused goes to the segments that took over.
+    A message goes to the segment that takes the hash of its partition key, as with the Java client; an empty key is a
+    key. Messages without a key go to the segments in turn. When a segment is split or merged, what it refused goes to
+    the segments that took over.
 
     What is guaranteed:
 
@@ -149,7 +150,7 @@ class ScalableProducer:
         said = Content(
             content,
             dict(properties) if properties else None,
-            partition_key or None,
+            partition_key,
             ordering_key or None,
             event_timestamp or None,
         )

@@ -52,4 +52,4 @@ def test_keys_have_the_same_hash(java: JavaLayouts) -> None:
     chooser = random.Random(475)
     alphabets = ("abcdefghijklmnopqrstuvwxyz0123456789-", "äöüßéλжü漢字🙂", '\x00\t\n"\\ ')
     keys = ["".join(chooser.choices(chooser.choice(alphabets), k=chooser.randint(0, 40))) for _ in range(_KEYS)]
-    assert [key_hash(key) for key in keys] == java.hashes(keys)
+    assert [key_hash(key) & 0x7FFF_FFFF for key in keys] == java.hashes(keys)

@@ -9,7 +9,24 @@ from hypothesis import strategies as st
 from models.segment_layout import SegmentLayout
 from models.segment_layout import key_hash as expected_hash
 from pulsar_scalable.errors import LayoutError
-from pulsar_scalable.layout import HASHES, Layout, RoundRobin, Segment, key_hash, synthetic
+from pulsar_scalable.layout import (
+    Layout,
+    RoundRobin,
+    Segment,
+    bucket_hash,
+    key_hash,
+    partition_hash,
+    segment_hash,
+    synthetic,
+)
+from tests.support.scalable_client.key_vectors import (
+    GENERATED_DIGEST,
+    KEYS,
+    VECTORS,
+    KeyVector,
+    digest,
+    generated_keys,
+)
 
 TOPIC = "topic://public/default/orders"
 CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 100)), max_size=8)
@@ -49,20 +66,36 @@ def changed(count: int, changes: list[tuple[bool, int]]) -> SegmentLayout:
     return model
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "low"),
-    [
-        ("k0", 190934230, 27862),
-        ("k7", 456769406, 49022),
-        ("hello", 613153351, 64071),
-        ("order-123456789", 2066323698, 39154),
-        ("", 0, 0),
-    ],
-)
-def test_hashes_of_the_java_client(key: str, value: int, low: int) -> None:
-    """Vectors that Java's client gave."""
-    assert key_hash(key) == value
-    assert key_hash(key.encode()) % HASHES == low
+def vector_of(key: str) -> KeyVector:
+    """Return the client's hashes of a key."""
+    raw = key_hash(key)
+    return KeyVector(key, raw, segment_hash(raw), bucket_hash(raw), partition_hash(raw))
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.key.encode().hex()[:20])
+def test_hashes_are_those_of_the_java_client(vector: KeyVector) -> None:
+    """A key has the segment hash, the bucket hash and the partition hash of the Java client 5.0.1."""
+    assert vector_of(vector.key) == vector
+    assert key_hash(vector.key.encode()) == vector.raw
+    assert expected_hash(vector.key) == vector.raw
+
+
+def test_hashes_of_many_keys_are_those_of_the_java_client() -> None:
+    """10,000 keys, empty, of one byte, long and not ASCII, have the hashes of the Java client 5.0.1."""
+    keys = generated_keys()
+    assert len({*keys}) > KEYS * 0.9
+    assert digest(map(vector_of, keys)) == GENERATED_DIGEST
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.key.encode().hex()[:20])
+def test_the_high_half_chooses_the_segment(vector: KeyVector) -> None:
+    """A segment that takes exactly the high 16 bits of a key's hash takes the key, in the client and in the model."""
+    model = SegmentLayout.initial(1, 0)
+    for _ in range(5):
+        model = model.split(next(one.segment_id for one in model.active if vector.segment in one.hash_range), 0)
+    segment = as_layout(model).segment_for(vector.key)
+    assert segment.start <= vector.segment <= segment.end
+    assert model.route(vector.key).segment_id == segment.id
 
 
 @given(st.text())
@@ -114,7 +147,10 @@ def test_regular_topics_route_as_before(count: int, key: str) -> None:
     model = SegmentLayout.synthetic(parts, 0)
     assert layout == as_layout(model)
     found = layout.segment_for(key)
-    assert (found.id, layout.topic_of(found)) == (key_hash(key) % count, model.route(key).legacy_topic_name)
+    assert (found.id, layout.topic_of(found)) == (
+        partition_hash(key_hash(key)) % count,
+        model.route(key).legacy_topic_name,
+    )
 
 
 @given(st.integers(1, 5), st.text())
@@ -140,7 +176,7 @@ def test_no_segment() -> None:
     """A hole in the hashes, or no active segment at all."""
     hole = Layout(TOPIC, 0, (Segment(0, 0, 9), Segment(1, 20, 0xFFFF, active=False)))
     with pytest.raises(LayoutError, match="takes hash"):
-        hole.segment_for(15)
+        hole.segment_for(15 << 16)
     with pytest.raises(LayoutError):
         RoundRobin().segment(Layout(TOPIC, 0, ()))
 

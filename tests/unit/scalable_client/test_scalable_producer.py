@@ -387,3 +387,17 @@ def test_what_is_closed() -> None:
     assert "a callback cannot wait" in str(errors[0])
     with pytest.raises(AlreadyClosed):
         producer.send(b"three")
+
+
+def test_an_empty_key_is_a_key() -> None:
+    """Messages with an empty key all go to the segment of the empty key, in the order in which they were sent."""
+    world = FakeWorld(8)
+    outcomes = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        for number in range(20):
+            data = str(number).encode()
+            producer.send_async(data, outcomes.of(data), partition_key="")
+    expected = world.layout.segment_for("").id
+    stored = {number: [one.data() for one in segment.log] for number, segment in world.segments.items()}
+    assert stored[expected] == [str(number).encode() for number in range(20)]
+    assert [number for number, messages in stored.items() if messages] == [expected]

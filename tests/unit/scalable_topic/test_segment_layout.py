@@ -90,7 +90,7 @@ def test_routing() -> None:
     synthetic = SegmentLayout.synthetic(_TOPICS, 1000)
     assert synthetic.route("hello").topic("t/n/x") == _TOPICS[613153351 % 3]
     assert synthetic.epoch == 0
-    assert SegmentLayout.migrated(_TOPICS, 1000).route("hello").descriptor == "aaaa-ffff-5"
+    assert SegmentLayout.migrated(_TOPICS, 1000).route("hello").descriptor == "0000-5554-3"
 
 
 def test_lineage() -> None:
