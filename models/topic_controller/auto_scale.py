@@ -79,8 +79,8 @@ class AutoScale(_Policy):
         interval_seconds: between two looks.
         min_segments, max_segments: active ones; below the first it splits without regard to load and cooldown.
         max_dag_depth: merges in a row from which a segment may come.
-        split_cooldown_seconds: after a split, until the next one by load or consumers.
-        merge_cooldown_seconds: after a split or a merge, until the next merge.
+        split_cooldown_seconds: after a split or a merge, also by hand, until the next split by load or consumers.
+        merge_cooldown_seconds: after a split or a merge, also by hand, until the next merge.
         merge_window_seconds: for so long two neighbours have to be below the merge thresholds.
         split_for_consumers: also split while an ordered subscription has more consumers than there are segments.
         split_msg_rate_in_threshold, …: of one segment, messages or bytes per second; at one of these it splits.

@@ -111,6 +111,14 @@ class ControlledLayout(SegmentLayout):
         return plain.model_copy(update={"properties": properties, "controller_urls": controller_urls})
 
     @property
+    def changed_at_ms(self) -> int:
+        """Return when segments last split or merged, in milliseconds since 1970; 0 for never.
+
+        A new segment is always active or the parent of newer ones, so pruning takes nothing away from this.
+        """
+        return max((one.created_at_ms for one in self.segments.values() if one.created_at_epoch > 0), default=0)
+
+    @property
     def plain(self) -> SegmentLayout:
         """The layout, without what only the controller needs."""
         return SegmentLayout(

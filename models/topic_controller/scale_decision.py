@@ -65,13 +65,13 @@ class ScaleWatch(Result):
     Attributes:
         policy: the topic's.
         segments: active ones, in the order of their hashes.
-        split_at_ms, merged_at_ms: when the last change was, in milliseconds since 1970; 0 for never.
+        changed_at_ms: when segments last split or merged, by the policy or by a person, in milliseconds since 1970; 0
+            for never. All cooldowns count from it.
     """
 
     policy: AutoScale
     segments: tuple[ScaledSegment, ...]
-    split_at_ms: int = 0
-    merged_at_ms: int = 0
+    changed_at_ms: int = 0
 
 
 class Verdict(NamedTuple):
@@ -137,7 +137,8 @@ def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
         return seen.loads[one.segment_id].heat(policy.split_at), one.hash_range.size
 
     hottest = max(divisible, key=heat)
-    if count < floor:
+    cools = _cools(watch, seen, policy.split_cooldown_seconds)
+    if count < floor and not (policy.dry_run and cools):
         widest = max(divisible, key=lambda one: (one.hash_range.size, heat(one)))
         return _due(Change.SPLIT, [widest], f"{count} segments are below {floor}")
     if heat(hottest)[0] >= 1:
@@ -147,10 +148,17 @@ def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
     else:
         reasons.append("no segment is at a split threshold")
         return None
-    if seen.now_ms < watch.split_at_ms + policy.split_cooldown_seconds * 1000:
+    if cools:
         reasons.append(f"{why}, and the cooldown of splits is not over")
         return None
     return _due(Change.SPLIT, [hottest], why)
+
+
+def _cools(watch: ScaleWatch, seen: Seen, cooldown_seconds: int) -> bool:
+    """Return whether a cooldown is not over; a dry run, after which the same is due, has one of a look at least."""
+    policy = watch.policy
+    least = policy.interval_seconds if policy.dry_run else 0
+    return seen.now_ms < watch.changed_at_ms + max(cooldown_seconds, least) * 1000
 
 
 def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
@@ -163,7 +171,7 @@ def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
         reasons.append(none if count > least else f"{least} segments stay at least")
         return None
     since, coldest = min(pairs, key=lambda pair: _heat_of(pair[1], seen, policy))
-    if seen.now_ms < max(watch.split_at_ms, watch.merged_at_ms) + policy.merge_cooldown_seconds * 1000:
+    if _cools(watch, seen, policy.merge_cooldown_seconds):
         reasons.append("the cooldown of merges is not over")
         return None
     ripe = [pair for pair in pairs if pair[0] + policy.merge_window_seconds * 1000 <= seen.now_ms]

@@ -132,14 +132,12 @@ class Scaling(BaseModel):
     Attributes:
         policy: None for not at all. Why nothing is done is told by the last failure of the pending activity
             `topic_controller_await_scale`.
-        split_at_ms, merged_at_ms: when the policy last decided so, in milliseconds since 1970; 0 for never.
         decision: the last one, with its reason; empty for none.
-        decided_at: when.
+        decided_at: when. Cooldowns count from the last change of the layout; in a dry run, which changes nothing, from
+            this.
     """
 
     policy: AutoScale | None = None
-    split_at_ms: int = 0
-    merged_at_ms: int = 0
     decision: str = ""
     decided_at: datetime | None = None
 

@@ -42,8 +42,8 @@ MUTANTS = (
     Mutant(
         "topic-controller/no-merge-cooldown",
         _DECISION,
-        "max(watch.split_at_ms, watch.merged_at_ms) + policy.merge_cooldown_seconds * 1000",
-        "0",
+        "if _cools(watch, seen, policy.merge_cooldown_seconds):",
+        "if False:",
         (f"{_SCALE}::test_any_load", f"{_SCALE}::test_idle_neighbours_merge"),
     ),
     Mutant(

@@ -10,7 +10,6 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.topic_controller.activities import TopicControllerActivities as Activities
     from models.topic_controller.auto_scale import AutoScale
-    from models.topic_controller.record import Change
     from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
     from workflows.lifecycle.fenced import Call
     from workflows.topic_controller.changes import Changes
@@ -51,12 +50,11 @@ class Scaler:
         if record is None or record.deleting or policy is None or not policy.enabled:
             return None
         self._epoch = record.epoch
-        watch = ScaleWatch(
-            policy=policy,
-            segments=ScaledSegment.all_of(record),
-            split_at_ms=scaling.split_at_ms,
-            merged_at_ms=scaling.merged_at_ms,
-        )
+        changed_at_ms = record.changed_at_ms
+        if policy.dry_run and scaling.decided_at is not None:
+            # What would have been done begins a cooldown too, or the same would be reported at every look.
+            changed_at_ms = max(changed_at_ms, round(scaling.decided_at.timestamp() * 1000))
+        watch = ScaleWatch(policy=policy, segments=ScaledSegment.all_of(record), changed_at_ms=changed_at_ms)
         return self._lead.calls.ask(Activities.await_scale, _AWAIT, watch)
 
     async def _do(self, due: Decision) -> None:
@@ -67,14 +65,8 @@ class Scaler:
         scaling.decision, scaling.decided_at = f"{what}: {due.why}", workflow.now()
         if scaling.policy.dry_run:
             self._lead.note(f"dry run: would do the {what}, since {due.why}")
-        else:
-            self._lead.note(f"auto scale: {what}, since {due.why}")
-        # Cooldowns also hold in a dry run, and after a change that failed: neither is decided again at once.
-        now_ms = round(workflow.now().timestamp() * 1000)
-        if due.change is Change.SPLIT:
-            scaling.split_at_ms = now_ms
-        else:
-            scaling.merged_at_ms = now_ms
-        if not scaling.policy.dry_run:
-            # Another change may have its turn first: with both there could be more segments than the policy allows.
-            await self._changes.make(due.change, due.segments, epoch=self._epoch)
+            return
+        self._lead.note(f"auto scale: {what}, since {due.why}")
+        # Another change may have its turn first: with both there could be more segments than the policy allows. One
+        # that fails begins no cooldown, since the layout is as before; `Poll` decides again after a pause that grows.
+        await self._changes.make(due.change, due.segments, epoch=self._epoch)

@@ -32,29 +32,26 @@ class Topic:
         self.low: dict[int, int] = {}
         self.changes: list[tuple[datetime, Change]] = []
         self.consumers = 0
-        self._at = {Change.SPLIT: 0, Change.MERGE: 0}
 
     def look(self, rates: dict[int, float]) -> Verdict:
         """One look, and what follows from it."""
         segments = ScaledSegment.all_of(self.layout)
         loads = {one.segment_id: Load(msg_rate_in=rates.get(one.segment_id, 0.0)) for one in segments}
-        watch = ScaleWatch(
-            policy=self.policy,
-            segments=segments,
-            split_at_ms=self._at[Change.SPLIT],
-            merged_at_ms=self._at[Change.MERGE],
-        )
+        watch = ScaleWatch(policy=self.policy, segments=segments, changed_at_ms=self.layout.changed_at_ms)
         verdict = decide(watch, Seen(loads=loads, consumers=self.consumers, low_since=self.low, now=self.now))
         if due := verdict.decision:
-            mutation = Mutation(change=due.change, segments=due.segments, epoch=self.layout.epoch)
-            self.layout = self.layout.begun(mutation).done(0)
-            self.changes.append((self.now, due.change))
-            self._at[due.change] = int(self.now.timestamp() * 1000)
+            self.change(due.change, due.segments)
             self.low = {}
         else:
             self.low = verdict.low_since
         self.now += timedelta(minutes=1)
         return verdict
+
+    def change(self, change: Change, segments: tuple[int, ...]) -> None:
+        """Split or merge now."""
+        mutation = Mutation(change=change, segments=segments, epoch=self.layout.epoch)
+        self.layout = self.layout.begun(mutation).done(int(self.now.timestamp() * 1000))
+        self.changes.append((self.now, change))
 
     def spread(self, total: float, first: float = 0.5) -> dict[int, float]:
         """Rates by segment: a part of all on the first hash, the rest even."""
@@ -137,6 +134,39 @@ def test_consumers_split() -> None:
     topic.policy = AutoScale(split_for_consumers=False, merge_window_seconds=0)
     topic.now += timedelta(hours=1)
     assert topic.look({}).decision is not None
+
+
+def test_changes_by_hand_begin_the_cooldowns() -> None:
+    """A split or a merge by hand begins both cooldowns, also where what it sealed was pruned since."""
+    policy = AutoScale.model_validate({**FAST, "split_cooldown_seconds": 180, "merge_cooldown_seconds": 240})
+    for change, segments in ((Change.MERGE, (0, 1)), (Change.SPLIT, (0,))):
+        topic = Topic(policy, segments=2)
+        topic.change(change, segments)
+        topic.layout = topic.layout.pruned(segments, 0)
+        hot = topic.layout.active[0].segment_id
+        reasons = [topic.look({hot: 500}).why for _ in range(3)]
+        assert all("the cooldown of splits is not over" in why for why in reasons), reasons
+        due = topic.look({hot: 500}).decision
+        assert due is not None
+        assert (due.change, due.segments) == (Change.SPLIT, (hot,))
+
+
+@pytest.mark.parametrize("policy", [{"minSegments": 4}, {"splitMsgRateInThreshold": 100}])
+def test_a_dry_run_has_a_cooldown(policy: dict[str, object]) -> None:
+    """A dry run, which changes nothing, decides the same again after an interval at the earliest."""
+    dry = AutoScale.model_validate({"dryRun": True, "splitCooldownSeconds": 0, "mergeMsgRateInThreshold": 5, **policy})
+    segments = ScaledSegment.all_of(ControlledLayout.created(1, {}, 0))
+    seen = Seen(loads={0: Load(msg_rate_in=200)}, consumers=0, low_since={}, now=START)
+    for seconds, is_due in ((59, False), (60, True)):
+        watch = ScaleWatch(policy=dry, segments=segments, changed_at_ms=seen.now_ms - seconds * 1000)
+        assert (decide(watch, seen).decision is not None) is is_due
+
+
+def test_a_new_topic_has_no_cooldown() -> None:
+    """The creation of a topic is not a change: its segments may split at the first look."""
+    topic = Topic(AutoScale.model_validate(FAST))
+    topic.layout = ControlledLayout.created(1, {}, int(topic.now.timestamp() * 1000))
+    assert topic.look({0: 500}).decision is not None
 
 
 def test_a_window() -> None:
@@ -225,11 +255,7 @@ def test_any_load(policy: AutoScale, totals: list[tuple[float, float]]) -> None:
     split, merge = (timedelta(seconds=one) for one in (policy.split_cooldown_seconds, policy.merge_cooldown_seconds))
     above = topic.changes[policy.min_segments - 1 :]
     for number, (at, change) in enumerate(above):
-        earlier = above[:number]
-        if change is Change.SPLIT:
-            assert all(at - then >= split for then, kind in earlier if kind is Change.SPLIT)
-        else:
-            assert all(at - then >= merge for then, _ in earlier)
+        assert all(at - then >= (split if change is Change.SPLIT else merge) for then, _ in above[:number])
 
 
 @given(policy=policies(), total=st.floats(0, 3000), first=st.floats(0, 1), segments=st.integers(1, 8))

@@ -120,8 +120,8 @@ class Script(doubles.Script):
     def _commit(self, mutation: Mutation) -> Committed:
         if self.record.last != mutation:
             assert mutation == self.record.pending
-            self.record = self.record.done(CREATED_MS)
-        return Committed(at_ms=CREATED_MS)
+            self.record = self.record.done(CREATED_MS + mutation.epoch + 1)
+        return Committed(at_ms=self.record.changed_at_ms)
 
     def _subscribe(self, request: SubscriptionRequest) -> None:
         self.subscriptions[request.name] = request.kind

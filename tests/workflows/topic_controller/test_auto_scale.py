@@ -11,12 +11,12 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.topic_controller.input import SplitRequest
-from models.topic_controller.record import Change
+from models.topic_controller.record import Change, Mutation
 from models.topic_controller.scale_decision import Decision
 from models.topic_controller.state import Scaling
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.topic_controller.activities import Script, status_of, until
+from tests.workflows.topic_controller.activities import CREATED_MS, Script, status_of, until
 
 CHANGE = ["prepare", "seal", "commit"]
 HOT = Decision(change=Change.SPLIT, segments=(0,), why="it is hot")
@@ -55,9 +55,8 @@ async def test_what_is_due_is_done(stage: Harness) -> None:
     assert (scaling.decision, status.auto_scale) == ("merge of 2 and 3: both are idle", "on")
     await until(run, lambda _: len(_looks(script)) == 3)
     first, second, third = _looks(script)
-    assert (first.split_at_ms, [one.descriptor for one in first.segments]) == (0, ["0000-7fff-0", "8000-ffff-1"])
-    assert (second.split_at_ms > 0, second.merged_at_ms) == (True, 0)
-    assert (third.split_at_ms, third.merged_at_ms > 0) == (second.split_at_ms, True)
+    assert (first.changed_at_ms, [one.descriptor for one in first.segments]) == (0, ["0000-7fff-0", "8000-ffff-1"])
+    assert (second.changed_at_ms, third.changed_at_ms) == (CREATED_MS + 1, CREATED_MS + 2)
     assert [one.depth for one in third.segments] == [1, 0]
 
 
@@ -69,7 +68,34 @@ async def test_a_dry_run_only_says_so(stage: Harness) -> None:
     assert status.notes[-1].endswith("dry run: would do the split of 0, since it is hot")
     assert (status.epoch, status.auto_scale, script.steps) == (0, "dry run", ["open"])
     await until(run, lambda _: len(_looks(script)) == 2)
-    assert _looks(script)[-1].split_at_ms > 0
+    decided_at = (await _scaling(run)).decided_at
+    assert decided_at is not None
+    assert _looks(script)[-1].changed_at_ms == round(decided_at.timestamp() * 1000)
+
+
+async def test_a_failed_change_begins_no_cooldown(stage: Harness) -> None:
+    """A split that could not begin is decided again after ten seconds, as if it had not been tried."""
+    script = Script(await_scale=[HOT, HOT, None])
+    script.limit = "brokers make no more topics"
+    run = await stage.start(script, auto_scale={"splitCooldownSeconds": 600})
+    await until(run, lambda status: any("brokers make no more topics" in note for note in status.notes))
+    script.limit = ""
+    await stage.env.sleep(timedelta(seconds=10))
+    status = await until(run, lambda status: len(status.active) == 3)
+    assert status.epoch == 1
+    await until(run, lambda _: len(_looks(script)) == 3)
+    assert [one.changed_at_ms for one in _looks(script)] == [0, 0, CREATED_MS + 1]
+
+
+async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
+    """A change by an earlier run, and one by hand, begin the cooldown: the layout has their times."""
+    script = Script()
+    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=0)).done(CREATED_MS + 1)
+    run = await stage.start(script, pruning=None, auto_scale={})
+    await until(run, lambda _: len(_looks(script)) == 1)
+    await run.update("split", SplitRequest(segment=0))
+    await until(run, lambda _: len(_looks(script)) == 2)
+    assert [one.changed_at_ms for one in _looks(script)] == [CREATED_MS + 1, CREATED_MS + 2]
 
 
 async def test_a_change_by_hand_is_looked_at_afresh(stage: Harness) -> None:
