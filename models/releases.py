@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 LINES: Final = ("4.0", "4.2", "5.0")
 """The lines that are supported, the oldest first."""
@@ -20,12 +20,32 @@ _VERSION = re.compile(r"v?(?P<line>\d+\.\d+)\.(?P<patch>\d+)(?P<suffix>.*)", re.
 # Builds before the release that they name: they may lack any of its repairs.
 _EARLY = re.compile(r"[-.](?:M\d+|snapshot|rc|candidate|alpha|beta)", re.IGNORECASE)
 
-# Namespace policies that not every release has, by their names in JSON, with the first releases that have them.
-_POLICIES: Final[dict[str, tuple[str, ...]]] = {
-    "allowed_topic_property_keys_for_metrics": ("5.0.0", "4.2.0"),
-    "is_allow_auto_update_schema_with_replicator": ("5.0.0",),
-    "scalableTopicAutoScalePolicy": ("5.0.0",),
+
+class PolicyField(NamedTuple):
+    """A policy that not every supported release has.
+
+    Attributes:
+        firsts: the first releases that have it, one of each line.
+        unset: values that mean the same as none.
+        relied_on: whether data or clients depend on it where it is set, so that it must not be lost.
+    """
+
+    firsts: tuple[str, ...]
+    unset: tuple[object, ...] = ()
+    relied_on: bool = False
+
+
+# By their names in JSON. All other policies of the classes Policies, LocalPolicies, TopicPolicies and
+# SubscriptionPolicies, and all fields of these, are the same in every supported release.
+_NAMESPACE_POLICIES: Final = {
+    "allowed_topic_property_keys_for_metrics": PolicyField(("5.0.0", "4.2.0"), unset=([],)),
+    # Brokers without it let a replicator register schemas, as `true` does.
+    "is_allow_auto_update_schema_with_replicator": PolicyField(("5.0.0",), unset=(True,), relied_on=True),
+    # Scalable topics are in no release without it.
+    "scalableTopicAutoScalePolicy": PolicyField(("5.0.0",)),
 }
+# By the last part of their path. Without this one the namespace's would hold, and may end subscriptions earlier.
+_TOPIC_POLICIES: Final = {"subscriptionExpirationTime": PolicyField(("5.0.0", "4.2.0"), relied_on=True)}
 
 
 class UnsupportedRelease(ValueError):
@@ -175,13 +195,24 @@ class Release:
         """Return the oldest Java that servers run on."""
         return 21 if self.is_at_least("5.0.0") else 17
 
-    def has_namespace_policy(self, name: str) -> bool:
-        """Return whether namespaces have this policy; true for one that every supported release has.
+    def lacked_namespace_policy(self, name: str) -> PolicyField | None:
+        """Return the row of a namespace policy that this release does not have; None if it has it.
 
         Args:
             name: in the JSON of the policies, for example `replication_clusters`.
         """
-        return name not in _POLICIES or self.is_at_least(*_POLICIES[name])
+        return self._lacked(_NAMESPACE_POLICIES.get(name))
+
+    def lacked_topic_policy(self, name: str) -> PolicyField | None:
+        """Return the row of a topic policy that this release does not have; None if it has it.
+
+        Args:
+            name: the last part of its path in the admin interface, for example `retention`.
+        """
+        return self._lacked(_TOPIC_POLICIES.get(name))
+
+    def _lacked(self, policy: PolicyField | None) -> PolicyField | None:
+        return None if policy is None or self.is_at_least(*policy.firsts) else policy
 
     def is_at_least(self, *firsts: str) -> bool:
         """Return whether this is one of some releases, or a later one of the same line; for this table and defects.

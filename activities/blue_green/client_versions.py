@@ -10,13 +10,28 @@ _FIRST = {
     "CPP": (3, 5, 0),
     "Go": (0, 13, 0),
 }
+# Until #23534 Java clients wanted both addresses of the other cluster, and stayed where they were without one of them.
+_JAVA_REPAIRS = ((3, 3, 3), (4, 0, 1))
 # Built on the C++ library, whose version they tell as their own.
 _ALIASES = {"python": "CPP", "node": "CPP", "c++": "CPP"}
-_VERSION = re.compile(r"Pulsar[- ](?P<library>[A-Za-z+]+)[- :]*v?(?P<major>\d+)\.(?P<minor>\d+)(?:\.(?P<patch>\d+))?")
+# Java clients up to 2.10 report a bare number.
+_VERSION = re.compile(
+    r"(?:Pulsar[- ](?P<library>[A-Za-z+]+)[- :]*v?)?(?P<major>\d+)\.(?P<minor>\d+)(?:\.(?P<patch>\d+))?"
+)
+
+
+def is_known(client_version: str) -> bool:
+    """Return whether a client's version says if it can follow.
+
+    Args:
+        client_version: as the broker shows it.
+    """
+    found = _VERSION.match(client_version)
+    return found is not None and _library(found) in _FIRST
 
 
 def is_of_cpp(client_version: str) -> bool:
-    """Whether a client's library is that of C++, or is built on it.
+    """Return whether a client's library is that of C++, or is built on it.
 
     Args:
         client_version: as the broker shows it.
@@ -24,22 +39,34 @@ def is_of_cpp(client_version: str) -> bool:
     return _library(found) == "CPP" if (found := _VERSION.match(client_version)) else False
 
 
-def cannot_follow(client_version: str) -> str:
-    """Why a client of this version does not follow to another cluster; empty where it does, or that is not known.
+def cannot_follow(client_version: str, *, lacks_address: str = "") -> str:
+    """Return why a client of this version does not follow to another cluster; empty where it does, or is not known.
 
     Args:
         client_version: as the broker shows it, for example `Pulsar-CPP-v3.7.1`.
+        lacks_address: the field of the other cluster's addresses that is not given; empty if both are.
     """
     found = _VERSION.match(client_version)
-    if found is None:
+    if found is None or (first := _FIRST.get(_library(found))) is None:
         return ""
-    first = _FIRST.get(_library(found))
     version = (int(found["major"]), int(found["minor"]), int(found["patch"] or 0))
-    if first is None or version >= first:
-        return ""
-    return f"{client_version} is older than {'.'.join(map(str, first))}"
+    if version < first:
+        return f"{client_version} is older than {_text(first)}"
+    if _library(found) == "Java" and lacks_address and not _is_repaired(version):
+        repairs = ", or ".join(map(_text, _JAVA_REPAIRS))
+        return f"{client_version} follows only if {lacks_address} is given too, unless it is {repairs} or newer"
+    return ""
+
+
+def _is_repaired(version: tuple[int, int, int]) -> bool:
+    same_line = (repair for repair in _JAVA_REPAIRS if repair[:2] == version[:2])
+    return any(version >= repair for repair in same_line) or version[:2] > _JAVA_REPAIRS[-1][:2]
+
+
+def _text(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
 
 
 def _library(found: re.Match[str]) -> str:
-    library = found["library"]
+    library = found["library"] or "Java"
     return _ALIASES.get(library.lower(), library)

@@ -9,7 +9,7 @@ from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, Migratio
 from activities.blue_green.flags import urls_of, wait_until_cluster_seen
 from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import use_of
-from activities.blue_green.listing import forget_failures, namespaces_of
+from activities.blue_green.listing import forget_failures, is_v1, namespaces_of, scalable_topics
 from activities.blue_green.load import forget_clients
 from activities.blue_green.records import records, sent_away, sent_elsewhere
 from activities.blue_green.subscription_copy import forget_copies
@@ -27,8 +27,12 @@ from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage
 from models.blue_green.results import Completion, Released
 from models.lifecycle.failures import NAMED, FailedItem
 
-#: What would unload topics, or split their bundles, while they have to stay loaded.
-HELD_OFF = {"loadBalancerSheddingEnabled": "false", "loadBalancerAutoBundleSplitEnabled": "false"}
+#: What would unload topics, or split their bundles, while they have to stay loaded; 5.0 has the last one (PIP-470).
+HELD_OFF = {
+    "loadBalancerSheddingEnabled": "false",
+    "loadBalancerAutoBundleSplitEnabled": "false",
+    "brokerCloseInactiveTopicsEnabled": "false",
+}
 
 
 def register(task: BlueGreenTask) -> Released:
@@ -259,7 +263,10 @@ def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
         if read_flag(store, namespace):
             moved.append(namespace)
         elif not namespace.startswith("pulsar/") and (
-            task.input.excludes(namespace) or topics_of(task.blue, namespace)
+            task.input.excludes(namespace)
+            or is_v1(namespace)
+            or topics_of(task.blue, namespace)
+            or scalable_topics(task, namespace)
         ):
             left.append(namespace)
     return moved, left

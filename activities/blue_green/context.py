@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Self
 
 from activities.lifecycle import namespace_guard as guards
@@ -14,6 +15,7 @@ from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
+from clients.errors import StoreUnsupported
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
@@ -22,6 +24,7 @@ from clients.stores import Access, open_cas, open_reader
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
 from models.blue_green.input import BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
+from models.releases import Release, UnsupportedRelease, parse_release
 
 REQUEST_LIMIT = 5.0
 """Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
@@ -57,6 +60,20 @@ class BlueGreenTask:
     def names(self) -> dict[str, str]:
         """Names of clusters, as policies of blue have them, to those that green has for the same."""
         return {self.input.cluster: self.input.green_cluster}
+
+    @cached_property
+    def blue_release(self) -> Release:
+        """Blue's release; the oldest where brokers differ.
+
+        Raises:
+            StoreUnsupported: it is not supported.
+        """
+        return _oldest(self.blue_brokers())
+
+    @cached_property
+    def green_release(self) -> Release:
+        """Green's release, likewise."""
+        return _oldest(self.green_brokers())
 
     @contextmanager
     def blue_store(self) -> Generator[CasStore]:
@@ -106,6 +123,13 @@ class BlueGreenTask:
     def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
         access = self.runtime.admin_of(cluster.credentials)
         return self._open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
+
+
+def _oldest(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> Release:
+    try:
+        return min(parse_release(admin.brokers.version()) for _, admin in brokers)
+    except UnsupportedRelease as error:
+        raise StoreUnsupported(str(error)) from error
 
 
 class NamespaceGuard(guards.NamespaceGuard[NamespaceClaim]):

@@ -58,6 +58,19 @@ def extra(path: str, green: str = "") -> Delta:
     return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=short(green)))
 
 
+def not_carried(path: str, blue: str, release: object, *, relied_on: bool) -> Delta:
+    """Return the delta of a policy of blue that green's release does not have."""
+    return Delta(
+        Difference(
+            path=path,
+            kind=DifferenceKind.NOT_CARRIED,
+            blue=short(blue),
+            green=f"its release {release} does not have it",
+            harmless=not relied_on,
+        )
+    )
+
+
 def as_text(value: Any) -> str:
     """A value as people read it, without secrets."""
     if isinstance(value, dict):

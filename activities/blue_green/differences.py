@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from activities.blue_green.carried import carried, lost_policies
 from activities.blue_green.deltas import NOT_SET, Change, Delta, as_text, differs, extra, is_secret, missing
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.topic_differences import topic_deltas
@@ -15,10 +16,11 @@ from clients.pulsar.admin.namespace_policies import PolicyPath, can_be_set
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference
+from models.releases import Release
 
 
 def differences(
-    blue: NamespaceInventory, green: NamespaceInventory | None, *, names: Mapping[str, str]
+    blue: NamespaceInventory, green: NamespaceInventory | None, *, names: Mapping[str, str], release: Release
 ) -> list[Difference]:
     """How a namespace on green differs from blue's.
 
@@ -26,8 +28,9 @@ def differences(
         blue: as it is on blue.
         green: as it is on green; None where it is not there.
         names: what blue's clusters are called on green.
+        release: of green's brokers.
     """
-    return reported(namespace_deltas(blue, green, names))
+    return reported(namespace_deltas(blue, green, names, release))
 
 
 def tenant_differences(name: str, blue: Tenant, green: Tenant | None, *, names: Mapping[str, str]) -> list[Difference]:
@@ -69,10 +72,11 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
 
 
 def namespace_deltas(
-    blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str]
+    blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
     """How a namespace differs, and what ends it, in the order in which things have to be created."""
-    found: list[Delta] = []
+    found = list(lost_policies(blue, release))
+    blue = carried(blue, release)
     if green is None:
         wanted = translated_policies(blue.policies, names)
         found.append(

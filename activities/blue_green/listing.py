@@ -21,6 +21,16 @@ def namespaces_of(admin: PulsarAdminReader) -> list[str]:
     return sorted(name for tenant in admin.tenants.names() for name in admin.namespaces.names(tenant))
 
 
+def is_v1(namespace: str) -> bool:
+    """Return whether a namespace is named as in Pulsar 1: `tenant/cluster/namespace`. Releases up to 4.1 have such."""
+    return namespace.count("/") > 1
+
+
+def scalable_topics(task: BlueGreenTask, namespace: str) -> list[str]:
+    """Return the scalable topics of a namespace of blue, which its flag does not move."""
+    return task.blue.scalable_topics.names(namespace) if task.blue_release.has_scalable_topics else []
+
+
 def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
     """The namespaces that move, by the order of their patterns and by name."""
     ranked = [(rank, name) for name in namespaces_of(admin) if (rank := input.rank(name)) is not None]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
-from activities.blue_green.client_versions import cannot_follow, is_of_cpp
+from activities.blue_green.client_versions import cannot_follow, is_known, is_of_cpp
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
 from activities.blue_green.held_policies import as_before
@@ -16,6 +16,7 @@ from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
 from activities.blue_green.precheck_clusters import check_clusters, check_replication
 from activities.blue_green.precheck_green import check_fit, check_green, judge
+from activities.blue_green.precheck_names import check_namespace_names, check_topics
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
@@ -39,8 +40,9 @@ _EXTERNAL = ("flink", "spark", "beam")
 
 @dataclass
 class _Found:
-    """What was found in all namespaces."""
+    """What was found in all namespaces; `lacks_address` is the field of green's addresses that is not given."""
 
+    lacks_address: str
     survey: Counter[str] = field(default_factory=Counter[str])
     idle: list[str] = field(default_factory=list[str])
     passing: list[str] = field(default_factory=list[str])
@@ -67,6 +69,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     if not names:
         patterns = ", ".join(task.input.namespaces)
         findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
+    names = check_namespace_names(task, findings, names)
     check_green(task, findings, names)
     check_clients(task, findings, names)
     made_anew = check_way_back(task, findings, names)
@@ -74,7 +77,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         begun, here = sent_away(task, store, names), records(store)
     with task.green_store() as store:
         there = records(store)
-    found, lines, missing = _Found(), list[str](), 0
+    found, lines, missing = _Found(_lacking_address(task)), list[str](), 0
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
@@ -90,7 +93,8 @@ def precheck(task: BlueGreenTask) -> Precheck:
             green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
-        differing = judged(task, name, differences(blue, green, names=task.names))
+        blue = check_topics(task, findings, blue)
+        differing = judged(task, name, differences(blue, green, names=task.names, release=task.green_release))
         missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)
         judge(task, findings, name, differing)
         lines += map(str, differing)
@@ -157,22 +161,22 @@ def _add_subscriptions(found: _Found, topic: TopicInventory) -> None:
 
 def _add_client(found: _Found, client: Client) -> None:
     version, address = client.client_version or "", client.address or "unknown address"
-    if not version:
-        found.unknown_clients.add(address)
-    elif why := cannot_follow(version):
+    if why := cannot_follow(version, lacks_address=found.lacks_address):
         found.old_clients[address] = why
+    elif not is_known(version):
+        found.unknown_clients.add(f"{address} ({version})" if version else address)
 
 
 def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     green = task.input.green_cluster
     if found.old_clients:
         told = [f"{address}: {why}" for address, why in found.old_clients.items()]
-        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(told)}", "upgrade them")
+        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(told)}", _upgrade(found))
     if found.unloadable:
         cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
     listed = (
-        (found.unknown_clients, "clients do not tell their version; whether they can follow is not known"),
+        (found.unknown_clients, "clients have no version that is known; whether they can follow is not known"),
         (found.passing, "topics are not persistent; brokers do not move their clients, which have to be started anew"),
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
         (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
@@ -196,6 +200,17 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         findings.warn(f"{len(found.idle)} subscriptions without consumers go on with a copy: {some(found.idle)}")
     if _FUNCTIONS in namespaces_of(task.blue):
         findings.warn(f"functions and connectors run on {task.input.cluster}; they stay behind, start them on {green}")
+
+
+def _lacking_address(task: BlueGreenTask) -> str:
+    given = task.input.green
+    if not given.broker_service_url_tls:
+        return "broker_service_url_tls"
+    return "" if given.broker_service_url else "broker_service_url"
+
+
+def _upgrade(found: _Found) -> str:
+    return f"upgrade them, or give {found.lacks_address} of green" if found.lacks_address else "upgrade them"
 
 
 def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:

@@ -21,6 +21,7 @@ from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import PulsarCluster
+from models.releases import UnsupportedRelease, parse_release
 from models.store_url import parse_store_url
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
@@ -85,6 +86,7 @@ def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Calla
             _check_admin_urls(findings, side, session)
             for service in services:
                 admin = PulsarAdminReader(session, registered_urls(service.data, access))
+                _check_release(findings, side, service.name, admin.brokers.version())
                 _check_broker(findings, side, service.name, admin.brokers.runtime_configuration())
 
     return check
@@ -101,6 +103,13 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
         if told != side.name:
             cause = f"{url} is the cluster {told!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+
+
+def _check_release(findings: Findings, side: Side, broker: str, version: str) -> None:
+    try:
+        parse_release(version)
+    except UnsupportedRelease as error:
+        findings.block(f"{side.code}_RELEASE", f"{broker}: {error}", "do what the cause says, and start again")
 
 
 def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import json
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.flags import urls_of
-from activities.blue_green.listing import namespaces_of
+from activities.blue_green.listing import is_v1, namespaces_of
 from activities.blue_green.records import sent_elsewhere
 from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
@@ -36,7 +36,7 @@ def check_redirects(task: BlueGreenTask, findings: Findings) -> None:
 def _check_set_flag(task: BlueGreenTask, findings: Findings, store: CasReader) -> None:
     """The flag of all of blue is set: by an earlier run, if each namespace with topics has its own as well."""
     input, cluster = task.input, task.input.cluster
-    names = [name for name in namespaces_of(task.blue) if not name.startswith("pulsar/")]
+    names = [name for name in namespaces_of(task.blue) if not (name.startswith("pulsar/") or is_v1(name))]
     if unflagged := [name for name in names if not read_flag(store, name) and topics_of(task.blue, name)]:
         findings.block(
             "BLUE_FLAG_SET",

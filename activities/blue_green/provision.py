@@ -70,6 +70,7 @@ def provision_all(
             task.green,
             namespace,
             names=task.names,
+            release=task.green_release,
             fence=lambda: (fence(), None)[1],
             align=task.input.align_differences,
             check=task.context.check,

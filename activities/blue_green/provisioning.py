@@ -27,6 +27,7 @@ from clients.pulsar.admin.errors import (
 )
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, Provisioned, short
+from models.releases import Release
 
 # Before both sides are read again: brokers need a moment until they know what was set for a topic.
 _PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -60,6 +61,7 @@ def compare_namespace(
     namespace: str,
     *,
     names: Mapping[str, str],
+    release: Release,
     check: Callable[[], None] = lambda: None,
 ) -> list[Difference]:
     """How a namespace and its tenant on green differ from blue's, as both are now; empty if blue has none.
@@ -69,12 +71,13 @@ def compare_namespace(
         green: the cluster that takes over.
         namespace: `tenant/namespace`.
         names: what blue's clusters are called on green.
+        release: of green's brokers.
         check: raises where the work shall stop.
 
     Raises:
         AdminError: a broker of either side does not answer.
     """
-    return reported(_deltas(blue, green, namespace, names, check=check))
+    return reported(_deltas(blue, green, namespace, names, release, check=check))
 
 
 def provision_namespace(
@@ -83,6 +86,7 @@ def provision_namespace(
     namespace: str,
     *,
     names: Mapping[str, str],
+    release: Release,
     fence: Callable[[], None],
     align: bool,
     check: Callable[[], None],
@@ -97,6 +101,7 @@ def provision_namespace(
         green: the cluster that takes over.
         namespace: `tenant/namespace`.
         names: what blue's clusters are called on green.
+        release: of green's brokers.
         fence: called right before each change on green, from eight threads; raises if this attempt is late.
         align: change also what exists on green and differs.
         check: raises where the work shall stop.
@@ -110,7 +115,7 @@ def provision_namespace(
     """
 
     def read() -> list[Delta]:
-        deltas = _deltas(blue, green, namespace, names, check=check, topics=scope.topics)
+        deltas = _deltas(blue, green, namespace, names, release, check=check, topics=scope.topics)
         return deltas if scope.topics is None else [delta for delta in deltas if delta.topic in scope.topics]
 
     def is_wanted(delta: Delta) -> bool:
@@ -136,6 +141,7 @@ def _deltas(
     green: PulsarAdminReader,
     namespace: str,
     names: Mapping[str, str],
+    release: Release,
     *,
     check: Callable[[], None],
     topics: Collection[TopicName] | None = None,
@@ -145,7 +151,7 @@ def _deltas(
         return []
     tenant = namespace.partition("/")[0]
     of_tenant = tenant_deltas(tenant, blue.tenants.get(tenant), read_tenant(green, tenant), names)
-    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check, only=topics), names)]
+    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check, only=topics), names, release)]
 
 
 class _Work:

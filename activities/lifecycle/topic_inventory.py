@@ -241,6 +241,9 @@ class TopicReader:
         return self._admin.topics.properties(part.name)
 
     def _policies(self, topic: TopicInventory) -> Mapping[str, Any] | None:
+        # A topic that is named like a partition of nothing has none of its own: brokers refuse to be asked (412).
+        if topic.name.partition is not None:
+            return {}
         names = [name for name, one in topic.subscriptions.items() if one.durable]
         try:
             return self._admin.topic_policies.read(topic.name, names)

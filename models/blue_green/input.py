@@ -22,6 +22,8 @@ CLUSTER_NAME = r"^[A-Za-z0-9_.-]+$"
 
 
 NamespacePattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]
+# Those of Pulsar 1, `tenant/cluster/namespace`, can be excluded.
+ExcludedPattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+(/[^/]+)?$")]
 
 
 class PulsarCluster(Frozen):
@@ -113,7 +115,7 @@ class BlueGreenInput(MigrationInput):
     green_cluster: str = Field(min_length=1, pattern=CLUSTER_NAME)
     green: PulsarCluster
     namespaces: tuple[NamespacePattern, ...] = Field(default=("*/*",), min_length=1)
-    exclude: tuple[NamespacePattern, ...] = ()
+    exclude: tuple[ExcludedPattern, ...] = ()
     waves: WavePolicy = WavePolicy(parallelism=1)
     align_differences: Bool = False
     throttle_bytes: int = Field(default=1, ge=1)

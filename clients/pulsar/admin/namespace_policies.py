@@ -77,6 +77,7 @@ _CALLS: Mapping[str, PolicyCall] = {
     "replication_clusters": PolicyCall("replication"),
     "replicatorDispatchRate": PolicyCall("replicatorDispatchRate"),
     "retention_policies": PolicyCall("retention"),
+    "scalableTopicAutoScalePolicy": PolicyCall("scalableTopicAutoScalePolicy"),
     "schema_auto_update_compatibility_strategy": PolicyCall("schemaAutoUpdateCompatibilityStrategy", "PUT"),
     "schema_compatibility_strategy": PolicyCall("schemaCompatibilityStrategy", "PUT"),
     "schema_validation_enforced": PolicyCall("schemaValidationEnforced"),

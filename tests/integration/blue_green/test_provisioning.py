@@ -44,6 +44,7 @@ def provision(
         clusters.green_admin,
         namespace,
         names=NAMES,
+        release=clusters.green_release,
         fence=fence,
         align=align,
         check=nothing,
@@ -82,7 +83,9 @@ def rich(clusters: Clusters) -> str:
 
 def test_everything_is_copied(clusters: Clusters, rich: str) -> None:
     """After one run nothing differs, cluster names are translated, and a second run changes nothing."""
-    before = compare_namespace(clusters.blue_admin, clusters.green_admin, rich, names=NAMES)
+    before = compare_namespace(
+        clusters.blue_admin, clusters.green_admin, rich, names=NAMES, release=clusters.green_release
+    )
     assert {one.kind for one in before} == {MISSING}
     assert {one.path for one in before} >= {"tenant rich", f"namespace {rich}", f"topic persistent://{rich}/plain"}
     assert "rich" not in clusters.green_admin.tenants.names()

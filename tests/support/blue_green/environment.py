@@ -20,6 +20,7 @@ from deploy.devstack.on_demand import older_pulsar
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.blue_green.input import BlueGreenInput
+from models.releases import Release, parse_release
 from tests.support.stacks import SharedStack
 
 BLUE, GREEN = "blue", "green"
@@ -75,6 +76,11 @@ class Clusters:
                 **more,
             }
         )
+
+    @property
+    def green_release(self) -> Release:
+        """The release of green's brokers."""
+        return parse_release(self.green_admin.brokers.version())
 
     @property
     def two(self) -> TwoClusters:

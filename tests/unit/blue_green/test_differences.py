@@ -15,9 +15,11 @@ from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topics import SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, DifferenceKind
+from models.releases import parse_release
 
 SPACE = "acme/orders"
 NAMES = {"blue": "green"}
+RELEASE = parse_release("5.0.1")
 TOPIC = TopicName.parse(f"{SPACE}/t")
 MISSING, DIFFERS, EXTRA = DifferenceKind.MISSING, DifferenceKind.DIFFERS, DifferenceKind.EXTRA
 
@@ -41,7 +43,7 @@ def found(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[st
     """Kinds by path, without what all paths begin with."""
     return {
         one.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): one.kind
-        for one in differences(blue, green, names=NAMES)
+        for one in differences(blue, green, names=NAMES, release=RELEASE)
     }
 
 
@@ -120,7 +122,7 @@ def test_policies() -> None:
         "properties.only": EXTRA,
         "bundles": DIFFERS,
     }
-    told = {one.path.rpartition(": ")[2]: one for one in differences(blue, green, names=NAMES)}
+    told = {one.path.rpartition(": ")[2]: one for one in differences(blue, green, names=NAMES, release=RELEASE)}
     assert "hush" not in str([*told.values()])
     assert not told["bundles"].blocks
     assert told["retention_policies"] == Difference(
@@ -158,13 +160,13 @@ def test_a_namespace_that_is_not_there() -> None:
     passing = TopicName.parse(f"non-persistent://{SPACE}/p")
     blue = namespace(topic(subscriptions=("s",), properties={"a": "b"}), topic(passing), retention_policies={"x": 1})
     assert found(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}
-    assert all(one.creatable and one.blocks for one in differences(blue, None, names=NAMES))
+    assert all(one.creatable and one.blocks for one in differences(blue, None, names=NAMES, release=RELEASE))
 
 
 def test_what_no_broker_creates() -> None:
     """A topic that has the name of a partition of nothing is missing for good."""
     orphan = TopicName.parse(f"{SPACE}/x-partition-0")
-    [found] = differences(namespace(topic(orphan)), namespace(), names=NAMES)
+    [found] = differences(namespace(topic(orphan)), namespace(), names=NAMES, release=RELEASE)
     assert (found.path, found.kind, found.creatable) == (f"topic {orphan}", MISSING, False)
 
 
@@ -204,7 +206,7 @@ def test_schemas_in_another_order() -> None:
     one, two = (Schema(version=0, type="JSON", data=data) for data in "ab")
     later = Schema(version=1, type="JSON", data="c")
     blue, green = namespace(topic(schemas=(one, later))), namespace(topic(schemas=(two,)))
-    [told] = differences(blue, green, names=NAMES)
+    [told] = differences(blue, green, names=NAMES, release=RELEASE)
     assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: schema version 0", DIFFERS, False)
     assert found(namespace(topic(schemas=(one,))), namespace(topic(schemas=(one, later)))) == {
         "schema version 1": EXTRA
@@ -221,9 +223,11 @@ def test_green_is_not_empty() -> None:
     """Messages on green block, whatever else is equal; so does a topic that green cannot load."""
     stats = TopicStats(storage_size=9, subscriptions={"s": SubscriptionStats(msg_backlog=4)})
     green = namespace(topic(parts=(Part(TOPIC, stats),)))
-    [told] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES)
+    [told] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES, release=RELEASE)
     assert (told.kind, told.green, told.blocks) == (DifferenceKind.GREEN_HAS_MESSAGES, "backlogs: s 4", True)
-    [told] = differences(namespace(topic()), namespace(topic(parts=(Part(TOPIC, None, "no offloader"),))), names=NAMES)
+    [told] = differences(
+        namespace(topic()), namespace(topic(parts=(Part(TOPIC, None, "no offloader"),))), names=NAMES, release=RELEASE
+    )
     assert (told.kind, told.green) == (DIFFERS, "cannot be loaded: no offloader")
 
 
@@ -231,10 +235,10 @@ def test_partitions() -> None:
     """Fewer partitions can be added to, more cannot be taken away; partitions that were not created are."""
     two, three = topic(partitions=2), topic(partitions=3)
     for blue, green, creatable in ((three, two, True), (two, three, False), (three, topic(), False)):
-        [told] = differences(namespace(blue), namespace(green), names=NAMES)
+        [told] = differences(namespace(blue), namespace(green), names=NAMES, release=RELEASE)
         assert (told.path, told.kind, told.creatable) == (f"topic {TOPIC}: partitions", DIFFERS, creatable)
     lacking = topic(partitions=3, parts=three.parts[:1])
-    [told] = differences(namespace(three), namespace(lacking), names=NAMES)
+    [told] = differences(namespace(three), namespace(lacking), names=NAMES, release=RELEASE)
     assert (told.path, told.kind, told.blue) == (f"topic {TOPIC}: partitions of 3", MISSING, "2 not created")
 
 

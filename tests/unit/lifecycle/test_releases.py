@@ -116,7 +116,14 @@ def test_what_the_three_releases_do() -> None:
 )
 def test_policies_that_not_every_release_has(policy: str, expected: list[bool]) -> None:
     """A release that lacks a namespace policy says so; a policy that the table does not name is had by all."""
-    assert [parse_release(f"{line}.8").has_namespace_policy(policy) for line in LINES] == expected
+    assert [parse_release(f"{line}.8").lacked_namespace_policy(policy) is None for line in LINES] == expected
+
+
+def test_topic_policies_that_not_every_release_has() -> None:
+    """A subscription's own end of life, which clients rely on, is unknown to the oldest line alone."""
+    lacked = [parse_release(f"{line}.8").lacked_topic_policy("subscriptionExpirationTime") for line in LINES]
+    assert [policy is not None and policy.relied_on for policy in lacked] == [True, False, False]
+    assert parse_release("4.0.8").lacked_topic_policy("retention") is None
 
 
 def _repairs() -> list[str]:

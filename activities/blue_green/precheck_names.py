@@ -1,0 +1,84 @@
+"""What PRECHECK asks about names: those that green cannot have, and topics that no flag moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.listing import is_v1, scalable_topics
+from activities.lifecycle.precheck import Findings
+from models.lifecycle.failures import some
+
+
+def check_namespace_names(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> list[str]:
+    """Note a blocker for namespaces that cannot move because of their names.
+
+    Args:
+        task: the step.
+        findings: where blockers go.
+        namespaces: that are selected.
+
+    Returns:
+        The others.
+    """
+    green = task.input.green_cluster
+    if v1 := [name for name in namespaces if is_v1(name)]:
+        findings.block(
+            "BLUE_V1_NAMESPACES",
+            f"namespaces have names of Pulsar 1, tenant/cluster/namespace, which cannot move: {some(v1)}",
+            "move their clients to namespaces tenant/namespace, or exclude them",
+        )
+    padded = [name for name in namespaces if not is_v1(name) and _is_padded(*name.split("/"))]
+    if padded and task.green_release.refuses_outer_white_space:
+        findings.block("BLUE_NAMES", f"{green} refuses names with outer white space: {_quoted(padded)}", _RENAME)
+        return [name for name in namespaces if not is_v1(name) and name not in padded]
+    return [name for name in namespaces if not is_v1(name)]
+
+
+def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
+    """Note a blocker for topics of a namespace that green refuses, or that the namespace's flag does not move.
+
+    Args:
+        task: the step.
+        findings: where blockers go.
+        blue: the namespace.
+
+    Returns:
+        The namespace without the topics that green refuses.
+    """
+    lone = [name for name, topic in sorted(blue.topics.items()) if name.partition is not None and not topic.partitions]
+    if lone := [name for name in lone if blue.topics[name].persistent]:
+        findings.block(
+            "BLUE_LONE_PARTITIONS",
+            f"topics are named like a partition, and there is no such partitioned topic: {some(list(map(str, lone)))}",
+            "pulsar-admin topics create-partitioned-topic for the name without -partition-N, with more partitions than "
+            "the highest N; or move their clients to other names and delete these",
+        )
+    padded = [name for name, topic in sorted(blue.topics.items()) if topic.lasting and _is_padded(name.topic)]
+    if not task.green_release.refuses_outer_white_space:
+        padded.clear()
+    if padded:
+        names = _quoted(list(map(str, padded)))
+        cause = f"{task.input.green_cluster} refuses names with outer white space: {names}"
+        findings.block("BLUE_NAMES", cause, _RENAME)
+    if scalable := scalable_topics(task, blue.name):
+        findings.block(
+            "BLUE_SCALABLE_TOPICS",
+            f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {some(scalable)}",
+            f"exclude {blue.name}, or move its clients to other topics and delete these",
+        )
+    refused = {*lone, *padded}
+    return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
+
+
+_RENAME = "move their clients to other names and delete these, or exclude their namespaces"
+
+
+def _is_padded(*parts: str) -> bool:
+    return any(part != part.strip() for part in parts)
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return some([repr(name) for name in names])

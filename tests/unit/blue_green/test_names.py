@@ -1,0 +1,85 @@
+"""Names and topics that cannot move are blockers that name them; both clusters are doubles here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.precheck_names import check_namespace_names, check_topics
+from activities.lifecycle.precheck import Findings
+from clients.pulsar.names import TopicName
+from models.blue_green.input import BlueGreenInput
+from models.releases import parse_release
+from tests.unit.blue_green.test_differences import SPACE, namespace, topic
+
+
+def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTask:
+    """Two clusters of a release; blue has these scalable topics."""
+
+    def names(_: str) -> list[str]:
+        return list(scalable)
+
+    return cast(
+        "BlueGreenTask",
+        SimpleNamespace(
+            input=SimpleNamespace(green_cluster="g"),
+            blue=SimpleNamespace(scalable_topics=SimpleNamespace(names=names)),
+            blue_release=parse_release(release),
+            green_release=parse_release(release),
+        ),
+    )
+
+
+def test_names_of_namespaces() -> None:
+    """Namespaces of Pulsar 1, and those with outer white space, are named, and not looked at further."""
+    findings, names = Findings(), ["acme/blue/old", "acme/ padded", "acme/orders"]
+    assert check_namespace_names(task(), findings, names) == ["acme/orders"]
+    assert [(blocker.code, blocker.cause.rpartition(": ")[2]) for blocker in findings.blockers] == [
+        ("BLUE_V1_NAMESPACES", "acme/blue/old"),
+        ("BLUE_NAMES", "'acme/ padded'"),
+    ]
+    findings = Findings()
+    assert check_namespace_names(task("4.0.8"), findings, names[1:]) == names[1:]
+    assert findings.blockers == []
+
+
+def test_topics_that_cannot_move() -> None:
+    """Padded names, partitions of nothing and scalable topics are blockers, and not compared further."""
+    names = [TopicName.parse(f"{SPACE}/{name}") for name in ("t", "t ", "lone-partition-0", "parts")]
+    whole, padded, lone, parts = names
+    blue = namespace(topic(whole), topic(padded), topic(lone), topic(parts, 2))
+    findings = Findings()
+    assert list(check_topics(task(scalable=("topic://acme/orders/s",)), findings, blue).topics) == [whole, parts]
+    assert [(blocker.code, blocker.cause.rpartition(": ")[2]) for blocker in findings.blockers] == [
+        ("BLUE_LONE_PARTITIONS", str(lone)),
+        ("BLUE_NAMES", f"'{padded}'"),
+        ("BLUE_SCALABLE_TOPICS", "topic://acme/orders/s"),
+    ]
+
+
+def test_older_releases_take_padded_names_and_have_no_scalable_topics() -> None:
+    """Nothing is asked, or refused, that the releases do not know."""
+    findings = Findings()
+    blue = namespace(topic(TopicName.parse(f"{SPACE}/t ")))
+    assert check_topics(task("4.2.4", ("topic://acme/orders/s",)), findings, blue) == blue
+    assert findings.blockers == []
+
+
+def test_namespaces_of_pulsar_1_can_be_excluded() -> None:
+    """Such a namespace fits no pattern of those that move but `*/*`, and can be excluded by its name."""
+    side = {"admin_urls": ["http://h:1"], "service_url": "http://h:1", "broker_service_url": "pulsar://h:2"}
+    input = BlueGreenInput.model_validate(
+        {
+            "cluster": "b",
+            "blue": {**side, "metadata_url": "zk:h:1/b"},
+            "green_cluster": "g",
+            "green": {**side, "metadata_url": "zk:h:1/g", "admin_urls": ["http://h:3"]},
+            "exclude": ["acme/blue/old"],
+        }
+    )
+    assert [input.rank(name) for name in ("acme/blue/old", "acme/blue/other", "acme/orders")] == [None, 0, 0]
+    with pytest.raises(ValueError, match="namespaces"):
+        BlueGreenInput.model_validate({**input.model_dump(), "namespaces": ["acme/blue/old"]})
