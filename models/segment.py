@@ -1,4 +1,4 @@
-"""One segment of a scalable topic and the hashes that it takes, as brokers of 5.0.0-M1 store them (PIP-468 and 475)."""
+"""A segment of a scalable topic and the hashes that it takes, as brokers store them (PIP-468, 475 and 486)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ HASHES = 0x1_0000
 
 NOT_SEALED = -1
 """Epoch and time of a segment that is not sealed; the proposal says 0, brokers write this."""
+
+MAX_BUCKETS = HASHES
+"""The most entry buckets that a segment can have; brokers allow 1024, unless they are configured otherwise."""
 
 _DERIVED = ("sealed", "active", "root", "leaf", "legacy")
 
@@ -115,6 +118,8 @@ class SegmentInfo(Stored):
         created_at_epoch, sealed_at_epoch: epochs of the layout.
         created_at_ms, sealed_at_ms: milliseconds since 1970.
         legacy_topic_name: the regular topic that holds its messages, in full (PIP-475, "Special segments").
+        entry_bucket_splits: the first entry hash of every entry bucket but the first one, in ascending order; empty
+            for one bucket (PIP-486).
     """
 
     segment_id: int
@@ -127,6 +132,7 @@ class SegmentInfo(Stored):
     created_at_ms: int
     sealed_at_ms: int = NOT_SEALED
     legacy_topic_name: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    entry_bucket_splits: tuple[int, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -166,6 +172,11 @@ class SegmentInfo(Stored):
         return self.legacy_topic_name is not None
 
     @property
+    def buckets(self) -> int:
+        """Return the number of its entry buckets, at least 1."""
+        return len(self.entry_bucket_splits) + 1
+
+    @property
     def descriptor(self) -> str:
         """Its part of the segment's topic name: `{first hash}-{last hash}-{id}`."""
         return f"{self.hash_range}-{self.segment_id}"
@@ -188,3 +199,12 @@ class SegmentInfo(Stored):
                 "sealed_at_ms": now_ms,
             }
         )
+
+
+def equal_splits(buckets: int) -> tuple[int, ...]:
+    """Return the borders of entry buckets of equal width, as brokers compute them.
+
+    Args:
+        buckets: how many; 1 to `MAX_BUCKETS`.
+    """
+    return tuple(number * HASHES // buckets for number in range(1, buckets))

@@ -1,7 +1,7 @@
-"""The layout of a scalable topic: segments over the hash space, and what splits, merges and prunes make of them.
+"""The layout of a scalable topic: segments over the hash space, and what brokers make of them.
 
 Its JSON is the value of the topic's node beneath `/topics` (PIP-468, "Metadata"; PIP-475, "Broker-side migration
-steps"), as brokers of 5.0.0-M1 write it. Nothing here talks to a server.
+steps"). Nothing here talks to a server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import Self
 import mmh3
 from pydantic import Field
 
-from models.segment import FULL, HashRange, LayoutError, SegmentInfo, Stored
+from models.segment import (
+    FULL,
+    MAX_BUCKETS,
+    HashRange,
+    LayoutError,
+    SegmentInfo,
+    Stored,
+    equal_splits,
+)
 
 
 class SegmentLayout(Stored):
@@ -93,17 +101,22 @@ class SegmentLayout(Stored):
         return cls(next_segment_id=2 * len(topics), segments=_by_id((*old, *new)))
 
     def split(self, segment_id: int, now_ms: int) -> Self:
-        """The layout after an active segment was divided in the middle.
+        """Return the layout after an active segment was divided in the middle; each child has half of its buckets.
 
         Raises:
             LayoutError: there is no such active segment, or it has one hash only.
         """
         parent = self._active(segment_id)
-        ids = range(self.next_segment_id, self.next_segment_id + 2)
-        return self._changed(zip(ids, parent.hash_range.split(), strict=True), (parent,), now_ms)
+        return self._changed(parent.hash_range.split(), (parent,), now_ms, buckets=max(1, parent.buckets // 2))
 
-    def merge(self, one_id: int, other_id: int, now_ms: int) -> Self:
-        """The layout after two active segments, next to each other, became one.
+    def merge(self, one_id: int, other_id: int, now_ms: int, max_buckets: int = MAX_BUCKETS) -> Self:
+        """Return the layout after two active segments, next to each other, became one with the buckets of both.
+
+        Args:
+            one_id: of one of them.
+            other_id: of the other one.
+            now_ms: milliseconds since 1970.
+            max_buckets: the most that brokers give a segment.
 
         Raises:
             LayoutError: one of them is not there or not active, or they are not neighbours.
@@ -113,7 +126,20 @@ class SegmentLayout(Stored):
         if not first.hash_range.precedes(second.hash_range):
             raise LayoutError(f"segments {one.descriptor} and {other.descriptor} are not neighbours")
         both = HashRange(start=first.hash_range.start, end=second.hash_range.end)
-        return self._changed([(self.next_segment_id, both)], (one, other), now_ms)
+        return self._changed([both], (one, other), now_ms, buckets=min(one.buckets + other.buckets, max_buckets))
+
+    def rebucket(self, segment_id: int, buckets: int, now_ms: int) -> Self:
+        """Return the layout after an active segment was replaced by one of the same hashes with other entry buckets.
+
+        Raises:
+            LayoutError: there is no such active segment, it has these buckets, or there cannot be so many.
+        """
+        parent = self._active(segment_id)
+        if not 1 <= buckets <= MAX_BUCKETS:
+            raise LayoutError(f"a segment cannot have {buckets} entry buckets; 1 to {MAX_BUCKETS} is possible")
+        if parent.entry_bucket_splits == equal_splits(buckets):
+            raise LayoutError(f"segment {parent.descriptor} has {buckets} equal entry buckets already")
+        return self._changed([parent.hash_range], (parent,), now_ms, buckets=buckets)
 
     def prune(self, segment_id: int) -> Self:
         """The layout without a sealed segment, whose neighbours forget it.
@@ -184,24 +210,27 @@ class SegmentLayout(Stored):
             raise LayoutError(f"segment {segment_id} is sealed")
         return found
 
-    def _changed(self, children: Iterable[tuple[int, HashRange]], parents: Sequence[SegmentInfo], now_ms: int) -> Self:
-        """With new segments in the place of active ones."""
+    def _changed(
+        self, ranges: Iterable[HashRange], parents: Sequence[SegmentInfo], now_ms: int, *, buckets: int
+    ) -> Self:
+        """Return the layout with new segments in place of active ones."""
         epoch = self.epoch + 1
-        new = [
+        children = [
             SegmentInfo(
                 segment_id=number,
-                hash_range=part,
-                parent_ids=tuple(one.segment_id for one in parents),
+                hash_range=hash_range,
+                parent_ids=tuple(parent.segment_id for parent in parents),
                 created_at_epoch=epoch,
                 created_at_ms=now_ms,
+                entry_bucket_splits=equal_splits(buckets),
             )
-            for number, part in children
+            for number, hash_range in enumerate(ranges, self.next_segment_id)
         ]
-        ids = [one.segment_id for one in new]
-        old = [one.sealed_by(ids, epoch, now_ms) for one in parents]
-        segments = {**self.segments, **_by_id((*old, *new))}
+        ids = [child.segment_id for child in children]
+        sealed = [parent.sealed_by(ids, epoch, now_ms) for parent in parents]
+        segments = {**self.segments, **_by_id((*sealed, *children))}
         return self.model_copy(
-            update={"epoch": epoch, "next_segment_id": self.next_segment_id + len(new), "segments": segments}
+            update={"epoch": epoch, "next_segment_id": self.next_segment_id + len(children), "segments": segments}
         )
 
 

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pydantic.alias_generators import to_camel
+
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.scalable_topic.auto_scale import AutoScale
+
+_KNOWN = {to_camel(name) for name in AutoScale.model_fields}
+
+
+def stored_policy(wanted: AutoScale, now: AutoScalePolicy | None) -> AutoScalePolicy:
+    """Return the policy that is stored for a wanted one.
+
+    Args:
+        wanted: as an operator wrote it; what it leaves out is left to the namespace and the brokers.
+        now: what the topic has; fields of it that an operator cannot write here stay.
+    """
+    unknown = {name: value for name, value in now.body().items() if name not in _KNOWN} if now else {}
+    fields = {to_camel(name): value for name, value in wanted.model_dump(exclude_none=True).items()}
+    return AutoScalePolicy.model_validate({**unknown, **fields})
 
 
 def set_auto_scale(
@@ -32,14 +48,15 @@ def set_auto_scale(
         AdminPreconditionFailed: its values contradict those of the namespace.
         StoreContention: somebody else sets another one at the same time.
     """
-    policy = AutoScalePolicy.model_validate(wanted.model_dump(exclude_none=True))
-    if admin.scalable_topics.auto_scale_policy(topic) == policy:
+    now = admin.scalable_topics.auto_scale_policy(topic)
+    policy = stored_policy(wanted, now)
+    if now == policy:
         return
     change(
         look=lambda admin: admin.scalable_topics.auto_scale_policy(topic),
         fence=fence,
         change=lambda admin: admin.scalable_topics.set_auto_scale_policy(topic, policy),
     )
-    if (found := admin.scalable_topics.auto_scale_policy(topic)) != policy:
-        told = found.body() if found else "none"
+    if (after := admin.scalable_topics.auto_scale_policy(topic)) != policy:
+        told = after.body() if after else "none"
         raise StoreContention(f"the auto-scale policy of {topic} is {told} right after it was set to {policy.body()}")

@@ -9,6 +9,8 @@ from models.segment_layout import key_hash
 
 _MASK_64 = (1 << 64) - 1
 _MASK_32 = (1 << 32) - 1
+# Java's clients drop the sign.
+_POSITIVE = 0x7FFF_FFFF
 # Of Boost's hash for bytes, since 1.82.
 _STEP = 0x9E3779B97F4A7C15
 _FACTOR = _STEP * _STEP & _MASK_64
@@ -26,7 +28,7 @@ def partition_of(key: str, partitions: int, scheme: KeyHash) -> int | None:
     """
     match scheme:
         case KeyHash.MURMUR3:
-            return key_hash(key) % partitions
+            return (key_hash(key) & _POSITIVE) % partitions
         case KeyHash.JAVA:
             return java_hash(key) % partitions
         case KeyHash.CPP:

@@ -1,7 +1,6 @@
 """The traffic of segments, as the brokers that own them report it to their metadata store (PIP-483).
 
-They report every 10 s what has changed by a quarter or more. The interface for statistics tells no rates, and makes the
-broker that is asked a controller of the topic (5.0.0-M1, seen).
+They look every 10 s, and report what has changed by a quarter or more.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ class SegmentLoad(Answer):
 
     Attributes:
         msg_rate_in, msg_rate_out: messages.
-        bytes_rate_in, bytes_rate_out: bytes.
+        byte_rate_in, byte_rate_out: bytes.
     """
 
     msg_rate_in: float = 0.0
-    bytes_rate_in: float = 0.0
+    byte_rate_in: float = 0.0
     msg_rate_out: float = 0.0
-    bytes_rate_out: float = 0.0
+    byte_rate_out: float = 0.0
 
     @property
-    def bytes_rate(self) -> float:
+    def byte_rate(self) -> float:
         """Bytes in and out."""
-        return self.bytes_rate_in + self.bytes_rate_out
+        return self.byte_rate_in + self.byte_rate_out
 
     @property
     def msg_rate(self) -> float:

@@ -1,26 +1,36 @@
-"""When brokers split and merge segments of a scalable topic on their own, as operators write it (PIP-483)."""
+"""When brokers change segments of a scalable topic on their own, as operators write it (PIP-483, PIP-486)."""
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool
 
+_Rate = Annotated[float | None, Field(gt=0)]
+_Bytes = Annotated[int | None, Field(gt=0)]
+
 
 class AutoScale(Frozen):
     """The policy of one topic; what is left out is taken from its namespace, or from the brokers.
 
     Attributes:
-        enabled: whether brokers split and merge on their own.
+        enabled: whether brokers split, merge and rebucket on their own.
         min_segments: no merge leaves fewer active ones.
         max_segments: no split makes more.
         max_dag_depth: most merges in a segment's lineage.
         split_cooldown_seconds: pause between two splits.
         merge_cooldown_seconds: pause between two merges.
         merge_window_seconds: how long segments must have little traffic before they are merged.
+        rebucket_cooldown_seconds: pause between two rebuckets.
+        split_vs_rebucket_min_msg_rate_in_threshold: messages per second into a segment; where consumers are too many,
+            one with less is rebucketed, and one with more is split.
+        split_msg_rate_in_threshold, split_msg_rate_out_threshold: messages per second above which a segment is split.
+        split_bytes_rate_in_threshold, split_bytes_rate_out_threshold: bytes per second above which it is.
+        merge_msg_rate_in_threshold, merge_msg_rate_out_threshold: messages per second below which segments are merged.
+        merge_bytes_rate_in_threshold, merge_bytes_rate_out_threshold: bytes per second below which they are.
     """
 
     enabled: Bool | None = None
@@ -30,10 +40,19 @@ class AutoScale(Frozen):
     split_cooldown_seconds: int | None = Field(default=None, ge=0)
     merge_cooldown_seconds: int | None = Field(default=None, ge=0)
     merge_window_seconds: int | None = Field(default=None, ge=0)
+    rebucket_cooldown_seconds: int | None = Field(default=None, ge=0)
+    split_vs_rebucket_min_msg_rate_in_threshold: float | None = Field(default=None, ge=0)
+    split_msg_rate_in_threshold: _Rate = None
+    split_bytes_rate_in_threshold: _Bytes = None
+    split_msg_rate_out_threshold: _Rate = None
+    split_bytes_rate_out_threshold: _Bytes = None
+    merge_msg_rate_in_threshold: _Rate = None
+    merge_bytes_rate_in_threshold: _Bytes = None
+    merge_msg_rate_out_threshold: _Rate = None
+    merge_bytes_rate_out_threshold: _Bytes = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.min_segments and self.max_segments and self.min_segments > self.max_segments:
-            # Brokers store it, and then do nothing at all (5.0.0-M1, read).
             raise ValueError(f"min_segments, {self.min_segments}, is more than max_segments, {self.max_segments}")
         return self

@@ -19,12 +19,14 @@ class OperatedTopic(Claim):
         auto_scale: when brokers change segments on their own, before it was changed; None while it is as it was.
         segments: that were chosen, as they stood before they were changed.
         next_segment_id: the id that the first new segment gets.
+        buckets: rebucket: how many entry buckets the new segment gets.
         outcome: what became of the topic; None before that.
     """
 
     auto_scale: Changed | None = None
     segments: tuple[SegmentInfo, ...] = ()
     next_segment_id: int = -1
+    buckets: int | None = None
     outcome: TopicOutcome | None = None
 
 

@@ -1,4 +1,4 @@
-"""Input of operations on scalable topics, which Pulsar 5's own controllers carry out (PIP-468)."""
+"""Input of operations on scalable topics, which brokers' own controllers carry out (PIP-468)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.copies import KeyHash
 from models.scalable_topic.input import whole_topic
+from models.segment import MAX_BUCKETS
 from models.topic_names import PARTITION
 
 KIND = "scalable-operation"
@@ -24,7 +25,7 @@ _NAME = re.compile(r"[^/:]+/[^/]+/.+")
 class Operation(StrEnum):
     """What is done with each topic.
 
-    SPLIT, MERGE: change its segments.
+    SPLIT, MERGE, REBUCKET: change its segments.
     SET_AUTO_SCALE: set when brokers change them on their own.
     AUDIT: look for what will lose messages; cures it if asked to.
     FIND_ZOMBIES: look for brokers that are said to lead a topic, and do not.
@@ -37,6 +38,7 @@ class Operation(StrEnum):
 
     SPLIT = "split"
     MERGE = "merge"
+    REBUCKET = "rebucket"
     SET_AUTO_SCALE = "set_auto_scale"
     AUDIT = "audit"
     FIND_ZOMBIES = "find_zombies"
@@ -48,7 +50,7 @@ class Operation(StrEnum):
 
 
 class SegmentChoice(StrEnum):
-    """Which active segment is split: the one with the most hashes, or the one with the most traffic."""
+    """Which active segment is changed: the one with the most hashes, or the one with the most traffic."""
 
     WIDEST = "widest"
     BUSIEST = "busiest"
@@ -83,8 +85,9 @@ class ScalableOperationInput(ClusterInput):
         cutover_at: begin no earlier. With its time zone.
         topics: scalable topics, or patterns of their names; `*` stands for any part of a name.
         operation: what is done with each of them.
-        segment: split: its id; none for the one that `choose` says.
-        choose: split: which segment, where none is named.
+        segment: split, rebucket: its id; none for the one that `choose` says.
+        choose: split, rebucket: which segment, where none is named.
+        buckets: rebucket: how many entry buckets it gets: so many stream consumers can share it, by key.
         segments: merge: ids of two neighbours; none for those with the least traffic.
         schema_may_go: split, merge: also a topic with a schema, which brokers delete with the old segments.
         auto_scale: set_auto_scale: the policy that each topic gets.
@@ -100,6 +103,7 @@ class ScalableOperationInput(ClusterInput):
     operation: Operation
     segment: int | None = Field(default=None, ge=0)
     choose: SegmentChoice = SegmentChoice.WIDEST
+    buckets: int | None = Field(default=None, ge=1, le=MAX_BUCKETS)
     segments: tuple[int, int] | None = None
     schema_may_go: Bool = False
     auto_scale: AutoScale | None = None
@@ -114,6 +118,8 @@ class ScalableOperationInput(ClusterInput):
     def _fits(self) -> Self:
         if self.operation is Operation.SET_AUTO_SCALE and self.auto_scale is None:
             raise ValueError('set_auto_scale needs the policy, for example "auto_scale": {"min_segments": 4}')
+        if self.operation is Operation.REBUCKET and self.buckets is None:
+            raise ValueError('rebucket needs the number of entry buckets, for example "buckets": 4')
         for name, operations in _ONLY_FOR.items():
             if self.operation not in operations and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{name} belongs to {operations[0]}, and not to {self.operation}; leave it out")
@@ -162,8 +168,9 @@ class ScalableOperationInput(ClusterInput):
 
 
 _ONLY_FOR: dict[str, tuple[Operation, ...]] = {
-    "segment": (Operation.SPLIT,),
-    "choose": (Operation.SPLIT,),
+    "segment": (Operation.SPLIT, Operation.REBUCKET),
+    "choose": (Operation.SPLIT, Operation.REBUCKET),
+    "buckets": (Operation.REBUCKET,),
     "segments": (Operation.MERGE,),
     "schema_may_go": (Operation.SPLIT, Operation.MERGE),
     "auto_scale": (Operation.SET_AUTO_SCALE,),

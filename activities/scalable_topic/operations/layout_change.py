@@ -1,6 +1,6 @@
-"""A split or a merge of segments, carried out by the brokers, with what they leave out (PIP-468).
+"""A split, a merge or a rebucket of segments, carried out by the brokers, with what they leave out (PIP-468, PIP-486).
 
-Brokers of 5.0.0-M1 answer 500 for a segment that is not active, not there or no neighbour, and for their own failures.
+Brokers answer 500 for a segment that is not active, not there or not a neighbour, and for their own failures (5.0.1).
 A leader that dies between two of its steps leaves segments that take no messages, or that are missing. So the layout
 decides, and not the answer.
 """
@@ -35,7 +35,8 @@ def planned(look: Look, choose: Choose) -> TopicOutcome:
     if children := change.children(layout):
         return look.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
     missing = [one.name for one in known_subscriptions(look, layout) if not one.recorded]
-    told = f"{_named(change.parents)} would become {', '.join(map(str, change.ranges))}"
+    become = ", ".join(map(str, change.ranges)) + _with_buckets(change.buckets)
+    told = f"{_named(change.parents)} would become {become}"
     more = f"; subscriptions would get a record first: {', '.join(missing)}" if missing else ""
     return look.outcome(Verdict.CHANGED, told + more)
 
@@ -56,7 +57,7 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
         change = choose(hand, before)
         if children := change.children(before):
             return _completed(hand, change, children, Verdict.UNCHANGED)
-        hand.guard.note(segments=change.parents, next_segment_id=change.first_id)
+        hand.guard.note(segments=change.parents, next_segment_id=change.first_id, buckets=change.buckets)
     freeze(hand)
     first = secure(hand, before.active)
     others: list[str] = []
@@ -88,14 +89,16 @@ def _require_schema_may_go(look: Look) -> None:
 def _noted(hand: Hand) -> SegmentChange | None:
     """What an earlier attempt has chosen."""
     noted = hand.noted()
-    return SegmentChange(noted.segments, noted.next_segment_id) if noted.segments else None
+    return SegmentChange(noted.segments, noted.next_segment_id, noted.buckets) if noted.segments else None
 
 
 def _ask(hand: Hand, change: SegmentChange) -> None:
     first, *others = change.ids
 
     def request(admin: PulsarAdmin) -> None:
-        if others:
+        if change.buckets is not None:
+            admin.scalable_topics.rebucket(hand.name, first, change.buckets)
+        elif others:
             admin.scalable_topics.merge(hand.name, first, *others)
         else:
             admin.scalable_topics.split(hand.name, first)
@@ -123,17 +126,30 @@ def _completed(
 
 
 def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLayout) -> Iterator[str]:
-    """How a layout differs from what the change alone makes of it."""
+    """Return how a layout differs from what the change alone makes of it.
+
+    Entry buckets of new segments are not compared: how many they get is a setting of brokers.
+    """
     children = change.children(after)
     with suppress(ValueError):
-        expected = change.after(before, children[0].created_at_ms if children else 0)
-        if expected.segments != after.segments:
-            others = sorted({*expected.segments} ^ {*after.segments})
-            yield f"somebody else has changed the layout at the same time: segments {others}, epoch {after.epoch}"
+        expected = change.after(before, children[0].created_at_ms if children else 0).segments
+        for child in children:
+            if twin := expected.get(child.segment_id):
+                splits = {"entry_bucket_splits": child.entry_bucket_splits}
+                expected[child.segment_id] = twin.model_copy(update=splits)
+        changed = sorted(
+            number for number in {*expected, *after.segments} if expected.get(number) != after.segments.get(number)
+        )
+        if changed:
+            yield f"other segments were changed at the same time: {changed}, epoch {after.epoch}"
 
 
 def _told(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
-    return f"{_named(change.parents)} became {_named(children)}"
+    return f"{_named(change.parents)} became {_named(children)}{_with_buckets(change.buckets)}"
+
+
+def _with_buckets(buckets: int | None) -> str:
+    return "" if buckets is None else f" with {buckets} entry buckets"
 
 
 def _named(segments: tuple[SegmentInfo, ...]) -> str:

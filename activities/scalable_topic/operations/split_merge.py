@@ -1,4 +1,4 @@
-"""The verbs `split` and `merge`."""
+"""The verbs `split`, `merge` and `rebucket`."""
 
 from __future__ import annotations
 
@@ -34,22 +34,32 @@ def merge(hand: Hand) -> TopicOutcome:
     return carried_out(hand, to_merge)
 
 
+def look_at_rebucket(look: Look) -> TopicOutcome:
+    """Return which segment would get other entry buckets."""
+    return planned(look, to_rebucket)
+
+
+def rebucket(hand: Hand) -> TopicOutcome:
+    """Give other entry buckets to the segment that is named, the widest, or the busiest."""
+    return carried_out(hand, to_rebucket)
+
+
 def to_split(look: Look, layout: SegmentLayout) -> SegmentChange:
     """The split that is asked for.
 
     Raises:
         LayoutError: there is no such segment, or it has one hash only.
     """
-    input = look.task.input
-    if input.segment is not None:
-        return _change(layout, input.segment)
-    busiest = input.choose is SegmentChoice.BUSIEST
+    return _change(layout, _chosen(look, layout))
 
-    def rank(one: SegmentInfo) -> tuple[float, float, int]:
-        return (*(_traffic(look, one) if busiest else (0.0, 0.0)), one.hash_range.size)
 
-    # Of equals the first one: a second attempt, and people, find the same.
-    return _change(layout, max(layout.active, key=rank).segment_id)
+def to_rebucket(look: Look, layout: SegmentLayout) -> SegmentChange:
+    """Return the rebucket that is asked for.
+
+    Raises:
+        LayoutError: there is no such segment, or it has these entry buckets.
+    """
+    return _change(layout, _chosen(look, layout), buckets=look.task.input.buckets)
 
 
 def to_merge(look: Look, layout: SegmentLayout) -> SegmentChange:
@@ -72,14 +82,28 @@ def to_merge(look: Look, layout: SegmentLayout) -> SegmentChange:
     return _change(layout, one.segment_id, other.segment_id)
 
 
-def _change(layout: SegmentLayout, *ids: int) -> SegmentChange:
-    """The change of these segments; one that was made already where all of them are sealed."""
-    there = [layout.segments[one] for one in ids if one in layout.segments]
-    if len(there) == len(ids) and all(one.sealed for one in there):
-        return SegmentChange(tuple(there), layout.next_segment_id)
-    return SegmentChange.of(layout, *ids)
+def _chosen(look: Look, layout: SegmentLayout) -> int:
+    """Return the id of the segment that is named, or chosen."""
+    input = look.task.input
+    if input.segment is not None:
+        return input.segment
+    busiest = input.choose is SegmentChoice.BUSIEST
+
+    def rank(segment: SegmentInfo) -> tuple[float, float, int]:
+        return (*(_traffic(look, segment) if busiest else (0.0, 0.0)), segment.hash_range.size)
+
+    # Of equals the first one: a second attempt, and people, find the same.
+    return max(layout.active, key=rank).segment_id
+
+
+def _change(layout: SegmentLayout, *ids: int, buckets: int | None = None) -> SegmentChange:
+    """Return the change of these segments; the one that was made already where all of them are sealed."""
+    there = [layout.segments[number] for number in ids if number in layout.segments]
+    if len(there) == len(ids) and all(segment.sealed for segment in there):
+        return SegmentChange(tuple(there), layout.next_segment_id, buckets)
+    return SegmentChange.of(layout, *ids, buckets=buckets)
 
 
 def _traffic(look: Look, segment: SegmentInfo) -> tuple[float, float]:
     load = segment_load(look.store, look.name, segment.segment_id)
-    return load.bytes_rate, load.msg_rate
+    return load.byte_rate, load.msg_rate

@@ -34,6 +34,7 @@ class Verb(NamedTuple):
 VERBS: dict[Operation, Verb] = {
     Operation.SPLIT: Verb(split_merge.look_at_split, split_merge.split),
     Operation.MERGE: Verb(split_merge.look_at_merge, split_merge.merge),
+    Operation.REBUCKET: Verb(split_merge.look_at_rebucket, split_merge.rebucket),
     Operation.SET_AUTO_SCALE: Verb(auto_scale_policy.look_at_policy, auto_scale_policy.set_policy),
     Operation.AUDIT: Verb(audit.audit, audit.fix),
     Operation.FIND_ZOMBIES: Verb(zombies.find_zombie),

@@ -1,14 +1,14 @@
 """Scalable topics: layouts, subscriptions, splits, merges, and the migration of regular topics (PIP-468 and 475).
 
-Paths are those of 5.0.0-M1, which differ from the proposals. The statistics of the interface are left out: who asks a
-broker for them makes it a controller of the topic, which can then lead without knowing that it leads (seen).
+Paths are those of the released brokers, which differ from the proposals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, model_validator
 
 from clients.pulsar.admin.answers import NAMES, Answer
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
@@ -21,7 +21,9 @@ _CREATION = 60.0
 
 
 class AutoScalePolicy(Answer):
-    """When brokers split and merge segments on their own (PIP-483); what is None is taken from the level above.
+    """When brokers split, merge and rebucket segments on their own (PIP-483); what is None is as the level above says.
+
+    Fields that are not named here, thresholds among them, are kept, compared and written back as they are.
 
     Attributes:
         enabled: whether they do.
@@ -30,6 +32,8 @@ class AutoScalePolicy(Answer):
         split_cooldown_seconds, merge_cooldown_seconds, merge_window_seconds: pauses.
     """
 
+    model_config = ConfigDict(extra="allow")
+
     enabled: bool | None = None
     min_segments: int | None = None
     max_segments: int | None = None
@@ -37,6 +41,14 @@ class AutoScalePolicy(Answer):
     split_cooldown_seconds: int | None = None
     merge_cooldown_seconds: int | None = None
     merge_window_seconds: int | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: object) -> object:
+        # Brokers write what is not set as null.
+        if not isinstance(value, Mapping):
+            return value
+        return {name: field for name, field in cast("Mapping[str, object]", value).items() if field is not None}
 
 
 _LAYOUT = TypeAdapter(SegmentLayout)
@@ -132,6 +144,19 @@ class ScalableTopics(ScalableTopicsReader):
             AdminServerError: also where they are sealed, absent or not neighbours.
         """
         self._calls.post(f"{_path(topic)}/merge/{one_id}/{other_id}")
+
+    def rebucket(self, topic: TopicName, segment_id: int, buckets: int) -> None:
+        """Replace an active segment by one of the same hashes with other entry buckets (PIP-486).
+
+        Args:
+            topic: the scalable one.
+            segment_id: of the segment.
+            buckets: how many entry buckets the new segment gets.
+
+        Raises:
+            AdminPreconditionFailed: it is not there or not active, has so many already, or may not have so many.
+        """
+        self._calls.post(f"{_path(topic)}/rebucket/{segment_id}", params={"bucketCount": buckets})
 
     def set_auto_scale_policy(self, topic: TopicName, policy: AutoScalePolicy) -> None:
         """Set the topic's own policy.

@@ -20,11 +20,13 @@ class Step(NamedTuple):
         what: is done.
         ids: of the segments.
         now_ms: milliseconds since 1970.
+        buckets: rebucket: entry buckets of the new segment.
     """
 
-    what: Literal["split", "merge", "prune"]
+    what: Literal["split", "merge", "rebucket", "prune"]
     ids: tuple[int, ...]
     now_ms: int
+    buckets: int = 0
 
     def after(self, layout: SegmentLayout) -> SegmentLayout:
         """The layout with this change."""
@@ -33,24 +35,27 @@ class Step(NamedTuple):
             return layout.split(first, self.now_ms)
         if self.what == "merge":
             return layout.merge(first, *others, now_ms=self.now_ms)
+        if self.what == "rebucket":
+            return layout.rebucket(first, self.buckets, self.now_ms)
         return layout.prune(first)
 
 
 def random_steps(layout: SegmentLayout, chooser: random.Random, count: int) -> Iterator[tuple[Step, SegmentLayout]]:
     """Changes that are possible, each with the layout after it."""
     for now in range(1000, 1000 + count):
-        step = chooser.choice(_possible(layout, now))
+        step = chooser.choice(_possible(layout, now, chooser.randint(1, 9)))
         layout = step.after(layout)
         yield step, layout
 
 
-def _possible(layout: SegmentLayout, now: int) -> list[Step]:
+def _possible(layout: SegmentLayout, now: int, buckets: int) -> list[Step]:
     active = layout.active
     pairs = pairwise(one.segment_id for one in active)
     return [
         *(Step("split", (one.segment_id,), now) for one in active if one.hash_range.size > 1),
         # Neighbours are merged in either order.
         *(Step("merge", ids, now) for pair in pairs for ids in (pair, pair[::-1])),
+        *(Step("rebucket", (one.segment_id,), now, buckets) for one in active if one.buckets != buckets),
         *(Step("prune", (one.segment_id,), now) for one in layout.segments.values() if one.sealed),
     ]
 

@@ -77,7 +77,7 @@ def test_each_change_counts_once(count: int, steps: int, chooser: random.Random)
         assert after.epoch == layout.epoch + 1
         assert new == set(range(layout.next_segment_id, after.next_segment_id))
         assert not new & known
-        assert len(new) == {"split": 2, "merge": 1, "prune": 0}[step.what]
+        assert len(new) == {"split": 2, "merge": 1, "rebucket": 1, "prune": 0}[step.what]
         layout, known = after, known | new
 
 

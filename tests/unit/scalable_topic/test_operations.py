@@ -27,6 +27,10 @@ def _input(operation: str, *topics: str, **more: object) -> ScalableOperationInp
         ("merge", ["a/b/*"], {"segments": [1, 2]}, "ids of segments are those of one topic"),
         ("merge", ["a/b/c"], {"segments": [1, 1]}, "names the same one twice"),
         ("merge", ["a/b/c"], {"segment": 1}, "segment belongs to split, and not to merge"),
+        ("merge", ["a/b/c"], {"buckets": 2}, "buckets belongs to rebucket, and not to merge"),
+        ("rebucket", ["a/b/c"], {}, "needs the number of entry buckets"),
+        ("rebucket", ["a/b/c"], {"buckets": 0}, "greater than or equal to 1"),
+        ("rebucket", ["a/b/c"], {"buckets": 2, "segments": [1, 2]}, "segments belongs to merge"),
         ("set_auto_scale", ["a/b/c"], {}, "needs the policy"),
         ("set_auto_scale", ["a/b/c"], {"auto_scale": {"min_segments": 3, "max_segments": 2}}, "is more than"),
         ("find_zombies", ["a/b/c"], {"fix": True}, "fix belongs to audit"),
@@ -51,13 +55,11 @@ def test_names_of_topics() -> None:
 
 def test_only_what_changes_something_needs_the_cluster() -> None:
     """Reading operations run beside a migration."""
-    changing = {
-        one
-        for one in Operation
-        if _input(
-            one, "a/b/c", **({"auto_scale": {"enabled": True}} if one is Operation.SET_AUTO_SCALE else {})
-        ).changes
+    needed: dict[Operation, dict[str, object]] = {
+        Operation.SET_AUTO_SCALE: {"auto_scale": {"enabled": True}},
+        Operation.REBUCKET: {"buckets": 2},
     }
+    changing = {one for one in Operation if _input(one, "a/b/c", **needed.get(one, {})).changes}
     assert set(Operation) - changing == {Operation.AUDIT, Operation.FIND_ZOMBIES, Operation.FIND_STRANDED}
     assert _input("audit", "a/b/c", fix=True).changes
 

@@ -75,7 +75,8 @@ def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Ran
     layout = _grown(SegmentLayout.initial(count, 999), chooser, steps)
     active = layout.active
     ids = [one.segment_id for one in (active[:2] if len(active) > 1 and chooser.random() < 0.5 else active[:1])]
-    change = SegmentChange.of(layout, *ids)
+    buckets = active[0].buckets + 1 if len(ids) == 1 and chooser.random() < 0.5 else None
+    change = SegmentChange.of(layout, *ids, buckets=buckets)
     assert change.children(layout) == ()
     after = change.after(layout, 2000)
     children = change.children(after)
@@ -90,12 +91,16 @@ def test_another_change_is_no_success() -> None:
     """A parent that somebody has merged is not split, and the other way round."""
     layout = SegmentLayout.initial(2, 999)
     split, merge = SegmentChange.of(layout, 0), SegmentChange.of(layout, 1, 0)
-    with pytest.raises(LayoutError, match=r"0000-7fff-0 in another way: 0 is SEALED, with the children \[2\]"):
+    with pytest.raises(LayoutError, match=r"7fff-0 was changed in another way .*: 0 is SEALED, .* children \[2\]"):
         split.children(merge.after(layout, 1000))
     with pytest.raises(LayoutError, match="in another way"):
         merge.children(split.after(layout, 1000))
     with pytest.raises(LayoutError, match="0 is not there"):
         split.children(merge.after(layout, 1000).prune(0))
+    rebucket = SegmentChange.of(layout, 0, buckets=3)
+    for change, other in ((split, rebucket), (rebucket, split), (rebucket, SegmentChange.of(layout, 0, buckets=5))):
+        with pytest.raises(LayoutError, match="in another way"):
+            change.children(other.after(layout, 1000))
     for ids in ((9,), (0, 9)):
         with pytest.raises(LayoutError, match="there is no segment 9"):
             SegmentChange.of(layout, *ids)

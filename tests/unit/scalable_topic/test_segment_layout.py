@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from clients.pulsar.key_hashes import partition_of
+from models.scalable_topic.copies import KeyHash
 from models.segment import HASHES, HashRange, LayoutError
 from models.segment_layout import SegmentLayout, key_hash
 from models.segment_layout_check import layout_faults, migration_faults
+from tests.support.scalable_client.key_vectors import GENERATED_DIGEST, KEYS, VECTORS, KeyVector, digest, generated_keys
 from tests.support.scalable_topic.layouts import random_steps
 
 _TOPICS = ("persistent://t/n/x-partition-0", "persistent://t/n/x-partition-1", "persistent://t/n/x-partition-2")
@@ -76,13 +79,24 @@ def test_ranges_of_many_segments() -> None:
             HashRange.divided(count)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("k0", 190934230), ("k7", 456769406), ("hello", 613153351), ("order-123456789", 2066323698), ("", 0)],
-)
-def test_hash_of_keys(key: str, value: int) -> None:
-    """Java clients compute the same."""
-    assert key_hash(key) == value
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: f"{vector.raw:08x}")
+def test_segments_of_keys(vector: KeyVector) -> None:
+    """A key goes to the segment, or to the partition, that the Java client 5.0.1 chooses for it."""
+    layout = SegmentLayout.initial(5, 1000)
+    assert layout.route(vector.key) == layout.find(vector.segment)
+    assert SegmentLayout.synthetic(_TOPICS, 1000).route(vector.key).segment_id == vector.legacy % 3
+    assert partition_of(vector.key, 3, KeyHash.MURMUR3) == vector.legacy % 3
+
+
+def test_hashes_of_many_keys() -> None:
+    """The hashes of 10,000 generated keys have the digest of those that the Java client 5.0.1 computes."""
+    keys = generated_keys()
+    hashes = map(key_hash, keys)
+    vectors = [
+        KeyVector(key, raw, raw >> 16, raw & 0xFFFF, raw & 0x7FFF_FFFF) for key, raw in zip(keys, hashes, strict=True)
+    ]
+    assert len(vectors) == KEYS
+    assert digest(vectors) == GENERATED_DIGEST
 
 
 def test_routing() -> None:
@@ -91,6 +105,22 @@ def test_routing() -> None:
     assert synthetic.route("hello").topic("t/n/x") == _TOPICS[613153351 % 3]
     assert synthetic.epoch == 0
     assert SegmentLayout.migrated(_TOPICS, 1000).route("hello").descriptor == "0000-5554-3"
+
+
+def test_entry_buckets() -> None:
+    """A split halves the number of entry buckets, a merge adds them up, a rebucket sets it; none changes the hashes."""
+    layout = SegmentLayout.initial(1, 0).rebucket(0, 4, 1)
+    assert layout.segments[1].entry_bucket_splits == (0x4000, 0x8000, 0xC000)
+    assert (layout.segments[1].hash_range, layout.segments[1].parent_ids) == (layout.segments[0].hash_range, (0,))
+    layout = layout.split(1, 2)
+    assert [one.entry_bucket_splits for one in layout.active] == 2 * [(0x8000,)]
+    assert layout.merge(2, 3, 3).segments[4].buckets == 4
+    assert layout.merge(2, 3, 3, max_buckets=3).segments[4].entry_bucket_splits == (0x5555, 0xAAAA)
+    assert layout.split(2, 3).split(4, 4).segments[6].entry_bucket_splits == ()
+    with pytest.raises(LayoutError, match="has 2 equal entry buckets already"):
+        layout.rebucket(2, 2, 3)
+    with pytest.raises(LayoutError, match="cannot have 0 entry buckets"):
+        layout.rebucket(2, 0, 3)
 
 
 def test_lineage() -> None:
