@@ -78,8 +78,8 @@ test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or RE
 test-walks: provision ## Random walks of operators and failures through each migration: make test-walks EXAMPLES=500
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
 
-test-upgrade: provision ## Blue-green migrations from Pulsar 4.0.7, which is fetched once, to 5.0.0-M1
-	@PULSAR_MIGRATE_BLUE=older $(BIN)/python -m pytest tests/integration/blue_green/test_migration.py tests/integration/blue_green/test_secure.py
+test-upgrade: provision ## Blue-green migrations from Pulsar 4.0, which is fetched once, to 5.0
+	@PULSAR_MIGRATE_BLUE=4.0 $(BIN)/python -m pytest tests/integration/blue_green/test_migration.py tests/integration/blue_green/test_secure.py
 
 test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'

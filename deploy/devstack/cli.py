@@ -57,7 +57,7 @@ def provision_command(
     """Get or build everything that the servers need; a second run only checks."""
     with _errors_as_sentences():
         toolchain = provision(verify=verify)
-    for name in ("java", "jars", "temporal", "oxia", "test_server"):
+    for name in ("pulsar", "java", "jars", "temporal", "oxia", "test_server"):
         typer.echo(f"{name:12} {getattr(toolchain, name)}")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from deploy.devstack import servers
 from deploy.devstack.runner import ProcessRunner, Runner
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.servers import ServerPlan
 from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import DATA
@@ -21,7 +22,7 @@ from deploy.devstack.toolchain import DATA
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-_OFFICIAL = {"ZOOKEEPER": "zookeeper:3.9", "OXIA": "oxia/oxia:latest", "PULSAR": "apachepulsar/pulsar:5.0.0-M1"}
+_OFFICIAL = {"ZOOKEEPER": "zookeeper:3.9", "OXIA": "oxia/oxia:latest"}
 _PRODUCT = {"zookeeper": "ZOOKEEPER", "second-zookeeper": "ZOOKEEPER", "oxia": "OXIA"}
 # Shell words, because the folder in ZooKeeper's image is named after its version.
 _CLASSPATH = {"ZOOKEEPER": '"$(echo /apache-zookeeper-*/lib)/*"', "PULSAR": "'/pulsar/lib/*'"}
@@ -30,7 +31,8 @@ _PING_LIMIT = 5
 
 def image_of(product: str) -> str:
     """The image of `ZOOKEEPER`, `OXIA` or `PULSAR`: `$PULSAR_MIGRATE_IMAGE_<product>`, or the official one."""
-    return os.environ.get(f"PULSAR_MIGRATE_IMAGE_{product}", _OFFICIAL[product])
+    official = _OFFICIAL.get(product) or f"apachepulsar/pulsar:{chosen_release().version}"
+    return os.environ.get(f"PULSAR_MIGRATE_IMAGE_{product}", official)
 
 
 def product_of(name: str) -> str:

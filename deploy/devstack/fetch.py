@@ -1,7 +1,7 @@
 """From package registries, through their ordinary clients, to programs that can be started.
 
-Needs a JDK 17 or newer and Maven on the machine; Go comes from PyPI where it is missing. Programs on the PATH that are
-new enough are used as they are. Uses the standard library only, so that it runs beside the installation of the rest.
+Maven and a JDK that runs the servers have to be on the machine; Go comes from PyPI where it is missing. Programs on the
+PATH that are new enough are used as they are. Uses the standard library only: it runs while the rest is installed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from deploy.devstack import tools
 from deploy.devstack.cache import Cache, Product
 from deploy.devstack.golang import oxia_product
 from deploy.devstack.jars import jars_product
+from deploy.devstack.server_releases import ServerRelease
 from deploy.devstack.temporal import temporal_product
 from deploy.devstack.toolchain import DATA, Toolchain
 
@@ -32,14 +33,21 @@ class Fetcher:
     Args:
         cache: where it goes.
         servers_only: leave out Temporal's test server, which is no server of a stack.
+        release: of Pulsar.
+
+    Raises:
+        ToolMissing: the machine lacks a JDK that is new enough, or Maven.
     """
 
-    def __init__(self, cache: Cache, *, servers_only: bool) -> None:
+    def __init__(self, cache: Cache, release: ServerRelease, *, servers_only: bool) -> None:
         logs = cache.root / "logs"
         self._cache = cache
-        self._java, self._java_version = tools.find_java()
-        self._pulsar = jars_product("pulsar-jars", DATA / "pulsar", logs)
-        self._test_server = jars_product("temporal-test-server", DATA / "temporal_test_server", logs)
+        self._release = release
+        # First, so that a machine that lacks one learns it before anything is fetched.
+        self._java, self._java_version = tools.find_java(release.java)
+        tools.find_maven()
+        self._pulsar = jars_product(release.jars, logs)
+        self._test_server = jars_product("temporal-test-server", logs)
         self._temporal: Path | Product = tools.find_temporal() or temporal_product(DATA / "temporal_cli", cache, logs)
         self._oxia: Path | Product = tools.find_oxia() or oxia_product(DATA / "oxia", cache, logs)
         jars = [self._pulsar] if servers_only else [self._pulsar, self._test_server]
@@ -59,6 +67,7 @@ class Fetcher:
             for lane in lanes:
                 lane.result()
         return Toolchain(
+            pulsar=self._release.version,
             java=self._java,
             java_version=self._java_version,
             jars=self._cache.folder(self._pulsar),

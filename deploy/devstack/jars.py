@@ -1,28 +1,76 @@
-"""Jars through Maven, from one pom with exact versions, checked against a lock of sha256 sums."""
+"""Jars through Maven, by exact coordinates, each checked against a lock of sha256 sums.
+
+A lock has one `group:artifact:version[:classifier] sha256` a line. Maven resolves no dependencies: some parent POMs of
+released jars cannot be had, and the lock names every jar anyway.
+"""
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
 
 from deploy.devstack import tools
 from deploy.devstack.cache import Product, sha256_of
 from deploy.devstack.errors import ChecksumMismatch
+from deploy.devstack.toolchain import DATA
 
-LOCK = "jars.lock"
+# The first version of the plugin that copies a jar without reading its POM's parents.
+_PLUGIN = "3.10.0"
+_POM = """<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>pulsar-migrate</groupId>
+  <artifactId>devstack-jars</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <build><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId>
+    <artifactId>maven-dependency-plugin</artifactId>
+    <version>{plugin}</version>
+    <configuration><artifactItems>{items}</artifactItems></configuration>
+  </plugin></plugins></build>
+</project>
+"""
 
 
-def jars_product(name: str, data: Path, logs: Path) -> Product:
-    """A flat folder of the jars that `data/pom.xml` resolves to, each of them named by `data/jars.lock`."""
-    inputs = ((data / "pom.xml").read_bytes(), (data / LOCK).read_bytes())
-    return Product(name, inputs, partial(_copy_jars, data, logs / f"{name}.log"))
+class Coordinates(NamedTuple):
+    """A jar in a Maven repository.
+
+    Attributes:
+        group: such as `org.apache.pulsar`.
+        artifact: such as `pulsar-broker`.
+        version: an exact one.
+        classifier: such as `linux-x86_64`; empty for the main jar.
+    """
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str = ""
+
+    @property
+    def file_name(self) -> str:
+        """Return the name under which Maven copies the jar."""
+        return "-".join(part for part in (self.artifact, self.version, self.classifier) if part) + ".jar"
 
 
-def read_lock(path: Path) -> dict[str, str]:
-    """File name to sha256 sum; the lock has one `name sum` a line."""
-    return dict(line.split() for line in path.read_text().splitlines() if line)
+def jars_product(name: str, logs: Path) -> Product:
+    """Return the product that is a flat folder of the jars that `data/jars/<name>.lock` names."""
+    lock = lock_file(name)
+    return Product(name, (lock.read_bytes(),), partial(_copy_jars, lock, logs / f"{name}.log"))
+
+
+def lock_file(name: str) -> Path:
+    """Return the path of a lock."""
+    return DATA / "jars" / f"{name}.lock"
+
+
+def read_lock(path: Path) -> dict[Coordinates, str]:
+    """Return the sha256 sum of each jar that the lock names."""
+    lines = [line.split() for line in path.read_text().splitlines() if line]
+    return {Coordinates(*name.split(":")): digest for name, digest in lines}
 
 
 def check_jars(folder: Path, lock: Path) -> None:
@@ -31,7 +79,7 @@ def check_jars(folder: Path, lock: Path) -> None:
     Raises:
         ChecksumMismatch: a jar is missing, is too many, or has another content; the message names up to five.
     """
-    locked = read_lock(lock)
+    locked = {jar.file_name: digest for jar, digest in read_lock(lock).items()}
     found = {path.name: sha256_of(path) for path in folder.glob("*.jar")}
     faults = [f"{name} is missing" for name in sorted(locked.keys() - found.keys())]
     faults += [f"{name} is not in the lock" for name in sorted(found.keys() - locked.keys())]
@@ -48,12 +96,20 @@ def check_jars(folder: Path, lock: Path) -> None:
         )
 
 
-def _copy_jars(data: Path, log: Path, folder: Path) -> None:
+def _copy_jars(lock: Path, log: Path, folder: Path) -> None:
     maven = tools.find_maven()
     log.unlink(missing_ok=True)
-    command = [str(maven), "--batch-mode", "--no-transfer-progress", "dependency:copy-dependencies"]
-    options = [f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     with tempfile.TemporaryDirectory(prefix="devstack-") as scratch:
-        shutil.copy(data / "pom.xml", scratch)
-        tools.run_tool([*command, *options], cwd=Path(scratch), log=log)
-    check_jars(folder, data / LOCK)
+        (Path(scratch) / "pom.xml").write_text(_pom(read_lock(lock)))
+        command = [str(maven), "--batch-mode", "--no-transfer-progress", "dependency:copy"]
+        tools.run_tool([*command, f"-DoutputDirectory={folder}"], cwd=Path(scratch), log=log)
+    check_jars(folder, lock)
+
+
+def _pom(jars: dict[Coordinates, str]) -> str:
+    items = "".join(
+        f"<artifactItem><groupId>{escape(jar.group)}</groupId><artifactId>{escape(jar.artifact)}</artifactId>"
+        f"<version>{escape(jar.version)}</version><classifier>{escape(jar.classifier)}</classifier></artifactItem>\n"
+        for jar in jars
+    )
+    return _POM.format(plugin=_PLUGIN, items=items)

@@ -1,40 +1,53 @@
-"""Jars beside those of the dev stack, which few need: fetched when they are asked for."""
+"""Jars next to those that the dev stack starts with, which few need: fetched when they are asked for."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from deploy.devstack import tools as machine
 from deploy.devstack.cache import Cache, Progress, cache_folder
 from deploy.devstack.fetch import print_progress
 from deploy.devstack.jars import jars_product
-from deploy.devstack.toolchain import DATA, Toolchain
+from deploy.devstack.provision import with_archives
+from deploy.devstack.server_releases import release_of
+from deploy.devstack.toolchain import Toolchain
 
 
-def older_pulsar(tools: Toolchain, progress: Progress = print_progress) -> Toolchain:
-    """The same programs, with Pulsar 4.0.7 and the ZooKeeper and BookKeeper that belong to it: an upgrade begins there.
+def with_release(tools: Toolchain, line: str, progress: Progress = print_progress) -> Toolchain:
+    """Return the same programs with the servers of another release line, and with a Java that runs them.
 
     Args:
         tools: what the dev stack has.
+        line: of Pulsar, such as `4.0`.
         progress: told what happens, line by line.
 
     Raises:
-        ToolMissing: there is no Maven.
+        ToolMissing: there is no such release, no JDK that runs it, or no Maven.
         ProvisionFailed: Maven failed.
         ChecksumMismatch: a registry served a file that is not the locked one.
     """
-    # Archives of loaded classes belong to the jars that they were made of.
-    return replace(tools, jars=_jars("pulsar-4-jars", "pulsar_4", progress), archives=None)
+    release = release_of(line)
+    if release.version == tools.pulsar:
+        return tools
+    java, java_version = machine.find_java(release.java)
+    jars = _jars(release.jars, progress)
+    other = replace(tools, pulsar=release.version, java=java, java_version=java_version, jars=jars, archives=None)
+    return with_archives(other, Cache(cache_folder(), progress), make=False)
 
 
 def with_scalable_clients(tools: Toolchain, progress: Progress = print_progress) -> Toolchain:
-    """The same, with Pulsar's Java library for scalable topics; see `older_pulsar`."""
-    return replace(tools, more_jars=(_jars("pulsar-v5-jars", "pulsar_v5", progress),))
+    """Return the same with Pulsar's Java library for scalable topics (V5), which runs on the jars of 5.0.
+
+    Raises:
+        ToolMissing: as for `with_release`; so for the other errors.
+    """
+    return replace(with_release(tools, "5.0", progress), more_jars=(_jars("pulsar-v5-client", progress),))
 
 
-def _jars(name: str, data: str, progress: Progress) -> Path:
+def _jars(name: str, progress: Progress) -> Path:
     cache = Cache(cache_folder(), progress)
-    product = jars_product(name, DATA / data, cache.root / "logs")
+    product = jars_product(name, cache.root / "logs")
     if cache.fault(product):
         with cache.locked():
             cache.ensure(product)

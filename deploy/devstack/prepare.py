@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from deploy.devstack.cache import Cache, cache_folder
 from deploy.devstack.errors import DevStackError, ProvisionFailed
 from deploy.devstack.fetch import Fetcher, print_progress
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.timings import Timings
 
 
@@ -24,9 +25,11 @@ def prepare(target: str) -> None:
     """
     timings = Timings()
     cache = Cache(cache_folder(), print_progress, timings)
+    # It looks for the machine's JDK and Maven at once: where they are missing, nothing is fetched.
+    fetcher = Fetcher(cache, chosen_release(), servers_only=True)
     with ThreadPoolExecutor(1) as pool:
         installed = pool.submit(_install, target, timings)
-        Fetcher(cache, servers_only=True).run()
+        fetcher.run()
     installed.result()
     for line in timings.table():
         print_progress(line)

@@ -9,6 +9,7 @@ from deploy.devstack.archives import archives_product
 from deploy.devstack.cache import Cache, Progress, cache_folder
 from deploy.devstack.errors import ServerFailed
 from deploy.devstack.fetch import Fetcher, print_progress
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.timings import Timings
 from deploy.devstack.toolchain import Toolchain
 
@@ -38,16 +39,23 @@ def provision(
     """
     timings = Timings()
     cache = Cache(cache_root or cache_folder(), progress, timings)
-    fetcher = Fetcher(cache, servers_only=servers_only)
+    fetcher = Fetcher(cache, chosen_release(), servers_only=servers_only)
     if verify:
         fetcher.discard_corrupt()
-    toolchain = _with_archives(fetcher.run(), cache, make=not servers_only)
+    toolchain = with_archives(fetcher.run(), cache, make=not servers_only)
     for line in timings.table():
         progress(line)
     return toolchain
 
 
-def _with_archives(toolchain: Toolchain, cache: Cache, *, make: bool) -> Toolchain:
+def with_archives(toolchain: Toolchain, cache: Cache, *, make: bool) -> Toolchain:
+    """Return the toolchain with its archives of loaded classes, where they are there or can be made.
+
+    Args:
+        toolchain: of which Java and jars decide.
+        cache: where archives are.
+        make: record them where they are missing.
+    """
     product = archives_product(toolchain)
     if cache.fault(product):
         if not make:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DATA = Path(__file__).parent / "data"
-"""Poms, locks, Go modules and the servers' common files."""
+"""Locks, Go modules and the servers' common files."""
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,7 @@ class Toolchain:
     """Everything that starting a stack needs.
 
     Attributes:
+        pulsar: the version of the brokers.
         java: the `java` program.
         java_version: its major version.
         jars: the folder of the jars of ZooKeeper, BookKeeper and Pulsar.
@@ -25,6 +26,7 @@ class Toolchain:
         recording: whether JVMs write their archive when they end, instead of reading it.
     """
 
+    pulsar: str
     java: Path
     java_version: int
     jars: Path

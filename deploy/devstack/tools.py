@@ -14,35 +14,66 @@ from pathlib import Path
 from deploy.devstack.errors import ProvisionFailed, ToolMissing
 
 JAVA_AT_LEAST = 17
+"""The oldest Java that runs Spark and Temporal's test server; servers may need a newer one."""
 # A library of Oxia's storage knows the insides of each Go release, and the newest it knows is 1.26.
 GO_AT_LEAST, GO_BELOW = (1, 26), (1, 27)
 TEMPORAL_AT_LEAST = (1, 5)
 OXIA_AT_LEAST = (0, 16)
 
+# Where Linux distributions, macOS, Homebrew, SDKMAN and IDEs keep JDKs.
+_JDK_FOLDERS = (
+    (Path("/usr/lib/jvm"), "*"),
+    (Path("/usr/java"), "*"),
+    (Path("/opt"), "jdk*"),
+    (Path("/opt/java"), "*"),
+    (Path("/Library/Java/JavaVirtualMachines"), "*/Contents/Home"),
+    (Path("/opt/homebrew/opt"), "openjdk*"),
+    (Path("~/.sdkman/candidates/java"), "*"),
+    (Path("~/.jdks"), "*"),
+)
 _ANSWER_LIMIT = 30.0
 _BUILD_LIMIT = 3600.0
 _NUMBERS = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
-def find_java() -> tuple[Path, int]:
-    """The machine's `java` and its major version: of `JAVA_HOME` where that is new enough, else of the PATH.
+def find_java(at_least: int = JAVA_AT_LEAST) -> tuple[Path, int]:
+    """Return a `java` program and its major version.
+
+    `JAVA_HOME` decides where it is new enough. Otherwise the oldest one that is new enough is taken, of the PATH and of
+    the folders where systems keep JDKs: servers are tested most on the older Java.
+
+    Args:
+        at_least: the oldest major version that will do.
 
     Raises:
-        ToolMissing: there is none of version 17 or newer.
+        ToolMissing: there is none.
     """
-    homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
-    candidates = [str(Path(home) / "bin" / "java") for home in homes]
-    candidates += [path] if (path := shutil.which("java")) else []
-    found: list[str] = []
-    for candidate in candidates:
-        version = version_of([candidate, "-version"], r'version "([^"]+)"')
-        if version and version[0] >= JAVA_AT_LEAST:
-            return Path(candidate), version[0]
-        found.append(f"{candidate} is {'.'.join(map(str, version)) if version else 'no working java'}")
+    versions: dict[Path, int] = {}
+    for java in _java_programs():
+        version = version_of([str(java), "-version"], r'version "([^"]+)"')
+        if version is None:
+            continue
+        versions[java] = version[0]
+        if version[0] >= at_least and str(java.parent.parent) == os.environ.get("JAVA_HOME"):
+            return java, version[0]
+    if fitting := [(version, java) for java, version in versions.items() if version >= at_least]:
+        version, java = min(fitting, key=lambda pair: pair[0])
+        return java, version
+    others = ", ".join(f"{java} is Java {version}" for java, version in versions.items())
     raise ToolMissing(
-        f"a JDK {JAVA_AT_LEAST} or newer is needed ({'; '.join(found) or 'no java on the PATH'}); "
-        "install one with the system's package manager (Debian: openjdk-17-jdk-headless) or set JAVA_HOME"
+        f"a JDK {at_least} or newer is needed and this machine has none ({others or 'no java was found'}); install one "
+        f"with the system's package manager (for example openjdk-{at_least}-jdk-headless), or set JAVA_HOME"
     )
+
+
+def _java_programs() -> list[Path]:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    programs = [Path(home) / "bin" / "java"] if home else []
+    programs += [Path(on_path)] if on_path else []
+    for root, pattern in _JDK_FOLDERS:
+        programs += sorted(root.expanduser().glob(f"{pattern}/bin/java"))
+    # Distributions link one JDK under several names.
+    return list({java.resolve(): java for java in reversed(programs) if java.exists()}.values())[::-1]
 
 
 def find_maven() -> Path:

@@ -16,7 +16,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
 from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
-from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.segment import SubscriptionKind
@@ -39,13 +39,15 @@ OPERATIONS = 20
 Control = Callable[..., Controller]
 
 
-@pytest.fixture(scope="module", params=["5.0.0-M1", pytest.param("4.0.7", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=["5.0", pytest.param("4.0", marks=pytest.mark.exhaustive)])
 def stack(
     request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
 ) -> Stack:
     """Two brokers."""
     spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return shared_stack(spec) if request.param == "5.0.0-M1" else make_stack(spec, tools=older_pulsar(toolchain))
+    return (
+        shared_stack(spec) if request.param == "5.0" else make_stack(spec, tools=with_release(toolchain, request.param))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from deploy.devstack.traffic import quiet_client
@@ -63,10 +63,10 @@ STRICT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=["5.0.0-M1", pytest.param("4.0.7", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=["5.0", pytest.param("4.0", marks=pytest.mark.exhaustive)])
 def stack(request: pytest.FixtureRequest, make_stack: MakeStack, toolchain: Toolchain) -> Stack:
     """Two brokers that delete what nobody uses, and make nothing by themselves."""
-    return make_stack(SPEC, tools=None if request.param == "5.0.0-M1" else older_pulsar(toolchain))
+    return make_stack(SPEC, tools=None if request.param == "5.0" else with_release(toolchain, request.param))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
 from deploy.devstack.moving.keyed_traffic import Receiving
-from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.segment import SubscriptionKind
@@ -37,13 +37,15 @@ MOST_SEGMENTS = 8
 SETTLES_WITHIN = 300.0
 
 
-@pytest.fixture(scope="module", params=["5.0.0-M1", "4.0.7"])
+@pytest.fixture(scope="module", params=["5.0", "4.0"])
 def stack(
     request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
 ) -> Stack:
     """Two brokers."""
     spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return shared_stack(spec) if request.param == "5.0.0-M1" else make_stack(spec, tools=older_pulsar(toolchain))
+    return (
+        shared_stack(spec) if request.param == "5.0" else make_stack(spec, tools=with_release(toolchain, request.param))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls
 from deploy.devstack.moving.clusters import TwoClusters
-from deploy.devstack.on_demand import older_pulsar
+from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.blue_green.input import BlueGreenInput
@@ -91,7 +91,9 @@ class Clusters:
 @pytest.fixture(scope="session")
 def blue_tools(toolchain: Toolchain) -> Toolchain:
     """What blue runs on: what all servers run on, or an older Pulsar, from which the migration is an upgrade."""
-    return older_pulsar(toolchain) if os.environ.get("PULSAR_MIGRATE_BLUE") == "older" else toolchain
+    return (
+        with_release(toolchain, os.environ["PULSAR_MIGRATE_BLUE"]) if "PULSAR_MIGRATE_BLUE" in os.environ else toolchain
+    )
 
 
 @pytest.fixture(scope="session")

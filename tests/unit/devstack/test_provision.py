@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from deploy.devstack import tools
 from deploy.devstack.cache import Cache, Product, cache_folder, sha256_of
 from deploy.devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
-from deploy.devstack.jars import check_jars, read_lock
+from deploy.devstack.jars import check_jars, lock_file, read_lock
+from deploy.devstack.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
 from deploy.devstack.temporal import temporal_product
 from deploy.devstack.toolchain import DATA
 
@@ -130,40 +132,82 @@ def test_two_provisions_take_turns(cache: Cache, lines: list[str]) -> None:
 
 def test_jars_that_differ_from_the_lock_are_named(tmp_path: Path) -> None:
     """Missing, surplus and changed jars are each named, and equal ones are not."""
-    for name in ("same", "changed", "surplus"):
+    for name in ("same-1", "changed-1", "surplus"):
         (tmp_path / f"{name}.jar").write_bytes(name.encode())
-    lock = tmp_path / "jars.lock"
-    lock.write_text(f"same.jar {sha256_of(tmp_path / 'same.jar')}\nchanged.jar {'0' * 64}\nmissing.jar {'1' * 64}\n")
+    lock = tmp_path / "some.lock"
+    lock.write_text(
+        f"g:same:1 {sha256_of(tmp_path / 'same-1.jar')}\ng:changed:1 {'0' * 64}\ng:missing:1:linux {'1' * 64}\n"
+    )
     with pytest.raises(ChecksumMismatch) as failure:
         check_jars(tmp_path, lock)
     message = str(failure.value)
     assert all(
-        part in message for part in ("missing.jar is missing", "surplus.jar is not in", "changed.jar has sha256")
+        part in message
+        for part in ("missing-1-linux.jar is missing", "surplus.jar is not in", "changed-1.jar has sha256")
     )
-    assert "same.jar" not in message
+    assert "same-1.jar" not in message
 
 
 @pytest.mark.parametrize(
-    ("product", "jars"), [("pulsar", 200), ("pulsar_4", 200), ("pulsar_v5", 2), ("temporal_test_server", 40)]
+    ("name", "jars"),
+    [*((release.jars, 300) for release in RELEASES.values()), ("pulsar-v5-client", 2), ("temporal-test-server", 40)],
 )
-def test_the_committed_locks_are_whole(product: str, jars: int) -> None:
-    """Each locked jar is a plain file name with a sha256 sum."""
-    lock = read_lock(DATA / product / "jars.lock")
+def test_the_committed_locks_are_whole(name: str, jars: int) -> None:
+    """Each locked jar has exact coordinates, a file name of its own, and a sha256 sum."""
+    lock = read_lock(lock_file(name))
     assert len(lock) >= jars
-    assert all("/" not in name and name.endswith(".jar") and len(digest) == 64 for name, digest in lock.items())
+    assert len({jar.file_name for jar in lock}) == len(lock)
+    assert all(re.fullmatch(r"[0-9][\w.\-]*", jar.version) for jar in lock)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in lock.values())
 
 
-def test_an_old_or_missing_java_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java 11 is refused by its path and version; none at all is refused too; both name the JDK to install."""
+@pytest.mark.parametrize("release", RELEASES.values(), ids=lambda release: release.line)
+def test_the_lock_of_a_release_has_its_brokers(release: ServerRelease) -> None:
+    """The broker and the metadata library of each lock are of the version that the release names."""
+    versions = {jar.artifact: jar.version for jar in read_lock(lock_file(release.jars))}
+    assert versions["pulsar-broker"] == versions["pulsar-metadata"] == release.version
+
+
+def test_a_release_is_chosen_by_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a choice it is the newest line; an unknown one is refused with the lines there are."""
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert chosen_release().version == "5.0.1"
+    monkeypatch.setenv(VARIABLE, "4.2")
+    assert chosen_release().version == "4.2.4"
+    monkeypatch.setenv(VARIABLE, "3.3")
+    with pytest.raises(ToolMissing, match=r"unknown Pulsar release '3\.3'.*5\.0, 4\.2, 4\.0"):
+        chosen_release()
+
+
+@pytest.fixture
+def no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is the PATH and the only place for JDKs."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(ToolMissing, match=r"JDK 17 or newer.*no java on the PATH.*openjdk-17"):
-        tools.find_java()
-    program(tmp_path, "java", 'openjdk version "11.0.2"')
-    with pytest.raises(ToolMissing, match=r"java is 11\.0.*openjdk-17"):
-        tools.find_java()
-    program(tmp_path, "java", 'openjdk version "21.0.2"')
-    assert tools.find_java() == (tmp_path / "java", 21)
+    monkeypatch.setattr(tools, "_JDK_FOLDERS", ((tmp_path / "jvm", "*"),))
+    return tmp_path
+
+
+def test_an_old_or_missing_java_is_named_with_its_cure(no_java: Path) -> None:
+    """Java 11 is refused by its path and version; none at all is refused too; both name the JDK to install."""
+    with pytest.raises(ToolMissing, match=r"JDK 21 or newer.*no java was found.*openjdk-21"):
+        tools.find_java(21)
+    program(no_java, "java", 'openjdk version "11.0.2"')
+    with pytest.raises(ToolMissing, match=r"java is Java 11.*openjdk-21"):
+        tools.find_java(21)
+
+
+def test_a_java_off_the_path_is_found(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest JDK that is new enough is taken, wherever the system keeps it; `JAVA_HOME` decides where it is set."""
+    program(no_java, "java", 'openjdk version "17.0.2"')
+    for version in (25, 21):
+        home = no_java / "jvm" / f"jdk-{version}"
+        (home / "bin").mkdir(parents=True)
+        program(home / "bin", "java", f'openjdk version "{version}.0.1"')
+    assert tools.find_java(17) == (no_java / "java", 17)
+    assert tools.find_java(21) == (no_java / "jvm/jdk-21/bin/java", 21)
+    monkeypatch.setenv("JAVA_HOME", str(no_java / "jvm/jdk-25"))
+    assert tools.find_java(17) == (no_java / "jvm/jdk-25/bin/java", 25)
 
 
 def test_a_missing_maven_is_named_with_its_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

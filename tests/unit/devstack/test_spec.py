@@ -18,7 +18,7 @@ def state_of(spec: StackSpec) -> StackState:
     """A stack on made-up ports."""
     program = Path("/programs/any")
     toolchain = Toolchain(
-        java=program, java_version=17, jars=program, test_server=program, temporal=program, oxia=program
+        pulsar="5.0.1", java=program, java_version=21, jars=program, test_server=program, temporal=program, oxia=program
     )
     keys = [f"{name}.{role}" for name in spec.names for role in servers.roles_of(name)]
     return StackState(
