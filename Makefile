@@ -1,4 +1,4 @@
-# Everything here needs Python 3.11+, a JDK 17+ and Maven; the rest is fetched. `make help` lists the targets.
+# Everything here needs Python 3.11+, a JDK 21+ and Maven; the rest is fetched. `make help` lists the targets.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +20,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-upgrade test-mutants histories lock clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants histories lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -41,7 +41,10 @@ $(BIN)/python:
 		{ echo "error: $(PYTHON) is older than 3.11. cure: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-provision: setup ## Fetch and build the servers (once; then it takes no time)
+machine: | $(BIN)/python # What has to be on it is named before anything is fetched.
+	@$(BIN)/python -m deploy.devstack.machine
+
+provision: machine setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
 
 demo: ready-for-demo ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
@@ -60,7 +63,7 @@ ready-for-demo: | $(BIN)/python
 demo-down: $(VENV)/.demo ## Stop what a demo left running
 	@$(BIN)/python -m deploy.demos down
 
-test: setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time
+test: machine setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS)
 
 lint: setup ## ruff and pyright
@@ -78,8 +81,8 @@ test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or RE
 test-walks: provision ## Random walks of operators and failures through each migration: make test-walks EXAMPLES=500
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
 
-test-upgrade: provision ## Blue-green migrations from Pulsar 4.0, which is fetched once, to 5.0
-	@PULSAR_MIGRATE_BLUE=4.0 $(BIN)/python -m pytest tests/integration/blue_green/test_migration.py tests/integration/blue_green/test_secure.py
+test-releases: provision ## What Pulsar 4.2 and 4.0 support, on their servers, which are fetched once
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive releases
 
 test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'

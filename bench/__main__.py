@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from deploy.devstack.machine import export_java_home
 from worker.catalog import KINDS
 
 _NAMES = {
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
     if len(found) != 1:
         sys.stderr.write(f"usage: python -m bench {' | '.join(_NAMES)} [OPTION]...\n")
         return 2
+    export_java_home()
     import_module(f"bench.{found[0]}.benchmark").main(arguments[1:])
     return 0
 

@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+from deploy.devstack.machine import export_java_home
 from spark.environment import settle
 
 # Tests run Temporal's core in the process that starts Spark.
 settle()
+export_java_home()
 
 # What a round of faults asserts stands in modules without tests of their own: a failure has to show its values.
 pytest.register_assert_rewrite("tests.support", "tests.faults")

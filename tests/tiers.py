@@ -1,8 +1,9 @@
 """Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
 
-`python -m tests.tiers [--jobs N] [--exhaustive] [checks|servers|unit|workflows|integration|faults|faults/clients]...`;
-all tiers by default. A job's output is shown when the job has ended. After a failure no further job begins, those that
-run go on to their end, and the exit code is the first failed job's.
+`python -m tests.tiers [--jobs N] [--exhaustive] [NAME]...`, where a name is one of checks, servers, unit, workflows,
+integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A job's output is
+shown when the job has ended. After a failure no further job begins, those that run continue to their end, and the exit
+code is the first failed job's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, NamedTuple, Self
+
+from tests.releases import SELECTIONS
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=12"]
 SIDE_BY_SIDE = 2
@@ -77,7 +80,10 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
     tests = [f"{tier}/{area}" for tier in _SPLIT for area in _areas(tier)]
     return [
         [Job(name, preparation[name]) for name in _PREPARATION],
-        [Job(name, [[*PYTEST, *more, f"tests/{name}"]]) for name in tests],
+        [
+            *(Job(name, [[*PYTEST, *more, f"tests/{name}"]]) for name in tests),
+            *(Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))]) for each in SELECTIONS),
+        ],
     ]
 
 

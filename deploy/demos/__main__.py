@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 
 from deploy.demos.stage import run_demo, take_down
+from deploy.devstack.machine import export_java_home
 from worker.catalog import KINDS
 
 _DEMOS = {
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or arguments[0] not in _DEMOS:
         sys.stderr.write(f"usage: python -m deploy.demos {' | '.join([*_DEMOS, 'down'])}\n")
         return 2
+    export_java_home()
     return run_demo(import_module(_DEMOS[arguments[0]]).demo)
 
 

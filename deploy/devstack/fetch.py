@@ -16,6 +16,7 @@ from deploy.devstack import tools
 from deploy.devstack.cache import Cache, Product
 from deploy.devstack.golang import oxia_product
 from deploy.devstack.jars import jars_product
+from deploy.devstack.machine import require_tools
 from deploy.devstack.server_releases import ServerRelease
 from deploy.devstack.temporal import temporal_product
 from deploy.devstack.toolchain import DATA, Toolchain
@@ -44,8 +45,7 @@ class Fetcher:
         self._cache = cache
         self._release = release
         # First, so that a machine that lacks one learns it before anything is fetched.
-        self._java, self._java_version = tools.find_java(release.java)
-        tools.find_maven()
+        self._java, self._java_version = require_tools(release)
         self._pulsar = jars_product(release.jars, logs)
         self._test_server = jars_product("temporal-test-server", logs)
         self._temporal: Path | Product = tools.find_temporal() or temporal_product(DATA / "temporal_cli", cache, logs)

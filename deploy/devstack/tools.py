@@ -76,6 +76,12 @@ def _java_programs() -> list[Path]:
     return list({java.resolve(): java for java in reversed(programs) if java.exists()}.values())[::-1]
 
 
+def is_on_path(program: Path) -> bool:
+    """Return whether the shell finds this program by its name alone."""
+    found = shutil.which(program.name)
+    return found is not None and Path(found).resolve() == program.resolve()
+
+
 def find_maven() -> Path:
     """The machine's `mvn`.
 

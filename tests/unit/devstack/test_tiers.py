@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.devstack.server_releases import RELEASES
+from tests.releases import SELECTIONS, Selection
 from tests.tiers import Job, execute, stages
 
 
@@ -16,12 +18,23 @@ def job(name: str, *scripts: str) -> Job:
 
 
 def test_every_test_belongs_to_a_job() -> None:
-    """The jobs take the tests of each tier and area once, whatever areas are added."""
-    paths = [Path(argument) for stage in stages() for job in stage for command in job.commands for argument in command]
+    """The jobs of the default release take the tests of each tier and area once, whatever areas are added."""
+    jobs = [job for stage in stages() for job in stage if job.tier != "releases"]
+    paths = [Path(argument) for job in jobs for command in job.commands for argument in command]
     chosen = [path for path in paths if path.parts[:1] == ("tests",)]
     root = Path(__file__).parents[3]
     for test in (root / "tests").rglob("test_*.py"):
         assert len([path for path in chosen if test.is_relative_to(root / path)]) == 1, test
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=lambda selection: selection.job)
+def test_selections_of_releases_name_tests(selection: Selection) -> None:
+    """Each selection is on a line that the dev stack has, and names files that exist."""
+    assert selection.line in RELEASES
+    root = Path(__file__).parents[3]
+    for argument in (*selection.tests, *selection.sample):
+        if argument.startswith("tests/"):
+            assert (root / argument.partition("::")[0]).exists(), argument
 
 
 def test_the_first_failure_counts(capfd: pytest.CaptureFixture[str]) -> None:
