@@ -145,6 +145,14 @@ class Release:
         return self.is_at_least("5.0.0")
 
     @property
+    def unblocks_producers_at_once(self) -> bool:
+        """Return whether producers go on as soon as a publish limit is taken away (#25502).
+
+        Without it brokers read a connection again only when the limit would have allowed it.
+        """
+        return self.is_at_least("5.0.0", "4.2.1", "4.0.10")
+
+    @property
     def checks_migration_urls(self) -> bool:
         """Return whether brokers refuse a cluster migration to an empty URL (#26473)."""
         return self.is_at_least("5.0.0", "4.2.5", "4.0.14")

@@ -7,19 +7,23 @@ from activities.lifecycle import held_policies
 from activities.lifecycle.held_policies import AnswerT, HeldPolicy, without_held
 from clients.pulsar.admin.namespaces import InactiveTopics, Policies, PublishRate
 from models.blue_green.claims import NamespaceClaim
-from models.blue_green.input import BlueGreenInput
 
 _KEPT_FOR = 60
 """Seconds that brokers want with this policy; they delete nothing with it, however long that is."""
 
 
-def rate(input: BlueGreenInput) -> HeldPolicy[PublishRate]:
-    """How much may be sent: while a batch is flipped, next to nothing."""
+def rate(cluster: str, limit: int = 1) -> HeldPolicy[PublishRate]:
+    """Return the policy of how much may be sent: while a batch is flipped, next to nothing.
+
+    Args:
+        cluster: whose brokers apply it.
+        limit: bytes per second of a topic, for who sets it.
+    """
 
     def throttled(_now: PublishRate | None) -> PublishRate:
-        return PublishRate(publish_throttling_rate_in_byte=input.throttle_bytes)
+        return PublishRate(publish_throttling_rate_in_byte=limit)
 
-    return _rate_in(input.cluster)._replace(ours=throttled)
+    return _rate_in(cluster)._replace(ours=throttled)
 
 
 def _rate_in(cluster: str) -> HeldPolicy[PublishRate]:

@@ -107,9 +107,15 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
 
 def _check_release(findings: Findings, side: Side, broker: str, version: str) -> None:
     try:
-        parse_release(version)
+        release = parse_release(version)
     except UnsupportedRelease as error:
         findings.block(f"{side.code}_RELEASE", f"{broker}: {error}", "do what the cause says, and start again")
+        return
+    if side.code == "BLUE" and not release.unblocks_producers_at_once:
+        findings.warn(
+            f"{broker} runs {release}, which reads producers' connections late after a flip (#25502): those of topics "
+            "with larger messages than others in their namespace wait longer; upgrade it to 4.0.10 or 4.2.1 if you can"
+        )
 
 
 def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import tenant_differences
 from activities.blue_green.inventory import NamespaceInventory, read_tenant
-from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
+from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room, is_default
 from activities.lifecycle.precheck import Findings
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import some
@@ -20,8 +20,10 @@ def check_green(task: BlueGreenTask, findings: Findings, namespaces: Sequence[st
     for difference in broker_differences(*configurations):
         if difference.blocks:
             findings.block("GREEN_BROKERS_DIFFER", f"{difference}", "set green's brokers as blue's")
-        else:
+        elif is_default(difference):
             findings.warn(f"{difference}: it holds for namespaces that do not say otherwise")
+        else:
+            findings.warn(str(difference))
     for tenant in sorted({name.partition("/")[0] for name in namespaces}):
         blue = read_tenant(task.blue, tenant)
         if blue is not None:

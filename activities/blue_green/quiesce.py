@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import INACTIVE, rate
+from activities.blue_green.held_policies import INACTIVE
 from activities.blue_green.late import provision_late
 from activities.blue_green.load import provision_batch
-from activities.blue_green.throttle import topics_by_guard, wait_until_quiet
+from activities.blue_green.throttle import throttled_rate, topics_by_guard, wait_until_quiet
 from activities.lifecycle.held_policies import hold
 from clients.cas.store import CasStore
 from models.blue_green.claims import FLIPPED, Stage
@@ -34,7 +34,7 @@ def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard], _store: CasSt
     begun = time.monotonic()
     for guard in held:
         guard.note(stage=Stage.THROTTLED)
-        hold(guard, INACTIVE, rate(task.input))
+        hold(guard, INACTIVE, throttled_rate(task, guard))
     return wait_until_quiet(task, topics_by_guard(task, held), begun)
 
 

@@ -30,30 +30,54 @@ _DEFAULTS = (
     "brokerDeduplicationEnabled",
     "brokerDeleteInactiveTopicsEnabled",
     "brokerDeleteInactiveTopicsMode",
+    "brokerServiceCompactionThresholdInBytes",
     "defaultNumPartitions",
+    "defaultNumberOfNamespaceBundles",
     "defaultRetentionSizeInMB",
     "defaultRetentionTimeInMinutes",
     "delayedDeliveryEnabled",
+    "delayedDeliveryMaxDelayInMillis",
+    "dispatchThrottlingRatePerSubscriptionInByte",
+    "dispatchThrottlingRatePerSubscriptionInMsg",
+    "dispatchThrottlingRatePerTopicInByte",
+    "dispatchThrottlingRatePerTopicInMsg",
     "enableReplicatedSubscriptions",
     "isAllowAutoUpdateSchemaEnabled",
     "isSchemaValidationEnforced",
+    "managedLedgerDefaultAckQuorum",
+    "managedLedgerDefaultEnsembleSize",
+    "managedLedgerDefaultWriteQuorum",
     "maxConsumersPerSubscription",
     "maxConsumersPerTopic",
     "maxMessageSize",
     "maxProducersPerTopic",
+    "maxPublishRatePerTopicInBytes",
+    "maxPublishRatePerTopicInMessages",
     "maxUnackedMessagesPerConsumer",
     "maxUnackedMessagesPerSubscription",
     "schemaCompatibilityStrategy",
+    "subscribeThrottlingRatePerConsumer",
     "subscriptionExpirationTimeMinutes",
     "subscriptionTypesEnabled",
     "transactionCoordinatorEnabled",
     "ttlDurationDefaultInSeconds",
 )
+# These hold for the whole cluster.
+_OF_CLUSTER = (
+    "acknowledgmentAtBatchIndexLevelEnabled",
+    "authenticateOriginalAuthData",
+    "loadBalancerLoadPlacementStrategy",
+    "loadBalancerLoadSheddingStrategy",
+    "loadManagerClassName",
+    "systemTopicEnabled",
+    "topicLevelPoliciesEnabled",
+)
+_BROKERS = "brokers: "
 _MESSAGE_SIZE = "maxMessageSize"
 
 
 def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
-    """Defaults of the brokers that differ: they change what namespaces without a policy of their own do.
+    """Return settings of the brokers that differ: defaults of namespaces first, then those of the whole cluster.
 
     Args:
         blue: the configuration of a broker of blue.
@@ -61,15 +85,20 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
     """
     return [
         Difference(
-            path=f"brokers: {name}",
+            path=f"{_BROKERS}{name}",
             kind=DifferenceKind.DIFFERS,
             blue=blue[name],
             green=green[name],
             harmless=name != _MESSAGE_SIZE or int(green[name]) >= int(blue[name]),
         )
-        for name in _DEFAULTS
+        for name in (*_DEFAULTS, *_OF_CLUSTER)
         if name in blue and name in green and _plain(blue[name]) != _plain(green[name])
     ]
+
+
+def is_default(difference: Difference) -> bool:
+    """Return whether a setting of the brokers holds only for namespaces without a policy of their own."""
+    return difference.path.removeprefix(_BROKERS) in _DEFAULTS
 
 
 def green_room(green: PulsarAdminReader, namespaces: Iterable[str]) -> list[Blocker]:
@@ -124,6 +153,11 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
         cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
         found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
+    shadowed = [str(topic.name) for topic in topics if "shadowTopics" in (topic.policies or {})]
+    if shadowed and limits.values.get("enableShadowTopics") == "false":
+        cause = f"topics have shadow topics, and green's brokers have them switched off: {some(shadowed)}."
+        cure = "Set enableShadowTopics=true on green's brokers and restart them, or remove the shadow topics on blue."
+        found.append(Blocker(code="GREEN_LACKS_SHADOW_TOPICS", cause=cause, cure=cure))
     group = inventory.policies.raw.get("resource_group_name")
     if group and group not in green.namespaces.resource_groups():
         cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."

@@ -9,14 +9,15 @@ the topic is loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.held_policies import put_back, rate
 from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
-from activities.lifecycle.held_policies import held_value, hold, is_held, tell_again
+from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
 from clients.errors import StoreConflict, StoreNotFound
+from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
 from models.blue_green.results import Quiet
 from models.lifecycle.failures import some
@@ -32,12 +33,51 @@ _TELL_EVERY = 3.0
 
 def throttle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
-    hold(guard, rate(task.input))
+    hold(guard, throttled_rate(task, guard))
+
+
+def throttled_rate(task: BlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[PublishRate]:
+    """Return the limit of a namespace while it is flipped: the same for each attempt."""
+    cluster = task.input.cluster
+    if noted := guard.require().publish_rate:
+        return rate(cluster, PublishRate.model_validate(noted.ours).publish_throttling_rate_in_byte)
+    limit = task.input.throttle_bytes
+    if not task.blue_release.unblocks_producers_at_once:
+        topics = topics_of(task.blue, guard.namespace)
+        limit = max(limit, limit_that_ends(task.each(topics, lambda topic: _round_of(task, topic)), _hold_of(task)))
+    return rate(cluster, limit)
+
+
+def limit_that_ends(rounds: Iterable[float], seconds: float) -> int:
+    """Return the bytes per second at which each topic is held back for some time, and none for much longer.
+
+    Where brokers do not read a connection before the limit allows it, although that is gone (#25502), each byte that a
+    topic takes after the limit was set holds its producers back for 1/limit seconds.
+
+    Args:
+        rounds: bytes that each topic takes if each of its producers sends once; 0 for one that takes none.
+        seconds: how long the topic with the smallest round is held back.
+    """
+    return max(1, int(min(filter(None, rounds), default=0.0) / seconds))
+
+
+def _hold_of(task: BlueGreenTask) -> float:
+    return task.input.quiesce_timeout.total_seconds()
+
+
+def _round_of(task: BlueGreenTask, topic: TopicName) -> float:
+    """Return the bytes of one entry of each producer that is likely to send while writes are held back."""
+    stats = look_at(task.blue, topic).stats
+    if stats is None or not stats.publishers:
+        return 0.0
+    entries = task.blue.topics.internal_stats(topic).number_of_entries
+    likely = sum(min(1.0, client.msg_rate_in * _hold_of(task)) for client in stats.publishers)
+    return stats.storage_size / entries * max(1.0, likely) if entries else 0.0
 
 
 def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
     """Put the namespace's own limit back; see `put_back`."""
-    return put_back(task, guard, rate(task.input))
+    return put_back(task, guard, rate(task.input.cluster))
 
 
 def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
@@ -47,8 +87,8 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None
         StoreConflict: somebody has changed the limit, or writes are under way in spite of it.
     """
     for guard in guards:
-        if not is_held(guard, rate(task.input)):
-            now = held_value(guard, rate(task.input))
+        if not is_held(guard, rate(task.input.cluster)):
+            now = held_value(guard, rate(task.input.cluster))
             raise StoreConflict(
                 f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
                 "set to hold writes back: somebody has changed it, so nothing is flipped"

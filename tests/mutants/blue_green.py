@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "blue-green/topics-that-brokers-delete",
         "activities/blue_green/quiesce.py",
-        "        hold(guard, INACTIVE, rate(task.input))\n",
-        "        hold(guard, rate(task.input))\n",
+        "        hold(guard, INACTIVE, throttled_rate(task, guard))\n",
+        "        hold(guard, throttled_rate(task, guard))\n",
         (f"{_AGAIN}::test_topics_of_blue_stay_until_they_are_cleaned_up",),
     ),
     Mutant(

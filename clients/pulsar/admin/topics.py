@@ -51,6 +51,7 @@ class Client(Answer):
         metadata: what it says of itself.
         producer_name: of a producer; it keeps its name when it connects again.
         consumer_name: of a consumer, likewise.
+        msg_rate_in: messages per second of a producer.
     """
 
     address: str | None = None
@@ -58,6 +59,7 @@ class Client(Answer):
     metadata: dict[str, str] | None = None
     producer_name: str = ""
     consumer_name: str = ""
+    msg_rate_in: float = 0.0
 
 
 class SubscriptionStats(Answer):

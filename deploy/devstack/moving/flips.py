@@ -52,7 +52,7 @@ def _ended(clusters: TwoClusters, topic: TopicName) -> bool:
 def _await_quiet(look: Callable[[], list[TopicStats]]) -> None:
     """Until nothing more arrives, and everything was acknowledged.
 
-    Both, as a broker of 5.0.0-M1 can lock itself up for good if the last acknowledgement comes when the topic is ended.
+    Both, as a broker can lock itself up if the last acknowledgement comes when the topic is ended (seen on 4.0.7).
     """
     deadline = time.monotonic() + _LIMIT
     counters: list[list[int]] = []

@@ -116,7 +116,7 @@ class BlueAndGreen:
     def _running(url: str) -> dict[str, str]:
         with PulsarAdmin.open(_ACCESS, [url]) as admin:
             found = admin.brokers.runtime_configuration()
-        return {name: found[name] for name in HELD_OFF}
+        return {name: found.get(name, "") for name in HELD_OFF}
 
     def flags(self, namespaces: Iterable[str]) -> dict[str, bool]:
         """Whether clients of namespaces are sent to green."""

@@ -90,10 +90,9 @@ class Clusters:
 
 @pytest.fixture(scope="session")
 def blue_tools(toolchain: Toolchain) -> Toolchain:
-    """What blue runs on: what all servers run on, or an older Pulsar, from which the migration is an upgrade."""
-    return (
-        with_release(toolchain, os.environ["PULSAR_MIGRATE_BLUE"]) if "PULSAR_MIGRATE_BLUE" in os.environ else toolchain
-    )
+    """Return what blue runs on: the release that `PULSAR_MIGRATE_BLUE` names (4.0, 4.2 or 5.0), by default green's."""
+    line = os.environ.get("PULSAR_MIGRATE_BLUE")
+    return with_release(toolchain, line) if line else toolchain
 
 
 @pytest.fixture(scope="session")

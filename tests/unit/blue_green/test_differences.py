@@ -6,7 +6,7 @@ from typing import Any
 
 from activities.blue_green.differences import differences, tenant_differences
 from activities.blue_green.inventory import NamespaceInventory
-from activities.blue_green.quotas import broker_differences
+from activities.blue_green.quotas import broker_differences, is_default
 from activities.blue_green.translation import translated_policies, translated_tenant
 from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic
 from clients.pulsar.admin.namespaces import Policies
@@ -272,4 +272,6 @@ def test_defaults_of_brokers() -> None:
     [told] = broker_differences(blue, green)
     assert (told.path, told.blocks) == ("brokers: maxMessageSize", True)
     [told] = broker_differences({"defaultRetentionTimeInMinutes": "5"}, {"defaultRetentionTimeInMinutes": "0"})
-    assert (told.blue, told.green, told.blocks) == ("5", "0", False)
+    assert (told.blue, told.green, told.blocks, is_default(told)) == ("5", "0", False, True)
+    [told] = broker_differences({"loadManagerClassName": "a"}, {"loadManagerClassName": "b"})
+    assert (told.path, told.blocks, is_default(told)) == ("brokers: loadManagerClassName", False, False)

@@ -30,7 +30,7 @@ def test_generator_stands(short: int, highs: dict[str, int] | None, next_id: int
     [
         ("Pulsar-CPP-v3.7.1", True),
         ("Pulsar Python v3.13.0", True),
-        ("Pulsar-Java-v5.0.0-M1", False),
+        ("Pulsar-Java-v5.0.1", False),
         ("Pulsar Go 0.14.0", False),
         ("", False),
     ],

@@ -90,6 +90,7 @@ def test_what_the_three_releases_do() -> None:
         "takes_store_parameters": "-++",
         "has_topic_policies_in_store": "-++",
         "closes_inactive_topics": "--+",
+        "unblocks_producers_at_once": "-++",
         "checks_migration_urls": "--+",
         "keeps_ledger_properties_on_open": "--+",
         "keeps_ledger_properties_on_close": "-++",
