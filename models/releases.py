@@ -49,7 +49,17 @@ _TOPIC_POLICIES: Final = {"subscriptionExpirationTime": PolicyField(("5.0.0", "4
 
 
 class UnsupportedRelease(ValueError):
-    """This release is not supported; the message says what to do."""
+    """This release is not supported.
+
+    Attributes:
+        cause: which it is, and which are supported.
+        cure: what to do.
+    """
+
+    def __init__(self, cause: str, cure: str) -> None:
+        super().__init__(f"{cause}; {cure}")
+        self.cause = cause
+        self.cure = cure
 
 
 @dataclass(frozen=True, order=True)
@@ -241,20 +251,21 @@ def parse_release(version: str) -> Release:
     Raises:
         UnsupportedRelease: it is not a release of a supported line.
     """
-    found = _VERSION.fullmatch(version.strip())
+    text = version.strip()
+    found = _VERSION.fullmatch(text)
     supported = f"supported lines: {', '.join(LINES)}"
     if found is None:
-        raise UnsupportedRelease(f"unknown version {version.strip()!r} of Pulsar; {supported}")
+        raise UnsupportedRelease(f"unknown version {text!r} of Pulsar ({supported})", "check the address")
     line, patch = found["line"], int(found["patch"]) - bool(_EARLY.match(found["suffix"]))
     if line not in LINES:
         raise UnsupportedRelease(
-            f"Pulsar {version.strip()} is not supported ({supported}); bring all brokers to a supported line, or use a "
-            f"version of pulsar-migrate that supports line {line}"
+            f"Pulsar {text} is not supported ({supported})",
+            f"upgrade all brokers to a supported line, or use a pulsar-migrate that supports line {line}",
         )
     if patch < 0:  # The milestones 5.0.0-M1 and 5.0.0-M2 among them.
         raise UnsupportedRelease(
-            f"Pulsar {version.strip()} was built before the first release of line {line}; upgrade all brokers to the "
-            f"newest release of line {line}"
+            f"Pulsar {text} was built before the first release of line {line}",
+            f"upgrade all brokers to the newest release of line {line}",
         )
     major, minor = map(int, line.split("."))
-    return Release((major, minor), patch, version.strip())
+    return Release((major, minor), patch, text)

@@ -12,6 +12,7 @@ from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
+from activities.lifecycle.releases import SeenBroker, check_releases, read_broker
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -21,7 +22,6 @@ from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import PulsarCluster
-from models.releases import UnsupportedRelease, parse_release
 from models.store_url import parse_store_url
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
@@ -84,10 +84,16 @@ def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Calla
             services = brokers(reader)
         with HttpSession(access) as session:
             _check_admin_urls(findings, side, session)
+            seen: list[SeenBroker] = []
             for service in services:
                 admin = PulsarAdminReader(session, registered_urls(service.data, access))
-                _check_release(findings, side, service.name, admin.brokers.version())
+                seen.append(read_broker(service.name, admin))
                 _check_broker(findings, side, service.name, admin.brokers.runtime_configuration())
+        # Defects that matter are those of brokers that give topics away; green's release has to be supported.
+        if side.code == "BLUE":
+            check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
+        else:
+            check_releases(findings, "", seen)
 
     return check
 
@@ -103,19 +109,6 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
         if told != side.name:
             cause = f"{url} is the cluster {told!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
-
-
-def _check_release(findings: Findings, side: Side, broker: str, version: str) -> None:
-    try:
-        release = parse_release(version)
-    except UnsupportedRelease as error:
-        findings.block(f"{side.code}_RELEASE", f"{broker}: {error}", "do what the cause says, and start again")
-        return
-    if side.code == "BLUE" and not release.unblocks_producers_at_once:
-        findings.warn(
-            f"{broker} runs {release}, which reads producers' connections late after a flip (#25502): those of topics "
-            "with larger messages than others in their namespace wait longer; upgrade it to 4.0.10 or 4.2.1 if you can"
-        )
 
 
 def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:

@@ -10,8 +10,10 @@ from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers
+from activities.lifecycle.releases import check_releases
 from clients.errors import StoreError
 from models.bookie_cluster.input import Routing
+from models.defects import Product
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
 _CURSOR_COMPRESSION = "managedCursorInfoCompressionType"
@@ -40,21 +42,20 @@ def check_brokers(
             'set them and restart the worker, or choose "broker_control": "manual"',
         )
     with task.broker_store() as store:
-        running = brokers(store)
+        running = sorted(brokers(store))
     if not running:
         # Behind the commit brokers may be stopped by the switch itself, which then waits for their start.
         if not (input.allow_no_brokers or committed):
             findings.blockers.append(no_brokers(input.metadata_url))
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")
-    versions: dict[str, str | None] = {}
     with BrokerView(task.runtime.admin) as view:
+        seen = [view.read(broker) for broker in running]
         for broker in running:
-            versions[broker.name] = view.version(broker)
             _check_settings(task, view, broker, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
             _check_plugin(running, view.lacks_plugin, findings)
-    _compare_versions(versions, findings)
-    return tuple(f"{name} {version or '(version unknown)'}" for name, version in sorted(versions.items()))
+    check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=(Product.BOOKKEEPER,))
+    return tuple(f"{broker.name} {broker.version or '(version unknown)'}" for broker in seen)
 
 
 def _check_settings(
@@ -120,11 +121,3 @@ def _check_plugin(running: list[Service], lacks: Callable[[Service], str], findi
             f"routing `attribution` needs brokers with the plugin of PIP-477: {'; '.join(without)}",
             'install the plugin on every broker, or use "routing": "restart"',
         )
-
-
-def _compare_versions(versions: dict[str, str | None], findings: Findings) -> None:
-    if len(set(versions.values())) > 1:
-        named = ", ".join(f"{name} {version or 'unknown'}" for name, version in sorted(versions.items()))
-        findings.warn(f"brokers have different versions: {named}")
-    elif None in versions.values():
-        findings.warn("the brokers' version could not be read")

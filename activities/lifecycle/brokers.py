@@ -1,4 +1,4 @@
-"""What registered brokers say of themselves: their version, their bookie cluster, their health."""
+"""What registered brokers say of themselves: their release, their bookie cluster, their health."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from activities.lifecycle.registrations import Service
+from activities.lifecycle.releases import SeenBroker, read_broker
 from clients.errors import StoreError, StoreProtocolError
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
@@ -73,12 +74,13 @@ class BrokerView:
         """
         return self._reader(broker).brokers.runtime_configuration()
 
-    def version(self, broker: Service) -> str | None:
-        """A broker's version; None if it could not be read."""
+    def read(self, broker: Service) -> SeenBroker:
+        """What a broker reports of its release and settings; what it does not answer is left empty."""
         try:
-            return self._reader(broker).brokers.version()
-        except StoreError:
-            return None
+            reader = self._reader(broker)
+        except StoreError as error:
+            return SeenBroker(broker.name, "", None, str(error))
+        return read_broker(broker.name, reader)
 
     def health(self, broker: Service) -> str:
         """Have a broker write a message to a topic of its own and read it back; empty if it could, else why not."""

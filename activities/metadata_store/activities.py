@@ -59,7 +59,8 @@ class MetadataStoreActivities:
         """
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> Precheck:
-            check = PrecheckRun(task.input, task.workflow_id, self._runtime.access, partial(way_back.release, task))
+            runtime, unblock = self._runtime, partial(way_back.release, task)
+            check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, unblock)
             return check.run(task.engine, task.pair, tag=task.tag(context))
 
         return await self._run(execution, run)

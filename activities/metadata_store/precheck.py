@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import another_cluster, bookies_on_the_move, claimed, no_brokers, other_holder
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers, participants, registered
+from activities.lifecycle.releases import check_releases
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
 from clients.errors import StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
+from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.migration_flag import foreign_flag, moved_to, read_flag
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
+from models.defects import Product
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.input import SourceCleanup
 from models.metadata_store.claims import TARGET, TargetClaim
@@ -46,15 +50,22 @@ class PrecheckRun:
         input: the operator's input.
         workflow_id: the migration that asks; what it left behind earlier is no blocker.
         access: credentials and timeout.
+        admin: how brokers are asked for their release.
         unblock: gives writes back that an earlier run of this migration left blocked; not called in a dry run.
     """
 
     def __init__(
-        self, input: MetadataStoreInput, workflow_id: str, access: Access, unblock: Callable[[], object]
+        self,
+        input: MetadataStoreInput,
+        workflow_id: str,
+        access: Access,
+        admin: AdminAccess,
+        unblock: Callable[[], object],
     ) -> None:
         self._input = input
         self._me = workflow_id
         self._access = access
+        self._admin = admin
         self._unblock = unblock
         self._findings = Findings()
         self._participants: tuple[str, ...] = ()
@@ -105,6 +116,12 @@ class PrecheckRun:
         with open_reader(self._input.source_url, self._access) as reader:
             check(reader)
             self._check_roots(reader)
+            running = brokers(reader)
+        with BrokerView(self._admin) as view:
+            seen = [view.read(broker) for broker in running]
+        stores = (self._input.source_url, self._input.target_url)
+        unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
+        check_releases(self._findings, self._input.kind, seen, accepted=self._input.accept_defects, unseen=unseen)
 
     def _check_exclusion(self, store: CasReader) -> None:
         holder = other_holder(store, self._me)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.releases import check_releases, read_broker
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
@@ -53,6 +54,8 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     if told != task.input.cluster:
         cause = f"{', '.join(task.input.admin_urls)} is the cluster {told!r}, and not {task.input.cluster!r}"
         findings.block("CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+    seen = [read_broker(name, broker) for name, broker in known]
+    check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
     for name, broker in known:
         check_broker(findings, name, broker.brokers.runtime_configuration())
 

@@ -12,7 +12,7 @@ from cli.help import Sections
 from cli.input_options import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
-from models.lifecycle.input import WorkflowInput
+from models.lifecycle.input import MigrationInput, WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
 from worker.catalog import ALL, Registered
 from worker.exit_codes import CommandFailed
@@ -38,10 +38,10 @@ def _check_settings(context: typer.Context, output: Output = Form.TEXT) -> None:
 
 
 def _check_input(kind: Registered, input: WorkflowInput, *, output: Form) -> None:
-    _show(_findings(servers_of(kind, input)), output)
+    _show(_findings(input, servers_of(kind, input)), output)
 
 
-def _findings(servers: Servers | None = None) -> Iterator[Finding]:
+def _findings(input: WorkflowInput | None = None, servers: Servers | None = None) -> Iterator[Finding]:
     # Only here: clients of stores and of Temporal take time to import.
     from cli.doctor.process import process_checks
     from cli.doctor.servers import server_findings
@@ -57,8 +57,9 @@ def _findings(servers: Servers | None = None) -> Iterator[Finding]:
     yield ok("settings", "all PULSAR_MIGRATE_ variables can be read")
     yield from temporal_findings(settings.task_queue)
     yield from run_checks(process_checks(settings))
-    if servers is not None:
-        yield from server_findings(servers, settings)
+    if input is not None and servers is not None:
+        accepted = input.accept_defects if isinstance(input, MigrationInput) else ()
+        yield from server_findings(servers, settings, input.kind, accepted)
 
 
 def _show(findings: Iterator[Finding], form: Form) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
+from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import CLUSTERS
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
-from cli.doctor.findings import Check, Finding, failed, run_checks, warning
+from activities.lifecycle.releases import check_releases
+from cli.doctor.findings import Check, Finding, failed, ok, run_checks, warning
 from cli.doctor.process import variable
 from cli.migrations import Servers
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
@@ -22,14 +25,24 @@ from clients.store import StoreReader
 from clients.stores import Access, open_reader
 from clients.tls import Tls, bookies_tls
 from models.credentials import UnknownCredentials
+from models.defects import Product
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.settings import Settings
 from models.store_url import StoreUrl
 from worker.exit_codes import CommandFailed, ExitCode
 
 
-def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
-    """Check all of them, read only."""
+def server_findings(
+    servers: Servers, settings: Settings, migration: str = "", accepted: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Check all of them, read only.
+
+    Args:
+        servers: that are checked.
+        settings: of the worker.
+        migration: whose known defects of the brokers are named, as `kind/mode`; empty for none.
+        accepted: ids of defects that the operator accepts.
+    """
     try:
         access = Access.from_settings(settings, servers.credentials)
         admin = AdminAccess.from_settings(settings, servers.credentials)
@@ -44,10 +57,11 @@ def server_findings(servers: Servers, settings: Settings) -> Iterator[Finding]:
     ]
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
-    yield from _brokers(servers, access, admin)
+    yield from _brokers(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
         yield from _bookies(name, root, access, bookies_tls(settings))
     for other in servers.others:
+        # Defects that matter are those of the brokers that the migration leaves.
         yield from server_findings(other, settings)
 
 
@@ -83,7 +97,9 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
     return f"{servers.metadata} holds its metadata"
 
 
-def _brokers(servers: Servers, access: Access, admin: AdminAccess) -> Iterator[Finding]:
+def _brokers(
+    servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Collection[str]
+) -> Iterator[Finding]:
     reader = open_reader(servers.metadata, access)
     try:
         found = registered_brokers(reader)
@@ -96,6 +112,30 @@ def _brokers(servers: Servers, access: Access, admin: AdminAccess) -> Iterator[F
         cure = "start them; without any the migration does not start"
         yield warning("brokers", f"none is registered in {servers.metadata}", cure)
     yield from run_checks([Check(broker.name, partial(_broker, broker, admin)) for broker in found])
+    yield from _releases(servers, found, admin, migration, accepted)
+
+
+def _releases(
+    servers: Servers, brokers: Sequence[Service], admin: AdminAccess, migration: str, accepted: Collection[str]
+) -> Iterator[Finding]:
+    subject, findings = f"releases of {servers.cluster}", Findings()
+    unseen = [Product.BOOKKEEPER] if servers.bookie_clusters else []
+    if any(store.scheme == "oxia" for store in servers.stores.values()):
+        unseen.append(Product.OXIA)
+    try:
+        with BrokerView(admin) as view:
+            # What does not answer is a finding of its own already.
+            seen = [broker for service in brokers if (broker := view.read(service)).version]
+    except StoreDenied as error:
+        yield failed(subject, _failure(error))
+        return
+    oldest = check_releases(findings, migration, seen, accepted=accepted, unseen=unseen)
+    for blocker in findings.blockers:
+        yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
+    for text in findings.warnings:
+        yield warning(subject, text, "")
+    if oldest and not (findings.blockers or findings.warnings):
+        yield ok(subject, f"no known defect of Pulsar {oldest} matters")
 
 
 def _broker(broker: Service, admin: AdminAccess) -> str | Finding:

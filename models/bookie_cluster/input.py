@@ -182,6 +182,11 @@ class BookieClusterInput(MigrationInput):
         return parse_store_url(self.metadata_url)
 
     @property
+    def kind(self) -> str:
+        """The kind with its routing."""
+        return f"{KIND}/{self.routing}"
+
+    @property
     def workflow_id(self) -> str:
         """One switch for each cluster at a time: a second start is refused by the server."""
         return f"{KIND}/{self.cluster}"

@@ -31,6 +31,11 @@ class WorkflowInput(Frozen):
         """Value of the search attribute `MigrationTarget`."""
 
     @property
+    def kind(self) -> str:
+        """Kind of the workflow, with its mode (`kind/mode`) where defects of servers concern one mode alone."""
+        return self.workflow_id.partition("/")[0]
+
+    @property
     @abstractmethod
     def summary(self) -> str:
         """One line for the Web UI."""
@@ -43,11 +48,13 @@ class MigrationInput(WorkflowInput):
         dry_run: end after the precheck with the plan; nothing is written anywhere.
         hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
         cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
+        accept_defects: ids of known defects of the servers that can lose data, and are accepted.
     """
 
     dry_run: Bool = False
     hold_before_cutover: Bool = False
     cutover_at: AwareDatetime | None = None
+    accept_defects: tuple[str, ...] = ()
 
 
 class SourceCleanup(StrEnum):

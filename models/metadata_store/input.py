@@ -91,6 +91,11 @@ class MetadataStoreInput(MigrationInput):
         return parse_store_url(self.target)
 
     @property
+    def kind(self) -> str:
+        """The kind with its mode."""
+        return f"{KIND}/{self.mode}"
+
+    @property
     def workflow_id(self) -> str:
         """One migration for each cluster: a second start is refused by the server."""
         return f"{KIND}/{self.cluster}"

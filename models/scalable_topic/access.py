@@ -8,3 +8,8 @@ from models.lifecycle.input import MigrationInput
 
 class ClusterInput(ClusterAccess, MigrationInput):
     """Base of these inputs."""
+
+    @property
+    def kind(self) -> str:
+        """The same for a topic, many topics and operations: all rely on the same of their servers."""
+        return "scalable-topic"

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.stack import Stack, StackSpec
+from models.defects import Product, defects_of
+from models.releases import parse_release
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
@@ -38,15 +41,30 @@ def test_all_is_well(stack: Stack, environment: Environment) -> None:
     before = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
     metrics = {"PULSAR_MIGRATE_METRICS_ADDRESS": environment.worker.metrics_address}
     code, found = doctor(environment, stack.zk_url, stack.oxia_url, **metrics)
+    found.pop(f"releases of {CLUSTER}")
     assert (code, {one["level"] for one in found.values()}) == (0, {"ok"}), found
     assert "is served by a worker" in found["metrics"]["detail"]
     assert "is served by " in found["workers"]["detail"]
     (broker,) = [one for subject, one in found.items() if subject.startswith("broker ")]
-    assert broker["detail"] == f"Pulsar 5.0.0-M1 at {stack.admin_urls[0]}"
+    assert broker["detail"] == f"Pulsar {chosen_release().version} at {stack.admin_urls[0]}"
     (bookie,) = [one for subject, one in found.items() if subject.startswith("bookie ")]
     assert bookie["detail"].endswith(" are free")
     assert stores.read_zookeeper(stack.zk_url, without_coordinator=False).keys() == before.keys()
     assert stores.read_oxia(stack.oxia_url) == {}
+
+
+def test_known_defects_are_named(stack: Stack, environment: Environment) -> None:
+    """Each known defect of the running release is a warning with its number and advice, and no other defect is named."""
+    input = json.dumps({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
+    done = run_command(environment, "doctor", "metadata-store", "--input", input)
+    assert done.returncode == 0
+    told = [line for line in done.stdout.splitlines() if f"releases of {CLUSTER}: " in line]
+    release = parse_release(chosen_release().version)
+    for defect in defects_of("metadata-store/live", Product.PULSAR):
+        named = f"warning  releases of {CLUSTER}: known defect {defect}"
+        assert (named in told) == defect.affects(release, {}), defect.id
+    assert any("BATCH_ACKS_UNSAVED (#26498)" in line for line in told)
+    assert any("servers of Oxia do not report their release" in line for line in told)
 
 
 def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:

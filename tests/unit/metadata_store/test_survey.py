@@ -6,6 +6,7 @@ import pytest
 
 from activities.metadata_store.precheck import PrecheckRun
 from clients.equivalence import Equivalence, is_recreated
+from clients.pulsar.admin.access import AdminAccess
 from clients.store import Record
 from clients.stores import Access
 from models.lifecycle.failures import NAMED
@@ -19,7 +20,7 @@ NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), {}, 0)
 
 def findings(found: Surveyed) -> list[str]:
     """The blockers, as text; a scan alone needs no server."""
-    run = PrecheckRun(INPUT, "metadata-store/blue", Access(), unblock=lambda: None)
+    run = PrecheckRun(INPUT, "metadata-store/blue", Access(), AdminAccess(), unblock=lambda: None)
     run._surveyed(found)  # pyright: ignore[reportPrivateUsage] - what comes before it asks servers
     return [str(blocker) for blocker in run._findings.blockers]  # pyright: ignore[reportPrivateUsage]
 

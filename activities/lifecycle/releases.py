@@ -1,0 +1,122 @@
+"""What prechecks and `doctor` say of the releases of servers: unsupported ones, mixed ones, and known defects."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from activities.lifecycle.precheck import Findings
+from clients.errors import StoreError
+from clients.pulsar.admin.client import PulsarAdminReader
+from models.defects import PAGE, Defect, Product, defects_of, unknown_ids
+from models.releases import Release, UnsupportedRelease, parse_release
+
+
+class SeenBroker(NamedTuple):
+    """A broker as it describes itself.
+
+    Attributes:
+        name: of the broker, for sentences.
+        version: that it reports; empty if it could not be read.
+        settings: by their names in `broker.conf`; None if they could not be read.
+        why: why something could not be read.
+    """
+
+    name: str
+    version: str
+    settings: Mapping[str, str] | None
+    why: str = ""
+
+
+def read_broker(name: str, reader: PulsarAdminReader) -> SeenBroker:
+    """Return what one broker reports; what it does not answer is left empty."""
+    version = ""
+    try:
+        version = reader.brokers.version()
+        return SeenBroker(name, version, reader.brokers.runtime_configuration())
+    except StoreError as error:
+        return SeenBroker(name, version, None, str(error))
+
+
+def check_releases(
+    findings: Findings,
+    migration: str,
+    brokers: Sequence[SeenBroker],
+    *,
+    accepted: Collection[str] = (),
+    unseen: Collection[Product] = (),
+) -> Release | None:
+    """Note unsupported releases and known defects that matter in a migration.
+
+    Args:
+        findings: take what is found: a defect that can lose data in this migration as a blocker, others as warnings.
+        migration: its kind, or `kind/mode`; empty to check only that releases are supported.
+        brokers: all registered brokers of one cluster; may be empty.
+        accepted: ids of defects that the operator accepts.
+        unseen: products whose servers take part, and do not report their release.
+
+    Returns:
+        The oldest release, which decides what the cluster does; None if none is known.
+    """
+    releases = _releases(findings, brokers)
+    for name in unknown_ids(accepted):
+        findings.block("UNKNOWN_DEFECT", f"accept_defects names {name!r}, which is not a known defect", f"see {PAGE}")
+    for defect in defects_of(migration, Product.PULSAR):
+        having = [
+            broker.name
+            for broker, release in zip(brokers, releases, strict=True)
+            if release is not None and defect.affects(release, broker.settings)
+        ]
+        if having:
+            _note(findings, defect, migration, having, accepted)
+    for product in unseen:
+        if defects := defects_of(migration, product):
+            named = ", ".join(f"{defect.id} ({_repair(defect)})" for defect in defects)
+            findings.warn(
+                f"servers of {product.display} do not report their release; check yours for {named}; see {PAGE}"
+            )
+    return min((release for release in releases if release), default=None)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _releases(findings: Findings, brokers: Sequence[SeenBroker]) -> list[Release | None]:
+    found: list[Release | None] = []
+    refused: dict[str, UnsupportedRelease] = {}
+    for broker in brokers:
+        if not broker.version:
+            findings.warn(f"the release of {broker.name} is not known, nor are its defects ({broker.why})")
+            found.append(None)
+            continue
+        try:
+            found.append(parse_release(broker.version))
+        except UnsupportedRelease as error:
+            found.append(None)
+            refused.setdefault(broker.version, error)
+    for error in refused.values():
+        findings.block("UNSUPPORTED_RELEASE", error.cause, error.cure)
+    versions = {broker.name: broker.version or "unknown" for broker in brokers}
+    if len(set(versions.values())) > 1:
+        named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+        oldest = min((release for release in found if release), default=None)
+        decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""
+        findings.warn(f"brokers have different releases: {named}{decides}")
+    return found
+
+
+def _note(findings: Findings, defect: Defect, migration: str, having: Sequence[str], accepted: Collection[str]) -> None:
+    if not defect.refuses(migration):
+        findings.warn(f"known defect {defect}")
+    elif defect.id in accepted:
+        findings.warn(f"accepted defect {defect}")
+    else:
+        findings.block(
+            f"DEFECT_{defect.id}",
+            f"{', '.join(having)}: {defect.symptom} {defect.why} ({defect.reference})",
+            f'{defect.advice} To accept the loss, set "accept_defects": ["{defect.id}"]',
+        )
+
+
+def _repair(defect: Defect) -> str:
+    return f"repaired in {', '.join(defect.fixed_in)}" if defect.fixed_in else "no known repair"

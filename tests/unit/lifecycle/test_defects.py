@@ -1,0 +1,155 @@
+"""Known defects: whose they are, what prechecks say of them, and the page that is generated from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product as pairs
+
+import pytest
+
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.releases import SeenBroker, check_releases
+from deploy.known_defects_page import ROOT, page
+from models.defects import PAGE, Product, defects_of, known_defects, unknown_ids
+from models.releases import parse_release
+from worker.catalog import ALL
+
+_TRACKER = "delayedDeliveryTrackerFactoryClassName"
+_BUCKETS = {_TRACKER: "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"}
+_RESTART = "bookie-cluster-switch/restart"
+
+
+def affected(name: str, version: str, settings: dict[str, str] | None = None) -> bool:
+    """Return whether brokers of a version have a defect."""
+    (defect,) = [defect for defect in known_defects() if defect.id == name]
+    return defect.affects(parse_release(version), {} if settings is None else settings)
+
+
+def check(
+    migration: str, *versions: str, accepted: Iterable[str] = (), settings: dict[str, str] | None = None
+) -> Findings:
+    """Return what a precheck says of brokers of some versions."""
+    brokers = [SeenBroker(f"broker {number}", version, settings or {}) for number, version in enumerate(versions)]
+    findings = Findings()
+    check_releases(findings, migration, brokers, accepted=list(accepted))
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("name", "affected_versions", "repaired_versions"),
+    [
+        ("TERMINATE_REOPENS", ["4.0.13", "4.2.4"], ["4.0.14", "4.2.5", "5.0.0", "5.0.1"]),
+        ("TRIM_RACE", ["4.0.7"], ["4.0.8", "4.2.0", "4.2.4", "5.0.1"]),
+        ("SYSTEM_TOPICS_FLAGGED", ["4.0.1"], ["4.0.2", "4.2.0", "5.0.1"]),
+        ("PIP454_RETRY", ["4.2.0", "4.2.5"], ["4.0.8", "5.0.0", "5.0.1"]),
+        ("BATCH_ACKS_UNSAVED", ["4.0.8", "4.2.4", "5.0.1"], []),
+        ("BADVERSION_FOREVER", ["4.0.8", "4.0.99"], ["4.2.0", "5.0.1"]),
+        ("BK_REPLACED_BOOKIE", [], ["4.0.8", "4.2.4", "5.0.1"]),
+    ],
+)
+def test_which_releases_have_a_defect(name: str, affected_versions: list[str], repaired_versions: list[str]) -> None:
+    """A release has a defect from the first affected release of its line up to the first repaired one."""
+    assert all(affected(name, version) for version in affected_versions)
+    assert not any(affected(name, version) for version in repaired_versions)
+
+
+def test_a_defect_of_a_setting() -> None:
+    """A defect of a setting affects brokers that have it, and those whose settings are not known."""
+    assert not affected("DELAYED_MERGE_LOSS", "4.2.4")
+    assert affected("DELAYED_MERGE_LOSS", "4.2.4", _BUCKETS)
+    (defect,) = [defect for defect in known_defects() if defect.id == "DELAYED_MERGE_LOSS"]
+    assert defect.affects(parse_release("4.2.4"), None)
+
+
+def test_the_data_name_migrations_and_releases_that_there_are() -> None:
+    """Each kind is one of the catalog, each refusal concerns it, and each release can be read."""
+    kinds = {name.partition("/")[0] for defect in known_defects() for name in defect.migrations}
+    assert kinds <= set(ALL)
+    for defect in known_defects():
+        assert set(defect.refused) <= pairs_of(defect.migrations), defect.id
+        assert all(len(version.split(".")) == 3 for version in (*defect.since, *defect.fixed_in)), defect.id
+        assert bool(defect.setting) == bool(defect.value), defect.id
+
+
+def pairs_of(migrations: Iterable[str]) -> set[str]:
+    """Return kinds, and each with its modes."""
+    modes = ("live", "offline", "restart", "attribution")
+    return {name for kind, mode in pairs(migrations, modes) for name in (kind, f"{kind}/{mode}")}
+
+
+@pytest.mark.parametrize("version", ["4.0.8", "4.2.4", "5.0.1"])
+@pytest.mark.parametrize("migration", ["metadata-store/live", "metadata-store/offline", _RESTART, "blue-green"])
+def test_supported_releases_are_warned_of_and_not_refused(version: str, migration: str) -> None:
+    """With default settings no defect of a supported release is a blocker; each is a warning with number and advice."""
+    findings = check(migration, version)
+    assert findings.blockers == []
+    release = parse_release(version)
+    expected = [defect for defect in defects_of(migration, Product.PULSAR) if defect.affects(release, {})]
+    assert expected
+    for defect in expected:
+        (warning,) = [text for text in findings.warnings if f"{defect.id} (" in text]
+        assert defect.reference.partition(";")[0] in warning
+        assert defect.advice in warning
+
+
+def test_a_defect_that_loses_data_is_refused_until_it_is_accepted() -> None:
+    """It is a blocker with the brokers, the reference, the advice and how to accept it; accepted, it is a warning."""
+    (blocker,) = check(_RESTART, "4.2.4", settings=_BUCKETS).blockers
+    assert blocker.code == "DEFECT_DELAYED_MERGE_LOSS"
+    assert "broker 0" in blocker.cause
+    assert "#26251" in blocker.cause
+    assert '"accept_defects": ["DELAYED_MERGE_LOSS"]' in blocker.cure
+    accepted = check(_RESTART, "4.2.4", settings=_BUCKETS, accepted=["DELAYED_MERGE_LOSS"])
+    assert accepted.blockers == []
+    assert any("accepted defect DELAYED_MERGE_LOSS" in text for text in accepted.warnings)
+    assert check("bookie-cluster-switch/attribution", "4.2.4", settings=_BUCKETS).blockers == []
+    assert check(_RESTART, "5.0.1", settings=_BUCKETS).blockers == []
+
+
+def test_an_accepted_id_that_is_not_known_is_refused() -> None:
+    """A typing error in accept_defects accepts nothing silently."""
+    (blocker,) = check(_RESTART, "5.0.1", accepted=["NO_SUCH"]).blockers
+    assert (blocker.code, unknown_ids(["NO_SUCH", "TWO_OWNERS"])) == ("UNKNOWN_DEFECT", ["NO_SUCH"])
+
+
+def test_an_unsupported_release_is_refused() -> None:
+    """A milestone, and a line that is not supported, are blockers, each once, with a cure."""
+    findings = check("blue-green", "5.0.0-M1", "5.0.0-M1", "3.3.9")
+    assert [blocker.code for blocker in findings.blockers] == ["UNSUPPORTED_RELEASE"] * 2
+    assert "5.0.0-M1 was built before the first release of line 5.0" in findings.blockers[0].cause
+    assert "upgrade all brokers" in findings.blockers[0].cure
+
+
+def test_different_releases_in_one_cluster() -> None:
+    """The oldest decides, which is said, and defects of each are named."""
+    brokers = [SeenBroker("broker a", "5.0.1", {}), SeenBroker("broker b", "4.2.4", {})]
+    findings = Findings()
+    oldest = check_releases(findings, "metadata-store/live", brokers)
+    assert str(oldest) == "4.2.4"
+    assert findings.warnings[0] == (
+        "brokers have different releases: broker a 5.0.1, broker b 4.2.4; the oldest, 4.2.4, decides what the "
+        "migration relies on"
+    )
+    assert any("PIP454_RETRY" in text for text in findings.warnings)
+
+
+def test_a_release_that_cannot_be_read() -> None:
+    """A broker that does not answer is a warning with the reason, and decides nothing."""
+    findings = Findings()
+    brokers = [SeenBroker("broker a", "", None, "connection refused")]
+    assert check_releases(findings, "blue-green", brokers) is None
+    assert findings.warnings == ["the release of broker a is not known, nor are its defects (connection refused)"]
+
+
+def test_servers_that_do_not_report_their_release() -> None:
+    """What cannot be seen is said, with the defects to check for."""
+    findings = Findings()
+    check_releases(findings, _RESTART, [], unseen=[Product.BOOKKEEPER, Product.OXIA])
+    (told,) = findings.warnings
+    assert told.startswith("servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no")
+    assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in told
+
+
+def test_the_page_is_fresh() -> None:
+    """docs/known_defects.md is what the data say; else run `python -m deploy.known_defects_page`."""
+    assert (ROOT / PAGE).read_text() == page()
