@@ -168,6 +168,11 @@ class Release:
         return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
 
     @property
+    def has_ledger_properties(self) -> bool:
+        """Return whether the ledgers of a topic can have properties; others drop them with the next change."""
+        return self.is_at_least("5.0.0", "4.2.0")
+
+    @property
     def keeps_ledger_properties_on_open(self) -> bool:
         """Return whether the last ledger's properties survive that a topic is loaded (#26509)."""
         return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
@@ -207,6 +212,11 @@ class Release:
         """Return the class name of the load shedding strategy, unless brokers are configured otherwise (#26609)."""
         shedder = "AvgShedder" if self.is_at_least("5.0.0") else "ThresholdShedder"
         return f"org.apache.pulsar.broker.loadbalance.impl.{shedder}"
+
+    @property
+    def default_compression(self) -> str:
+        """Return how brokers compress managed ledgers and cursors, unless they are configured otherwise."""
+        return "LZ4" if self.is_at_least("5.0.0") else "NONE"
 
     @property
     def minimum_java(self) -> int:

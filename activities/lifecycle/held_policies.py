@@ -83,8 +83,7 @@ class HeldPolicy(NamedTuple, Generic[AnswerT]):
 def hold(guard: PolicyGuard, *policies: HeldPolicy[Any]) -> None:
     """Set policies, after their values of before were noted; harmless when done twice.
 
-    In one write, since a broker applies two that come at once in either order: it hands each to another thread (seen in
-    the source of 5.0.0-M1).
+    In one write, since a broker applies two that come at once in either order: it hands each to a pool of threads.
 
     Raises:
         StoreNotFound: the namespace is gone.

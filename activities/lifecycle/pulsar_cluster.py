@@ -24,7 +24,7 @@ from models.lifecycle.status import WaitKind
 AccessT_co = TypeVar("AccessT_co", bound=ClusterAccess, covariant=True)
 
 LONGEST_REQUEST = 30.0
-"""Seconds that a broker may take for a request that it has; a cold one took half a minute (5.0.0-M1)."""
+"""Seconds that a broker may take for a request that it has; a cold one took half a minute."""
 
 
 class PulsarCluster(Generic[AccessT_co]):

@@ -1,7 +1,7 @@
 """Which bookie cluster a ledger is said to be on (PIP-477, "Per-Ledger Attribution Encoding").
 
 Only the one property changes: every other byte of a node stays, unknown fields and their order included (I9, I10).
-Pulsar 5.0.0-M1 drops this property from schema positions with the next schema that it stores.
+No supported release knows properties of schema positions: brokers drop them with the next schema that they store.
 """
 
 from __future__ import annotations

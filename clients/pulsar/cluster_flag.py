@@ -1,6 +1,6 @@
 """Where a cluster sends clients, and the flag that sends all of them, where brokers keep both: in their metadata store.
 
-Source: `ClusterPolicies` of Pulsar 5.0.0-M1 (PIP-188, "Broker changes" 1); seen with kazoo.
+Source: `ClusterPolicies` of Pulsar 5.0.1, 4.2.4 and 4.0.8 (PIP-188, "Broker changes" 1); seen with kazoo.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A compressed value begins with a magic number, the length of `CompressedInfo` and that message; a plain one is the
 message itself, which cannot begin so.
 
-Source: MetaStoreImpl of Pulsar 5.0.0-M1 (settings `managedLedgerInfoCompressionType` and
+Source: MetaStoreImpl of Pulsar 5.0.1, 4.2.4 and 4.0.8 (settings `managedLedgerInfoCompressionType` and
 `managedCursorInfoCompressionType`).
 """
 
@@ -43,7 +43,7 @@ def unpack(value: bytes) -> tuple[Compression, bytes]:
 
     Raises:
         StoreProtocolError: it is damaged.
-        StoreUnsupported: it is packed in a way that Pulsar 5.0.0-M1 does not know.
+        StoreUnsupported: it is packed in a way that no supported release knows.
     """
     if len(value) < _HEADER.size or value[:2] != _MAGIC.to_bytes(2):
         return Compression.NONE, value

@@ -182,7 +182,7 @@ def recordable(subscription: str) -> bool:
     """Whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
 
     They take what is behind a slash, or a semicolon, for something else, fail over braces and what cannot be printed,
-    and decode once too often (5.0.0-M1, seen): then cursors of another name keep messages for nobody. They answer 500
+    and decode once too often (5.0.1, seen): then cursors of another name keep messages for nobody. They answer 500
     for what ZooKeeper refuses, an emoji for example, for ever (seen).
     """
     return not _NOT_RECORDABLE.search(subscription)

@@ -1,6 +1,7 @@
 """The flag that sends a namespace's clients to another cluster, where brokers keep it: in their metadata store.
 
-Source: `LocalPolicies` of Pulsar 5.0.0-M1 (PIP-188, "Support migration per namespace level"); seen with kazoo.
+Source: `LocalPolicies` of Pulsar 5.0.1, 4.2.4 and 4.0.8 (PIP-188, "Support migration per namespace level"); seen
+with kazoo.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class BrokersReader:
         return self._endpoint.get_as(_LEADER, "/brokers/leaderBroker")
 
     def version(self) -> str:
-        """The version of Pulsar, for example `5.0.0-M1`."""
+        """The version of Pulsar, for example `5.0.1`."""
         return self._endpoint.get("/brokers/version").text.strip()
 
     def runtime_configuration(self) -> dict[str, str]:

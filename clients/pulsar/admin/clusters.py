@@ -105,7 +105,7 @@ class Clusters(ClustersReader):
         Raises:
             ValueError: an address is missing, with which the broker would block every load of a topic.
         """
-        # 5.0.0-M1 itself accepts `{}` and half an address (seen).
+        # Brokers before 5.0.0, 4.2.5 and 4.0.14 accept `{}` (#26473).
         if not (urls.service_url or urls.service_url_tls) or not (
             urls.broker_service_url or urls.broker_service_url_tls
         ):

@@ -36,7 +36,7 @@ ErrorT = TypeVar("ErrorT", bound="AdminError")
 _REASON_LIMIT = 300
 # What a page of Jetty's says of a path that no resource has. Pulsar's own refusals name what is missing.
 _UNKNOWN_PATH = "Not Found"
-# Answered with 412 while a bundle goes from one broker to another (5.0.0-M1, seen).
+# Answered with 412 while a bundle goes from one broker to another.
 _NO_OWNER = "find owner"
 _PAGE = re.compile(r"<title>Error \d+ (.*?)</title>")
 _UNFORESEEN = re.compile(r"^Message: (.*)$", re.MULTILINE)

@@ -23,7 +23,7 @@ from clients.pulsar.admin.http import HttpSession
 ResultT = TypeVar("ResultT")
 
 IDLE_LIMIT = 35.0
-"""Seconds after which no late request can arrive: brokers close a connection without requests after 30 s (5.0.0-M1)."""
+"""Seconds after which no late request can arrive: brokers close a connection without requests after 30 s."""
 
 
 # That of the address, and those of brokers that it sends on to.

@@ -250,7 +250,7 @@ class InternalInfo(Answer):
     @property
     def migrated(self) -> bool:
         """Whether the topic was ended because its clients were sent to another cluster (PIP-188)."""
-        # Both: brokers set the mark and terminate in two steps (5.0.0-M1), and people can terminate a topic as well.
+        # Both: brokers set the mark and terminate in two steps, and people can terminate a topic as well.
         return self.terminated_position is not None and self.properties.get(_MIGRATED) == "true"
 
 

@@ -3,7 +3,7 @@
 A batch's payload, when it is decompressed, has for each message the size of its metadata (4 bytes, big-endian), that
 metadata, and as many bytes as it names.
 
-Source: Commands of Pulsar 5.0.0-M1.
+Source: Commands of Pulsar 5.0.1.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ and payload follow: magic 0x0e01, CRC-32C of what comes after it, size of the me
 leave out magic and checksum. A stored entry is the same, after what the broker itself noted: magic 0x0e02, size, and
 that.
 
-Source: Commands of Pulsar 5.0.0-M1.
+Source: Commands of Pulsar 5.0.1.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ class RawProducer(Closeable):
     only when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
 
     Without `exclusive` others may send beside it, and nobody with the same name: the broker refuses the name until
-    whoever had it has left, or does not answer for 5 s (5.0.0-M1), whose connection it closes.
+    whoever had it has left, or does not answer for 5 s (`connectionLivenessCheckTimeoutMillis`), whose
+    connection it closes.
 
     Args:
         url: addresses of brokers.

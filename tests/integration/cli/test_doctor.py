@@ -54,7 +54,7 @@ def test_all_is_well(stack: Stack, environment: Environment) -> None:
 
 
 def test_known_defects_are_named(stack: Stack, environment: Environment) -> None:
-    """Each known defect of the running release is a warning with its number and advice, and no other defect is named."""
+    """Each known defect of the running release is a warning with number and advice, and no other defect is named."""
     input = json.dumps({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
     done = run_command(environment, "doctor", "metadata-store", "--input", input)
     assert done.returncode == 0

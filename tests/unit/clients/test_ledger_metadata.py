@@ -19,7 +19,7 @@ from clients.bookkeeper.metadata import (
 )
 from clients.errors import StoreProtocolError, StoreUnsupported
 
-# Values of znodes in ZooKeeper 3.9.5, written by Pulsar 5.0.0-M1 and by the client of BookKeeper 4.18.
+# Values of znodes in ZooKeeper 3.9.5, written by Pulsar and by the client of BookKeeper 4.18.
 PULSAR_OPEN = bytes.fromhex(
     "426f6f6b69654d65746164617461466f726d617456657273696f6e09330ac20108021002180020ffffffffffffffffff01280132160a08626f6f"
     "6b69652d320a08626f6f6b69652d3110003803420048025a3a0a1570756c7361722f6d616e616765642d6c656467657212217075626c69632f64"

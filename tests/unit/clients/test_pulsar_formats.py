@@ -25,7 +25,7 @@ from clients.pulsar.managed_ledgers import (
 from clients.pulsar.references import LedgerReference, ReferenceKind, references_in
 from clients.store import Record, Unreadable
 
-# By MetaStoreImpl of Pulsar 5.0.0-M1: one managed ledger and one cursor, with each compression of its settings.
+# By MetaStoreImpl of Pulsar 5.0.1: one managed ledger and one cursor, with each compression of its settings.
 PLAIN_LEDGER = bytes.fromhex(
     "0a0f086410f40318b9602080d095ffbc310a0f086510f40318b9602080d095ffbc310a0f086610f40318b9602080d095ffbc310a0f086710f403"
     "18b9602080d095ffbc31"
@@ -56,7 +56,7 @@ CURSORS = {
     Compression.SNAPPY: bytes.fromhex("47780000000408041016160408ff11012c01106418073080d095ffbc31"),
 }
 
-# Nodes of a broker of Pulsar 5.0.0-M1.
+# Nodes of a broker; the classes of Pulsar 5.0.1 write the same bytes.
 TOPIC = bytes.fromhex("0a0e081d100a18d40220cdf1c5f09f340a0408222000")
 COMPACTION_CLOSED = bytes.fromhex(
     "08ffffffffffffffffff011009181d2a180a14436f6d706163746564546f7069634c6564676572100a30f5c9acf09f34"

@@ -1,4 +1,4 @@
-"""Pulsar's binary protocol: bytes of a real broker (5.0.0-M1), and a double of one for what real ones rarely do."""
+"""Pulsar's binary protocol: bytes of a real broker, and a double of one for what real ones rarely do."""
 
 from __future__ import annotations
 

@@ -92,6 +92,7 @@ def test_what_the_three_releases_do() -> None:
         "closes_inactive_topics": "--+",
         "unblocks_producers_at_once": "-++",
         "checks_migration_urls": "--+",
+        "has_ledger_properties": "-++",
         "keeps_ledger_properties_on_open": "--+",
         "keeps_ledger_properties_on_close": "-++",
         "keeps_cursor_properties": "--+",
@@ -104,6 +105,7 @@ def test_what_the_three_releases_do() -> None:
         "ThresholdShedder",
         "AvgShedder",
     ]
+    assert [release.default_compression for release in releases] == ["NONE", "NONE", "LZ4"]
     assert [release.minimum_java for release in releases] == [17, 17, 21]
 
 
