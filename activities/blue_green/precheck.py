@@ -35,6 +35,8 @@ _FUNCTIONS = "public/functions"
 # Subscriptions of other types refuse such acknowledgements.
 _CUMULATIVE = ("Exclusive", "Failover")
 _RATE = "publishRate"
+# Writes to a topic with a rate of its own are not held back for the flip.
+_REOPENS = "TERMINATE_REOPENS"
 _EXTERNAL = ("flink", "spark", "beam")
 
 
@@ -189,6 +191,15 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     for items, what in listed:
         if items:
             findings.warn(f"{len(items)} {what}: {some(sorted(items))}")
+    if found.own_rates and not task.blue_release.terminates_safely and _REOPENS not in task.input.accept_defects:
+        findings.block(
+            "OWN_PUBLISH_RATE",
+            f"{len(found.own_rates)} topics have a publish rate of their own, and are terminated during writes: "
+            f"brokers of {task.blue_release} can lose acknowledged messages then ({_REOPENS}, #26680): "
+            f"{some(sorted(found.own_rates))}",
+            "remove these rates until the flip is over (pulsar-admin topicPolicies remove-publish-rate), or upgrade "
+            f'blue. To accept the loss, set "accept_defects": ["{_REOPENS}"]',
+        )
     if found.idle and task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         findings.warn(f"{len(found.idle)} idle subscriptions lose their backlog (skip): {some(found.idle)}")
     elif found.idle and task.input.idle_subscriptions is IdleSubscriptions.WAIT:
