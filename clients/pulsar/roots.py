@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-# As brokers, bookies, functions, transactions and BookKeeper's stream storage of Pulsar 5.0.0-M1 create them, and the
-# load manager of earlier versions.
+# As brokers, bookies, functions, transactions and BookKeeper's stream storage of Pulsar 5.0.1, 4.2.4 and 4.0.8 create
+# them. Only 5.0 has `topics`, `topic-creation-locks` and `txn`.
 _ROOTS = frozenset(
-    b"admin bookies counters ledgers loadbalance managed-ledgers namespace pulsar resource-quota schemas stream topics "
-    b"txn".split()
+    b"admin bookies counters ledgers loadbalance managed-ledgers namespace pulsar resource-quota schemas stream "
+    b"topic-creation-locks topics txn".split()
 )
 
 

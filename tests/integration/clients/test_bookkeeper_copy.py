@@ -67,7 +67,7 @@ class Environment:
     def bring_back(self, *names: str) -> None:
         """Start bookies of the source again, where they are down, and wait until the Java client writes to both."""
         down = [name for name in names if not self.stack[name].alive]
-        # One that meets its former registration as that expires shuts down, and its process stays (5.0.0-M1, seen).
+        # One that meets its former registration as that expires shuts down, and its process stays (seen).
         registered = {f"/ledgers/available/{name}" for name in down}
         wait_for(
             f"the end of the sessions of {down}",
