@@ -51,12 +51,14 @@ class _Asked:
     Attributes:
         place: whose it is.
         joins: whether the consumer comes, or leaves.
+        instance: of the consumer; empty where it did not say.
         end: when it is too late, by the loop's clock.
         answer: the assignment of who came; None for who left.
     """
 
     place: Place
     joins: bool
+    instance: str
     end: float
     answer: asyncio.Future[ConsumerAssignment | None]
 
@@ -83,18 +85,20 @@ class _Lane:
     gathering: bool = False
 
     def take(self) -> list[_Asked]:
-        """What goes next together: of one kind, and nothing of a consumer before what that asked for earlier."""
+        """What goes next together: of one kind, one instance of each name, and for each name in its order."""
         taken: list[_Asked] = []
         left: list[_Asked] = []
-        names: set[Place] = set()
+        instances: dict[Place, str] = {}
         blocked = {*self.busy}
         for one in self.waiting:
             fits = not taken or one.kind == taken[0].kind
-            if one.place in blocked or not fits or (len(names) == MOST_AT_ONCE and one.place not in names):
+            is_full = len(instances) == MOST_AT_ONCE and one.place not in instances
+            is_other = instances.get(one.place, one.instance) != one.instance
+            if one.place in blocked or not fits or is_full or is_other:
                 blocked.add(one.place)
                 left.append(one)
             else:
-                names.add(one.place)
+                instances[one.place] = one.instance
                 taken.append(one)
         self.waiting = left
         return taken
@@ -111,30 +115,38 @@ class Registrar:
         self._updates = updates
         self._lanes: dict[str, _Lane] = {}
 
-    async def join(self, topic: str, place: Place, end: float) -> ConsumerAssignment:
+    async def join(self, topic: str, place: Place, end: float, instance: str = "") -> ConsumerAssignment:
         """Register a consumer, or take it back; what it reads.
+
+        Args:
+            topic: of which it reads.
+            place: of the consumer.
+            end: when to give up, by the loop's clock.
+            instance: one life of the consumer.
 
         Raises:
             Refused, Gone: the controller said no, or there is none.
             Refusal: it left meanwhile, or there is no answer in time.
         """
-        answer = await self._ask(topic, place, end, joins=True)
+        answer = await self._ask(topic, place, end, instance, joins=True)
         if answer is None:
             raise Refusal(HTTPStatus.CONFLICT, f"{place.name} left {place.subscription} while it was registered")
         return answer
 
-    async def leave(self, topic: str, place: Place, end: float) -> None:
-        """End a consumer's session; harmless where there is none. Raises as `join`."""
-        await self._ask(topic, place, end, joins=False)
+    async def leave(self, topic: str, place: Place, end: float, instance: str = "") -> None:
+        """End a consumer's session; harmless where there is none, or another instance's. As `join` otherwise."""
+        await self._ask(topic, place, end, instance, joins=False)
 
     async def drain(self) -> None:
         """Wait for what is under way."""
         while tasks := [task for lane in self._lanes.values() for task in lane.tasks]:
             await asyncio.wait(tasks)
 
-    async def _ask(self, topic: str, place: Place, end: float, *, joins: bool) -> ConsumerAssignment | None:
+    async def _ask(
+        self, topic: str, place: Place, end: float, instance: str, *, joins: bool
+    ) -> ConsumerAssignment | None:
         loop = asyncio.get_running_loop()
-        asked = _Asked(place, joins, end, loop.create_future())
+        asked = _Asked(place, joins, instance, end, loop.create_future())
         # Whoever asked may have gone.
         asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         lane = self._lanes.setdefault(topic, _Lane())
@@ -169,14 +181,15 @@ class Registrar:
     async def _send(self, topic: str, lane: _Lane, together: Sequence[_Asked]) -> None:
         subscription, joins = together[0].kind
         names = tuple(sorted({one.place.name for one in together}))
+        instances = {one.place.name: one.instance for one in together if one.instance}
         end = max(one.end for one in together)
         answers: dict[str, ConsumerAssignment] = {}
         try:
             if joins:
-                request = Registrations(subscription=subscription, consumers=names)
+                request = Registrations(subscription=subscription, consumers=names, instances=instances)
                 answers = await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], end)
             else:
-                leaving = Departures(subscription=subscription, consumers=names)
+                leaving = Departures(subscription=subscription, consumers=names, instances=instances)
                 await self._updates.update(topic, "unregister", leaving, type(None), end)
         except (Refused, Gone, Refusal) as error:
             _tell(together, error)

@@ -27,7 +27,7 @@ from models.lifecycle.failures import FailureKind
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.topic_controller.input import MOST_SEGMENTS
-from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, whole_assignment
+from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, Instance, whole_assignment
 
 router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}")
 
@@ -38,10 +38,13 @@ class Registration(BaseModel):
     """How a consumer reads.
 
     Attributes:
-        kind: STREAM shares segments with others in order; CHECKPOINT reads all, and has no session.
+        kind: a STREAM consumer reads its share of the segments in order; each CHECKPOINT consumer reads all segments,
+            also next to others of its subscription, and has no session.
+        instance: one life of the consumer, chosen at random; what the end of its session has to carry.
     """
 
     kind: ConsumerKind
+    instance: Instance | None = None
 
 
 @router.get("", tags=["topics"], dependencies=[CLIENT], responses=refusals())
@@ -152,7 +155,7 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     if registration.kind is ConsumerKind.CHECKPOINT:
         return whole_assignment(topic, await topics.layout(topic))
     try:
-        return await registrar.join(topic, consumer, _end(request))
+        return await registrar.join(topic, consumer, _end(request), registration.instance or "")
     except Refused as error:
         known = (await topics.status(topic)).subscriptions
         is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in known
@@ -166,9 +169,17 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     dependencies=[CLIENT],
     responses=refusals(_NOT_FOUND),
 )
-async def unregister_consumer(topic: Topic, consumer: Consumer, request: Request, registrar: RegistrarOf) -> None:
-    """End a consumer's session; others get what it read. Harmless where there is none."""
-    await registrar.leave(topic, consumer, _end(request))
+async def unregister_consumer(
+    topic: Topic,
+    consumer: Consumer,
+    request: Request,
+    registrar: RegistrarOf,
+    instance: Annotated[
+        Instance | None, Query(description="Of the consumer; the session of another instance goes on.")
+    ] = None,
+) -> None:
+    """End a consumer's session; others get what it read. Harmless where there is none, or it is another instance's."""
+    await registrar.leave(topic, consumer, _end(request), instance or "")
 
 
 @router.post(

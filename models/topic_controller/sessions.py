@@ -38,6 +38,10 @@ ConsumerName = Annotated[str, AfterValidator(_consumer)]
 """The stable name of a consumer, which its client chooses."""
 
 
+Instance = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""One life of a consumer, which its client chooses at random: the next process of the same name has another."""
+
+
 class ConsumerKind(StrEnum):
     """How a consumer reads: in order, sharing segments with others, or all segments from positions of its own."""
 
@@ -46,17 +50,36 @@ class ConsumerKind(StrEnum):
 
 
 class Registrations(Frozen):
-    """Consumers that join a subscription, or return to it."""
+    """Consumers that join a subscription, or return to it.
+
+    Attributes:
+        subscription: its name.
+        consumers: their names.
+        instances: of consumers, by name; a consumer without one can be ended by each process of its name.
+    """
 
     subscription: SubscriptionName
     consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    instances: dict[ConsumerName, Instance] = Field(
+        default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
+    )
 
 
 class Departures(Frozen):
-    """Consumers that leave a subscription for good."""
+    """Consumers that leave a subscription for good.
+
+    Attributes:
+        subscription: its name.
+        consumers: their names.
+        instances: by name; a session that another instance has registered since goes on. Without one, whoever has the
+            name leaves.
+    """
 
     subscription: SubscriptionName
     consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    instances: dict[ConsumerName, Instance] = Field(
+        default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
+    )
 
 
 class GraceChange(Frozen):
@@ -138,10 +161,12 @@ class Session(BaseModel):
     Attributes:
         segments: that it was told to read; None before it was told anything.
         gone_since: when its connection was missed; None while it is connected.
+        instance: that registered last; empty where it did not say, or an earlier run of the workflow registered it.
     """
 
     segments: tuple[int, ...] | None = None
     gone_since: datetime | None = None
+    instance: str = ""
 
 
 class KnownSessions(Result):
@@ -171,17 +196,21 @@ class Coordinator(BaseModel):
     drained: set[int] = Field(default_factory=set[int])
     knows_drained: bool = False
 
-    def join(self, names: Iterable[str]) -> None:
+    def join(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
         """Register consumers; one that returns keeps what it has, and its grace ends."""
         for name in names:
             self.evicted.discard(name)
-            self.consumers.setdefault(name, Session()).gone_since = None
+            session = self.consumers.setdefault(name, Session())
+            session.gone_since, session.instance = None, (instances or {}).get(name, "")
 
-    def leave(self, names: Iterable[str]) -> None:
-        """End sessions."""
+    def leave(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
+        """End sessions, except those that another instance has taken over: a leave that is late is not for them."""
         for name in names:
-            if self.consumers.pop(name, None) is not None:
-                self.evicted.add(name)
+            session, instance = self.consumers.get(name), (instances or {}).get(name, "")
+            if session is None or (instance and session.instance not in ("", instance)):
+                continue
+            del self.consumers[name]
+            self.evicted.add(name)
         self.knows_drained = self.knows_drained and bool(self.consumers)
 
     def observe(self, gone: Iterable[str], now: datetime) -> None:

@@ -89,7 +89,9 @@ class Sessions:
 
     # What is asked of it ----------------------------------------------------------------------------------------------
 
-    async def join(self, subscription: str, consumers: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    async def join(
+        self, subscription: str, consumers: Iterable[str], instances: Mapping[str, str]
+    ) -> dict[str, tuple[int, ...]]:
         """Register consumers, or take them back; returns what each reads, when that is noted and published.
 
         Who left meanwhile is left out: others came with it, and stay.
@@ -98,7 +100,7 @@ class Sessions:
             ApplicationError: all of them, or the subscription, went meanwhile, or the next run has to be asked.
         """
         names = [*consumers]
-        self._state.coordinators.setdefault(subscription, Coordinator()).join(names)
+        self._state.coordinators.setdefault(subscription, Coordinator()).join(names, instances)
         self._changed()
 
         def is_told(name: str) -> bool:
@@ -114,9 +116,9 @@ class Sessions:
             raise refused(f"consumers of {subscription} could not be registered: it was deleted, or another run leads")
         return answer
 
-    def leave(self, subscription: str, consumers: Iterable[str]) -> None:
-        """End sessions; harmless where there are none."""
-        self._coordinator(subscription).leave(consumers)
+    def leave(self, subscription: str, consumers: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
+        """End sessions; harmless where there are none, or where others have them by now."""
+        self._coordinator(subscription).leave(consumers, instances)
         self._changed()
 
     async def end(self, subscription: str) -> None:

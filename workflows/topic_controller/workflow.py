@@ -202,7 +202,7 @@ class ScalableTopicController:
         await workflow.wait_condition(lambda: self._state.record is not None)
         await self._lead.settled()
         self.check_register(request)
-        told = await self._sessions.join(request.subscription, request.consumers)
+        told = await self._sessions.join(request.subscription, request.consumers, request.instances)
         generation = self._state.generation
         return {
             name: assignment_of(self._input.topic, self._lead.record, generation, ids) for name, ids in told.items()
@@ -221,9 +221,9 @@ class ScalableTopicController:
 
     @workflow.update(description="End sessions of consumers; others get what they read.")
     async def unregister(self, request: Departures) -> None:
-        """End sessions; harmless where there are none."""
+        """End sessions; harmless where there are none, or where another instance has registered since."""
         await self._lead.settled()
-        self._sessions.leave(request.subscription, request.consumers)
+        self._sessions.leave(request.subscription, request.consumers, request.instances)
 
     @workflow.update(description="How long sessions of consumers outlive their connections.")
     async def set_grace(self, change: GraceChange) -> None:

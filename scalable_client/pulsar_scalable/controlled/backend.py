@@ -70,7 +70,7 @@ class ControlledBackend:
         on_assignment: OnAssignment,
     ) -> ControlledSession:
         """Register a consumer."""
-        place = Place(topic, subscription, consumer_name)
+        place = Place(topic, subscription, consumer_name, secrets.token_hex(8))
         return ControlledSession(self._library, self._access, place, kind, on_assignment, timeout=self._timeout)
 
     def open_sender(self, topic: str, options: ProducerOptions) -> Sender:

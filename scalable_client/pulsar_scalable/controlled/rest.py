@@ -45,11 +45,13 @@ class Place:
         topic: its topic.
         subscription: its subscription.
         name: of the consumer.
+        instance: one life of the consumer; a later one of the same name has another.
     """
 
     topic: TopicName
     subscription: str
     name: str
+    instance: str = ""
 
     @property
     def path(self) -> str:
@@ -66,16 +68,19 @@ def join(access: RestAccess, urls: Sequence[str], place: Place, kind: ConsumerKi
         Refused: the controller said no.
         ConnectionLost: no controller answers.
     """
-    body = json.dumps({"kind": kind.name}).encode()
-    return parse_assignment(_ask(access, urls, place, "POST", body))
+    body = {"kind": kind.name, **({"instance": place.instance} if place.instance else {})}
+    return parse_assignment(_ask(access, urls, place, "POST", place.path, json.dumps(body).encode()))
 
 
 def leave(access: RestAccess, urls: Sequence[str], place: Place) -> None:
-    """End a consumer's registration; errors are those of `join`."""
-    _ask(access, urls, place, "DELETE", None)
+    """End a consumer's registration, unless a later instance has its name; errors are those of `join`."""
+    query = f"?{urllib.parse.urlencode({'instance': place.instance})}" if place.instance else ""
+    _ask(access, urls, place, "DELETE", f"{place.path}{query}", None)
 
 
-def _ask(access: RestAccess, urls: Sequence[str], place: Place, method: str, body: bytes | None) -> bytes:
+def _ask(  # noqa: PLR0917 - one request, as it is sent
+    access: RestAccess, urls: Sequence[str], place: Place, method: str, path: str, body: bytes | None
+) -> bytes:
     if not urls:
         raise Unsupported(
             f"{place.topic.path}: neither its layout nor the option controller_url tells where the controller is;"
@@ -84,22 +89,22 @@ def _ask(access: RestAccess, urls: Sequence[str], place: Place, method: str, bod
     error: ScalableError | None = None
     for url in urls:
         try:
-            return _ask_one(access, url, place, method, body)
+            return _ask_one(access, url, path, method, body)
         except ConnectionLost as cause:
             error = cause
     raise error or ConnectionLost(f"{place.topic.path}: no controller answers")
 
 
-def _ask_one(access: RestAccess, url: str, place: Place, method: str, body: bytes | None) -> bytes:
+def _ask_one(access: RestAccess, url: str, path: str, method: str, body: bytes | None) -> bytes:
     if not url.startswith(("http://", "https://")):
         raise Unsupported(f"{url!r} is no URL of a controller; http:// and https:// are")
-    where = f"{method} {url.rstrip('/')}{place.path}"
+    where = f"{method} {url.rstrip('/')}{path}"
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     token = token_now(access.token)
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
     request = urllib.request.Request(  # noqa: S310 - the schemes are checked
-        f"{url.rstrip('/')}{place.path}", data=body, headers=headers, method=method
+        f"{url.rstrip('/')}{path}", data=body, headers=headers, method=method
     )
     try:
         with urllib.request.urlopen(request, timeout=access.timeout, context=access.tls) as answer:  # noqa: S310

@@ -107,6 +107,9 @@ def test_consumers_through_a_split(
         assert root.post(f"{SPACE}/rest-stream/split/0").status_code == NO_CONTENT
         wait_for("messages of new segments", lambda: _of_new_segments(received), 60)
         assert root.post(f"{SPACE}/rest-stream/merge/3/1").status_code == NO_CONTENT
+        # As an earlier process of this name would send it late.
+        late = root.delete(f"{SPACE}/rest-stream/subscriptions/bill/consumers/one?instance=earlier")
+        assert late.status_code == NO_CONTENT
         before = received.distinct
         wait_for("messages behind the merge", lambda: received.distinct > before + 100, 60)
         stats = root.get(f"{SPACE}/rest-stream/stats").json()

@@ -29,6 +29,7 @@ from gateway.tokens import Tokens
 from models.lifecycle.failures import FailureKind
 from models.segment_layout import SegmentLayout
 from models.topic_controller.pruning import Pruned
+from models.topic_controller.sessions import ConsumerAssignment
 
 ORDERS = "/admin/v2/scalable/acme/shop/orders"
 SEGMENTS = "/admin/v2/segments/acme/shop/orders"
@@ -50,16 +51,19 @@ class Played(Controllers):
         answer: of each update; raises what it fails with.
         layout: of each topic.
         asked: names of updates.
+        sent: their arguments.
     """
 
     def __init__(self) -> None:
         self.answer: Callable[[], Any] = lambda: None
         self.layout = SegmentLayout.initial(3, 0)
         self.asked: list[str] = []
+        self.sent: list[Any] = []
 
     async def update(self, topic: str, name: str, argument: Any, answer: Any, end: float) -> Any:
         """Answer an update."""
         self.asked.append(name)
+        self.sent.append(argument)
         return self.answer()
 
     async def query(self, topic: str, name: str, answer: Any, end: float) -> Any:
@@ -340,6 +344,18 @@ async def test_checkpoints(client: httpx.AsyncClient, controllers: Played) -> No
     answer = (await client.post(path, json={"kind": "CHECKPOINT"}, headers=bearer(CLIENT))).json()
     assert [one["segmentId"] for one in answer["segments"]] == [0, 1, 2]
     assert controllers.asked == []
+
+
+async def test_instances(client: httpx.AsyncClient, controllers: Played) -> None:
+    """The instance of a consumer goes with its registration and its end, where it says one."""
+    path = f"{ORDERS}/subscriptions/bill/consumers/one"
+    told = ConsumerAssignment(created_ms=1, layout_epoch=0, generation=1)
+    controllers.answer = lambda: {"one": told}
+    assert (await client.post(path, json={"kind": "STREAM", "instance": "i-1"}, headers=bearer(CLIENT))).is_success
+    controllers.answer = lambda: None
+    for query, status in (("?instance=i-1", 204), ("", 204), ("?instance=%20", 412)):
+        assert (await client.delete(f"{path}{query}", headers=bearer(CLIENT))).status_code == status
+    assert [one.instances for one in controllers.sent] == [{"one": "i-1"}, {"one": "i-1"}, {}]
 
 
 async def test_the_page(app: FastAPI, client: httpx.AsyncClient) -> None:

@@ -33,6 +33,7 @@ class Workflow:
         fails: raises what an update fails with.
         pause: seconds that an update takes.
         most: updates that were under way at once.
+        instances: of consumers, of each update.
     """
 
     sent: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list[tuple[str, bool, tuple[str, ...]]])
@@ -41,6 +42,7 @@ class Workflow:
     pause: float = 0.0
     most: int = 0
     busy: int = 0
+    instances: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
 
     async def update(self, topic: str, name: str, argument: BaseModel | None, answer: type[Any], end: float) -> Any:
         """Take one."""
@@ -49,6 +51,7 @@ class Workflow:
         assert isinstance(argument, Registrations | Departures)
         assert len({*argument.consumers}) == len(argument.consumers)
         self.sent.append((argument.subscription, name == "register", argument.consumers))
+        self.instances.append(argument.instances)
         self.busy += 1
         self.most = max(self.most, self.busy)
         await asyncio.sleep(self.pause)
@@ -117,6 +120,23 @@ def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registrations, "LINGER", 0.001)
         assert asyncio.run(run()) == {place for place, joins in last.items() if joins}
+
+
+async def test_instances_of_one_name() -> None:
+    """An update has one instance of each name, and those of one name go in the order in which they came."""
+    workflow = Workflow()
+    registrar = Registrar(workflow)
+    one, other = Place("bill", "a"), Place("bill", "b")
+    await asyncio.gather(
+        registrar.join(TOPIC, one, soon(), "old"),
+        registrar.join(TOPIC, other, soon(), "only"),
+        registrar.join(TOPIC, one, soon(), "new"),
+        registrar.leave(TOPIC, one, soon(), "old"),
+        registrar.leave(TOPIC, other, soon()),
+    )
+    assert workflow.instances[0] == {"a": "old", "b": "only"}
+    assert [said for said in workflow.instances[1:] if said] == [{"a": "new"}, {"a": "old"}]
+    assert workflow.sent.count(("bill", False, ("b",))) == 1
 
 
 async def test_refusals() -> None:

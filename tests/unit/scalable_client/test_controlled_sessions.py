@@ -5,6 +5,7 @@ The layout topic is a double: only so can news come at an exact moment of an ans
 
 from __future__ import annotations
 
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Generator
@@ -28,7 +29,7 @@ from tests.support.http_server import HttpServer
 from tests.support.waiting import wait_for
 
 TOPIC = TopicName("public/default/orders")
-PLACE = Place(TOPIC, "bill", "one")
+PLACE = Place(TOPIC, "bill", "one", "instance-1")
 KEY = assignment_key(PLACE.subscription, PLACE.name)
 OLD, NEW = 1000, 2000
 _LIMIT = 10.0
@@ -130,6 +131,7 @@ class World:
         broken: answers that are sent in its place, one after the other.
         told: assignments that the consumer got.
         left: how often it said that it leaves.
+        instances: that it said it is, when it registered and when it left.
     """
 
     def __init__(self) -> None:
@@ -140,6 +142,7 @@ class World:
         self.broken: list[bytes] = []
         self.told: list[tuple[int, ...]] = []
         self.left = 0
+        self.instances: list[str] = []
         self._generation = 0
         self._server = HttpServer(_handler(self))
 
@@ -182,7 +185,8 @@ class World:
 def _handler(world: World) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            world.instances.append(asked["instance"])
             body = world.register()
             if world.broken:
                 self.wfile.write(world.broken.pop())
@@ -195,6 +199,7 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
 
         def do_DELETE(self) -> None:
             world.left += 1
+            world.instances.append(self.path.partition("?instance=")[2])
             self.send_response(204)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -320,3 +325,4 @@ def test_who_leaves_while_it_registers_again(world: World) -> None:
     world.meanwhile = session.leave
     world.evict(read=False)
     wait_for("it leaves once more", lambda: world.left == 2, _LIMIT)
+    assert {*world.instances} == {PLACE.instance}

@@ -72,6 +72,30 @@ async def test_consumers_share_segments(start: Start) -> None:
     await _until_assigned(run, {"c": (0,), "d": (1,)})
 
 
+async def test_a_late_leave_is_not_for_the_successor(start: Start) -> None:
+    """The leave of an old process does not end the session of the one that has its name; that one's own does."""
+    script = Script()
+    run = await start(script)
+    for instance in ("old", "new"):
+        joins = Registrations(subscription=BILL, consumers=("a",), instances={"a": instance})
+        await run.update("register", joins)
+    for instance, left in (("old", {"a": (0, 1)}), ("new", {})):
+        leaves = Departures(subscription=BILL, consumers=("a",), instances={"a": instance})
+        await run.update("unregister", leaves)
+        assert await _assignments(run) == left
+
+
+async def test_a_leave_without_an_instance(start: Start) -> None:
+    """A person, or a client that does not say which process it is, ends whatever session has the name."""
+    run = await start(Script())
+    await run.update("register", Registrations(subscription=BILL, consumers=("a",), instances={"a": "new"}))
+    await _leave(run, "a")
+    assert await _assignments(run) == {}
+    await register(run, "b")
+    await run.update("unregister", Departures(subscription=BILL, consumers=("b",), instances={"b": "any"}))
+    assert await _assignments(run) == {}
+
+
 async def test_a_new_run_takes_sessions_back(start: Start) -> None:
     """Behind a run that was terminated, consumers are told again what they read, and take it for newer."""
     begun_ms = time.time_ns() // 1_000_000
