@@ -22,6 +22,7 @@ from models.segment_layout import SegmentLayout
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     Deletion,
+    InitialPosition,
     MergeRequest,
     SplitRequest,
     SubscriptionRequest,
@@ -135,12 +136,16 @@ def subscribe_command(
     topic: Topic,
     subscription: _Subscription,
     kind: Annotated[SubscriptionKind, typer.Option(help="How it is consumed.")] = SubscriptionKind.STREAM,
+    initial_position: Annotated[
+        InitialPosition, typer.Option(help="Where a new one starts: with all that the topic still has, or at its end.")
+    ] = InitialPosition.EARLIEST,
     output: Output = Form.TEXT,
 ) -> None:
-    """Create a subscription, at the begin of each active segment."""
-    request = checked(SubscriptionRequest, {"name": subscription, "kind": kind})
+    """Create a subscription, at the start of every segment, or at its end."""
+    given = {"name": subscription, "kind": kind, "initial_position": initial_position}
+    request = checked(SubscriptionRequest, given)
     _update(topic, "create_subscription", request, type(None))
-    answer(output, [f"{subscription} ({kind}) has a place on each active segment"], request)
+    answer(output, [f"{subscription} ({kind}) has a cursor on every segment"], request)
 
 
 def unsubscribe_command(topic: Topic, subscription: _Subscription, output: Output = Form.TEXT) -> None:

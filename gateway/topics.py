@@ -17,7 +17,7 @@ from gateway.errors import Refusal, unavailable
 from gateway.settings import GatewaySettings
 from models.lifecycle.base import faults
 from models.lifecycle.failures import FailureKind
-from models.segment import LayoutError, SegmentInfo, SubscriptionKind
+from models.segment import LayoutError, SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.topic_controller.input import (
     ControllerInput,
@@ -178,9 +178,9 @@ class Topics:
 
     # Subscriptions ----------------------------------------------------------------------------------------------------
 
-    async def subscribe(self, topic: str, name: str, kind: SubscriptionKind) -> None:
-        """Create a subscription, at the begin of each active segment; harmless when done twice."""
-        await self._change(topic, "create_subscription", SubscriptionRequest(name=name, kind=kind), type(None))
+    async def subscribe(self, topic: str, request: SubscriptionRequest) -> None:
+        """Create a subscription; harmless when done twice."""
+        await self._change(topic, "create_subscription", request, type(None))
 
     async def unsubscribe(self, topic: str, name: str) -> None:
         """Delete a subscription with its places; harmless where there is none."""

@@ -70,7 +70,7 @@ class TopicControllerActivities:
 
     @activity.defn(name="topic_controller_subscribe")
     async def subscribe(self, execution: Execution[ControllerInput], request: SubscriptionRequest) -> None:
-        """Create a subscription at the begin of each active segment."""
+        """Create a subscription, with a cursor on each segment."""
         await self._run(execution, lambda task: topic.subscribe(task, request))
 
     @activity.defn(name="topic_controller_unsubscribe")

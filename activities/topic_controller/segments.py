@@ -13,7 +13,7 @@ from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
-from clients.pulsar.admin.topics import COMPACTION, EARLIEST, LATEST, Position
+from clients.pulsar.admin.topics import COMPACTION, EARLIEST, Position
 from clients.pulsar.names import TopicName
 from models.segment import SegmentInfo
 
@@ -60,14 +60,16 @@ def make_segments(
     subscriptions: Iterable[str],
     *,
     like: Iterable[SegmentInfo] = (),
+    position: Position = EARLIEST,
 ) -> None:
-    """Make segments that stay when nobody uses them, with subscriptions at their begin; harmless when done twice.
+    """Make segments that stay when nobody uses them, with cursors of subscriptions; harmless when done twice.
 
     Args:
         task: an attempt of the controller.
         segments: that are made.
         subscriptions: that get a place on each.
         like: segments that are there, all of whose subscriptions get one too.
+        position: of new cursors, `EARLIEST` or `LATEST`.
     """
     names = [segment_topic(task.name, one.descriptor) for one in segments]
     made, places = at_once(
@@ -82,7 +84,7 @@ def make_segments(
             if subscription is None:
                 _set_policy(task, name, _INACTIVE, _STAYS, new=new[name])
             else:
-                _create_place(task, name, subscription)
+                _create_place(task, name, subscription, position)
 
     # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
     task.each([(name, part) for name in names for part in (None, *wanted)], furnish)
@@ -151,10 +153,16 @@ def require_places(
             raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
 
 
-def make_places_at_end(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
-    """Give a subscription places behind all that segments hold, where it has none; one that is gone stays gone.
+def make_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str, position: Position) -> None:
+    """Give a subscription cursors on sealed segments where it has none; a segment that is gone stays gone.
 
-    Whoever attached to a sealed segment first would make one at its begin.
+    Also where it is to get nothing of them: the first consumer that attached to one would make a cursor at its start.
+
+    Args:
+        task: an attempt of the controller.
+        segments: that are sealed.
+        subscription: that gets cursors.
+        position: `EARLIEST` or `LATEST`.
 
     Raises:
         AdminConflict: brokers refuse it.
@@ -163,7 +171,7 @@ def make_places_at_end(task: ControllerTask, segments: Iterable[SegmentInfo], su
     def make(found: tuple[SegmentInfo, set[str] | None]) -> None:
         segment, there = found
         if there is not None and subscription not in there:
-            _create_place(task, segment_topic(task.name, segment.descriptor), subscription, LATEST)
+            _create_place(task, segment_topic(task.name, segment.descriptor), subscription, position)
 
     task.each(places_of(task, segments).items(), make)
 

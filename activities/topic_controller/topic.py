@@ -16,7 +16,7 @@ from activities.topic_controller.segments import (
     delete_places,
     delete_topic,
     keeps_layout,
-    make_places_at_end,
+    make_places,
     make_segments,
     places_of,
     require_places,
@@ -24,10 +24,11 @@ from activities.topic_controller.segments import (
 )
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.topics import EARLIEST, LATEST
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import WaitKind
 from models.segment import LayoutError, SegmentInfo
-from models.topic_controller.input import Deletion, SegmentRequest, SubscriptionRequest
+from models.topic_controller.input import Deletion, InitialPosition, SegmentRequest, SubscriptionRequest
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport
 
@@ -98,9 +99,10 @@ def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
 
 
 def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
-    """Give a subscription a place at the begin of each segment that takes messages, and note it.
+    """Give a subscription a cursor on each segment, and note it.
 
-    It gets nothing of sealed segments: its places on them are at their end.
+    A new one starts with what sealed segments still have, or with what comes next, as is asked. One that has cursors on
+    active segments is not new: it gets those that it lacks so that nothing is lost, and nothing old comes.
 
     Raises:
         StoreConflict: it is there, and is consumed in another way, or brokers refuse it.
@@ -109,10 +111,15 @@ def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
     record, is_new = _record(task), request.name not in task.records.subscriptions()
     segments = record.segments.values()
     before = places_of(task, segments)
+    is_fresh = not any(request.name in (before[one] or ()) for one in record.active)
+    is_latest = request.initial_position is InitialPosition.LATEST
     task.records.register(request.name, request.kind)
     try:
-        make_segments(task, record.active, [request.name])
-        make_places_at_end(task, [one for one in segments if one.sealed], request.name)
+        # Sealed segments first: where an attempt dies amid this, the next one finds no cursor on an active segment, or
+        # all of them on sealed ones.
+        sealed = [one for one in segments if one.sealed]
+        make_places(task, sealed, request.name, EARLIEST if is_fresh and not is_latest else LATEST)
+        make_segments(task, record.active, [request.name], position=LATEST if is_fresh and is_latest else EARLIEST)
     except AdminConflict:
         # A limit of the namespace, for example: places on some segments alone would only keep messages.
         if is_new:

@@ -26,7 +26,7 @@ from gateway.errors import Refusal
 from models.lifecycle.failures import FailureKind
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
-from models.topic_controller.input import MOST_SEGMENTS
+from models.topic_controller.input import MOST_SEGMENTS, InitialPosition, SubscriptionRequest
 from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, Instance, whole_assignment
 
 router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}")
@@ -117,12 +117,19 @@ async def create_subscription(
     type: Annotated[  # noqa: A002 - brokers call it so
         str, Query(description="`STREAM`: in order by key; `QUEUE`: all consumers together.")
     ] = SubscriptionKind.STREAM.value,
+    initial_position: Annotated[
+        InitialPosition,
+        Query(
+            alias="initialPosition", description="Of a new one: all that the topic has, sealed segments first, or none."
+        ),
+    ] = InitialPosition.EARLIEST,
 ) -> None:
-    """Create a subscription, at the begin of each active segment; harmless when done twice."""
+    """Create a subscription, with a cursor on every segment; harmless when done twice."""
     if type not in {*SubscriptionKind}:
         # As brokers answer it (5.0.0-M1).
         raise Refusal(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
-    await topics.subscribe(topic, subscription, SubscriptionKind(type))
+    request = SubscriptionRequest(name=subscription, kind=SubscriptionKind(type), initial_position=initial_position)
+    await topics.subscribe(topic, request)
 
 
 @router.delete(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -131,11 +132,27 @@ class MergeRequest(Frozen):
     segments: tuple[int, int]
 
 
+class InitialPosition(StrEnum):
+    """Where a new subscription starts: with all that the topic still has, sealed segments first, or with what comes."""
+
+    EARLIEST = "EARLIEST"
+    LATEST = "LATEST"
+
+
 class SubscriptionRequest(Frozen):
-    """Create a subscription, at the begin of each active segment."""
+    """Create a subscription, with a cursor on each segment.
+
+    Attributes:
+        name: of the subscription.
+        kind: how it is consumed.
+        initial_position: where a new one starts; one that is there keeps its cursors.
+    """
 
     name: SubscriptionName
     kind: SubscriptionKind = SubscriptionKind.STREAM
+    initial_position: InitialPosition = Field(
+        default=InitialPosition.EARLIEST, exclude_if=lambda value: value is InitialPosition.EARLIEST
+    )
 
 
 class Unsubscription(Frozen):

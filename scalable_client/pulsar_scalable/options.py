@@ -68,7 +68,8 @@ class ConsumerOptions:
             at least; None for never. Native topics have none.
         negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
         initial_position: where the subscription begins, when it is new, on the segments that are there, sealed ones
-            included; those that come later are read from their begin, whatever it is.
+            included; those that come later are read from their begin, whatever it is. Ordered subscriptions of
+            controlled topics are created before, with an initial position of their own, and this does not count.
         properties: of the consumer, which statistics of segments show.
         consumer_type: how the subscription of each segment is shared.
     """

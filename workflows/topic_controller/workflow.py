@@ -147,7 +147,7 @@ class ScalableTopicController:
         """Refuse what cannot be merged now."""
         self._changes.check(Change.MERGE, request.segments)
 
-    @workflow.update(description="Create a subscription, at the begin of each active segment.")
+    @workflow.update(description="Create a subscription, at the start of every segment, or at its end.")
     async def create_subscription(self, request: SubscriptionRequest) -> None:
         """Give a subscription its places, and note it; harmless when done twice."""
         async with self._lead.alone(f"create subscription {request.name}"):

@@ -9,7 +9,8 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.topics import EARLIEST
 from deploy.devstack.stack import Stack
 from models.segment import SubscriptionKind
-from pulsar_scalable import InitialPosition, Message, ScalableClient, StreamConsumer
+from models.topic_controller.input import InitialPosition
+from pulsar_scalable import Message, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients
@@ -21,6 +22,7 @@ SEGMENTS = 4
 KEYS = [str(number) for number in range(40)]
 AGAIN = "persistent://public/default/again"
 ALONE = "persistent://public/default/alone"
+LATER = "persistent://public/default/later"
 _COME_AGAIN_MS = 3000
 
 
@@ -91,7 +93,7 @@ def test_what_is_left_again_of_a_drained_segment_is_read_again(
 
 
 def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Whoever comes first gets what was left again meanwhile before newer messages; a late subscription nothing old."""
+    """Whoever comes first gets what was left again meanwhile before newer messages."""
     controller = control(ALONE, segments=1)
     controller.subscribe("bill")
     with (
@@ -116,10 +118,39 @@ def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmi
         send(b"last")
         with client.subscribe_stream(ALONE, "bill") as consumer:
             assert _received(consumer, 2 * count) == [b"old"] * count + [b"last"] * count
-
-        controller.subscribe("late")
-        earliest = InitialPosition.Earliest
-        with client.subscribe_stream(ALONE, "late", initial_position=earliest) as consumer:
-            assert sorted(_received(consumer, 2 * count)) == [b"last"] * count + [b"new"] * count
-        assert admin.topics.stats(old).subscriptions["late"].msg_backlog == 0
     controller.delete()
+
+
+def test_where_a_new_subscription_starts(control: Control, stack: Stack) -> None:
+    """An ordered subscription at EARLIEST reads what sealed segments still have, before newer messages; LATEST none."""
+    controller = control(LATER, segments=1)
+    # Keeps all that is sent.
+    controller.subscribe("audit", SubscriptionKind.QUEUE)
+    count = len(KEYS)
+    with (
+        Registrar(lambda: controller) as registrar,
+        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        client.create_producer(LATER) as producer,
+    ):
+        for data, segment in ((b"1", 0), (b"2", 1), (b"3", None)):
+            for key in KEYS:
+                producer.send(data, partition_key=key)
+            if segment is not None:
+                controller.split(segment)
+        controller.subscribe("early")
+        controller.subscribe("late", initial_position=InitialPosition.LATEST)
+        # Again, as an attempt that was lost would: no cursor is moved.
+        controller.subscribe("late")
+        for key in KEYS:
+            producer.send(b"4", partition_key=key)
+        with client.subscribe_stream(LATER, "early") as consumer:
+            by_key: dict[str, list[bytes]] = {}
+            for _ in range(4 * count):
+                consumer.acknowledge(message := consumer.receive(60_000))
+                by_key.setdefault(message.partition_key(), []).append(message.data())
+        assert [by_key[key] for key in KEYS] == [[b"1", b"2", b"3", b"4"]] * count
+        with client.subscribe_stream(LATER, "late") as consumer:
+            assert _received(consumer, count) == [b"4"] * count
+            with pytest.raises(TimedOut):
+                consumer.receive(_COME_AGAIN_MS)
+    controller.delete(force=True)

@@ -24,6 +24,7 @@ from models.topic_controller.input import (
     ControllerInput,
     ControllerUrls,
     Deletion,
+    InitialPosition,
     MergeRequest,
     SplitRequest,
     SubscriptionRequest,
@@ -93,9 +94,15 @@ class Controller:
         self._update("merge", MergeRequest(segments=(one, other)), LayoutChange)
         return self.layout()
 
-    def subscribe(self, name: str, kind: SubscriptionKind = SubscriptionKind.STREAM) -> None:
+    def subscribe(
+        self,
+        name: str,
+        kind: SubscriptionKind = SubscriptionKind.STREAM,
+        initial_position: InitialPosition = InitialPosition.EARLIEST,
+    ) -> None:
         """Create a subscription."""
-        self._update("create_subscription", SubscriptionRequest(name=name, kind=kind), type(None))
+        request = SubscriptionRequest(name=name, kind=kind, initial_position=initial_position)
+        self._update("create_subscription", request, type(None))
 
     def unsubscribe(self, name: str) -> None:
         """Delete a subscription."""
