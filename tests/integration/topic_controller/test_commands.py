@@ -41,7 +41,7 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     started = command("start", "topic-controller", "--input", json.dumps(plan), *words)
     assert f"started {controller_id(TOPIC)} (run " in started
     assert "see pulsar-migrate topic status public/default/commanded" in started
-    assert "bill (STREAM) has a place" in command("topic", "subscribe", TOPIC, "bill")
+    assert "bill (STREAM) has a cursor" in command("topic", "subscribe", TOPIC, "bill")
     assert "audit (QUEUE)" in command("topic", "subscribe", "public/default/commanded", "audit", "--kind", "QUEUE")
 
     assert command("topic", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"

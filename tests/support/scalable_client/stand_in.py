@@ -14,7 +14,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment
@@ -93,7 +93,7 @@ class StandIn:
                 self._answer(stand_in.join(self.path, body["kind"]))
 
             def do_DELETE(self) -> None:
-                stand_in.leave(self.path)
+                stand_in.leave(urlsplit(self.path).path)
                 self._answer(None)
 
             def _answer(self, found: dict[str, Any] | None) -> None:

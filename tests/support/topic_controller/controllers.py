@@ -112,14 +112,15 @@ class Controller:
         """Tell clients the addresses of the controller."""
         self._update("set_controller_urls", ControllerUrls(urls=urls), type(None))
 
-    def register(self, subscription: str, consumer: str) -> ConsumerAssignment:
+    def register(self, subscription: str, consumer: str, instance: str = "only") -> ConsumerAssignment:
         """Register a consumer; what it reads."""
-        request = Registrations(subscription=subscription, consumers=(consumer,))
+        request = Registrations(subscription=subscription, consumers=(consumer,), instances={consumer: instance})
         return self._update("register", request, dict[str, ConsumerAssignment])[consumer]
 
-    def unregister(self, subscription: str, consumer: str) -> None:
+    def unregister(self, subscription: str, consumer: str, instance: str = "only") -> None:
         """End the session of a consumer."""
-        self._update("unregister", Departures(subscription=subscription, consumers=(consumer,)), type(None))
+        request = Departures(subscription=subscription, consumers=(consumer,), instances={consumer: instance})
+        self._update("unregister", request, type(None))
 
     def set_grace(self, grace: timedelta) -> None:
         """Change how long sessions outlive connections."""

@@ -5,9 +5,10 @@ It only passes on what consumers ask, and decides nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from temporalio.service import RPCError
 
@@ -33,10 +34,10 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             subscription, name = self._place()
             try:
-                found = controller().register(subscription, name)
+                found = controller().register(subscription, name, asked["instance"])
             except (RPCError, TimeoutError) as error:
                 self._answer(_UNAVAILABLE, str(error).encode())
             else:
@@ -45,14 +46,15 @@ def _handler(controller: Callable[[], Controller]) -> type[BaseHTTPRequestHandle
         def do_DELETE(self) -> None:
             subscription, name = self._place()
             try:
-                controller().unregister(subscription, name)
+                (instance,) = parse_qs(urlsplit(self.path).query)["instance"]
+                controller().unregister(subscription, name, instance)
             except (RPCError, TimeoutError) as error:
                 self._answer(_UNAVAILABLE, str(error).encode())
             else:
                 self._answer(204, b"")
 
         def _place(self) -> tuple[str, str]:
-            _, subscription, _, name = self.path.rsplit("/", 3)
+            _, subscription, _, name = urlsplit(self.path).path.rsplit("/", 3)
             return unquote(subscription), unquote(name)
 
         def _answer(self, code: int, body: bytes) -> None:
