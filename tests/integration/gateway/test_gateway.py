@@ -27,6 +27,7 @@ from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, oper
 from tests.support.clients.certificates import Authority
 from tests.support.gateway.processes import GatewayProcess
 from tests.support.lifecycle.environment import Environment
+from tests.support.releases import native_topics
 from tests.support.waiting import wait_for
 
 NO_CONTENT = HTTPStatus.NO_CONTENT
@@ -75,13 +76,22 @@ def test_a_life(root: httpx.Client, admin: PulsarAdmin) -> None:
     root.delete(f"{SPACE}/rest-life")
 
 
-def test_names_of_others(root: httpx.Client, admin: PulsarAdmin) -> None:
+@pytest.mark.parametrize(
+    ("topic", "why"),
+    [
+        ("rest-ordinary", "is an ordinary topic"),
+        pytest.param("rest-native", "brokers of Pulsar 5 control it", marks=native_topics),
+    ],
+)
+def test_names_of_others(root: httpx.Client, admin: PulsarAdmin, topic: str, why: str) -> None:
     """An ordinary topic, and one that brokers of Pulsar 5 control, are left alone, and the answer says why."""
-    admin.topics.create(TopicName.parse("persistent://public/default/rest-ordinary"))
-    admin.scalable_topics.create(TopicName.parse("persistent://public/default/rest-native"), 1)
-    for topic, why in (("rest-ordinary", "is an ordinary topic"), ("rest-native", "brokers of Pulsar 5 control it")):
-        answer = root.put(f"{SPACE}/{topic}")
-        assert (answer.status_code, why in answer.json()["reason"]) == (HTTPStatus.CONFLICT, True), answer.text
+    name = TopicName.parse(f"persistent://public/default/{topic}")
+    if topic == "rest-native":
+        admin.scalable_topics.create(name, 1)
+    else:
+        admin.topics.create(name)
+    answer = root.put(f"{SPACE}/{topic}")
+    assert (answer.status_code, why in answer.json()["reason"]) == (HTTPStatus.CONFLICT, True), answer.text
 
 
 def test_consumers_through_a_split(

@@ -16,7 +16,6 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
 from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
-from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.segment import SubscriptionKind
@@ -26,6 +25,7 @@ from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
 from tests.support.lifecycle.environment import Environment
+from tests.support.releases import stack_of, with_sample
 from tests.support.scalable_client.stand_in import StandIn
 from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller
@@ -39,15 +39,13 @@ OPERATIONS = 20
 Control = Callable[..., Controller]
 
 
-@pytest.fixture(scope="module", params=["5.0", pytest.param("4.0", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=with_sample("4.0", exhaustive=True))
 def stack(
     request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
 ) -> Stack:
     """Two brokers."""
     spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return (
-        shared_stack(spec) if request.param == "5.0" else make_stack(spec, tools=with_release(toolchain, request.param))
-    )
+    return stack_of(request.param, spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture(scope="module")

@@ -8,17 +8,29 @@ from contextlib import suppress
 
 import pytest
 
-from deploy.devstack.stack import Stack
+from deploy.devstack.provision import Toolchain
+from deploy.devstack.stack import Stack, StackSpec
 from models.segment import SubscriptionKind
 from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control
+from tests.support.releases import stack_of, with_sample
+from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.waiting import wait_for
 
 SPACE = "persistent://public/default"
 BATCH = 10
+
+
+@pytest.fixture(scope="module", params=with_sample("4.0"))
+def stack(
+    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
+) -> Stack:
+    """Two brokers of this run's release, and in a usual run two of 4.0: a sample of `make test-releases`."""
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
+    return stack_of(request.param, spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture

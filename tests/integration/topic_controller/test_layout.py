@@ -19,6 +19,7 @@ from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from models.topic_controller.input import MergeRequest, SplitRequest, SubscriptionRequest
 from tests.integration.topic_controller.conftest import Control
+from tests.support.releases import native_topics
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.topic_controller.oracle import published
 
@@ -93,7 +94,7 @@ def test_what_does_not_fit_is_refused(control: Control, admin: PulsarAdmin) -> N
     assert not [topic for topic in admin.topics.names("public/default") if "/refusals.scalable." in topic]
 
 
-@pytest.mark.parametrize("kind", ["ordinary", "partitioned", "of Pulsar 5"])
+@pytest.mark.parametrize("kind", ["ordinary", "partitioned", pytest.param("of Pulsar 5", marks=native_topics)])
 def test_a_name_that_is_taken(control: Control, admin: PulsarAdmin, kind: str) -> None:
     """A topic of this name that somebody else controls is left alone."""
     name = TopicName.parse(f"{SPACE}/taken-{kind.split(maxsplit=1)[0].lower()}")

@@ -21,6 +21,7 @@ from deploy.devstack.traffic import quiet_client
 from models.segment import SubscriptionKind
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
+from tests.support.releases import CHOSEN, with_sample
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.stacks import MakeStack
 from tests.support.topic_controller.layouts import widest
@@ -63,10 +64,10 @@ STRICT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=["5.0", pytest.param("4.0", marks=pytest.mark.exhaustive)])
+@pytest.fixture(scope="module", params=with_sample("4.0", exhaustive=True))
 def stack(request: pytest.FixtureRequest, make_stack: MakeStack, toolchain: Toolchain) -> Stack:
     """Two brokers that delete what nobody uses, and make nothing by themselves."""
-    return make_stack(SPEC, tools=None if request.param == "5.0" else with_release(toolchain, request.param))
+    return make_stack(SPEC, tools=None if request.param == CHOSEN else with_release(toolchain, request.param))
 
 
 @pytest.fixture(scope="module")

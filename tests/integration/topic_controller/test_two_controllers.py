@@ -32,6 +32,7 @@ from tests.integration.topic_controller.conftest import Control
 from tests.support.gateway.processes import GatewayProcess
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
+from tests.support.releases import native_topics
 from tests.support.scalable_topic.operations import carried_out
 from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.topic_controller.controllers import Controller
@@ -39,6 +40,8 @@ from tests.support.topic_controller.flowing import SOME, flowing
 from tests.support.topic_controller.oracle import published
 from tests.support.topic_controller.traffic import ORDERED as BILL
 from tests.support.waiting import wait_for
+
+pytestmark = native_topics
 
 PAGE = Path(__file__).parents[3] / "docs/two_controllers.md"
 OURS, THEIRS = "persistent://shop/live/orders", "topic://shop/live/orders-5"

@@ -15,12 +15,12 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
 from deploy.devstack.moving.keyed_traffic import Receiving
-from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from tests.integration.topic_controller.conftest import Control
+from tests.support.releases import stack_of, with_sample
 from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.oracle import Oracle
@@ -37,15 +37,13 @@ MOST_SEGMENTS = 8
 SETTLES_WITHIN = 300.0
 
 
-@pytest.fixture(scope="module", params=["5.0", "4.0"])
+@pytest.fixture(scope="module", params=with_sample("4.0"))
 def stack(
     request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
 ) -> Stack:
     """Two brokers."""
     spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return (
-        shared_stack(spec) if request.param == "5.0" else make_stack(spec, tools=with_release(toolchain, request.param))
-    )
+    return stack_of(request.param, spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,38 @@
+"""On which releases of Pulsar tests run: that of `PULSAR_MIGRATE_PULSAR`, and in a usual run samples of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.devstack.on_demand import with_release
+from deploy.devstack.server_releases import RELEASES, chosen_release
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from models.releases import parse_release
+from tests.support.stacks import MakeStack, SharedStack
+
+CHOSEN = chosen_release().line
+"""The release line of this run."""
+
+native_topics = pytest.mark.skipif(
+    not parse_release(chosen_release().version).has_scalable_topics,
+    reason=f"brokers of {chosen_release().version} control no scalable topics themselves",
+)
+"""Marks what needs brokers with a controller of their own."""
+
+
+def with_sample(line: str, *, exhaustive: bool = False) -> list[object]:
+    """Return parameters of a fixture: the release line of this run and, if that is the default, an older one.
+
+    Args:
+        line: the older one; a run on that line, or a third one, has it as its own.
+        exhaustive: whether the older one is left out of `make test`.
+    """
+    if next(iter(RELEASES)) != CHOSEN:
+        return [CHOSEN]
+    return [CHOSEN, pytest.param(line, marks=pytest.mark.exhaustive) if exhaustive else line]
+
+
+def stack_of(line: str, spec: StackSpec, shared: SharedStack, make: MakeStack, tools: Toolchain) -> Stack:
+    """Return a stack of a release line: the shared one of this run, or one that ends with the module's tests."""
+    return shared(spec) if line == CHOSEN else make(spec, tools=with_release(tools, line))
