@@ -1,4 +1,4 @@
-"""What the gateway answers, as brokers of 5.0.0-M1 shape it, with fields of ours."""
+"""What the gateway answers: reasons as brokers give them, and statistics of a shape of its own."""
 
 from __future__ import annotations
 

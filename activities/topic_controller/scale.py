@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfoNotFoundError
@@ -14,6 +14,7 @@ from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.topic_controller.auto_scale import Load
 from models.topic_controller.input import ControllerInput
@@ -33,10 +34,11 @@ def await_scale(cluster: PulsarCluster[ControllerInput], watch: ScaleWatch, memo
         AdminError: a broker does not say.
     """
     name, admin = TopicName.parse(cluster.input.topic), cluster.admin
-    loads = cluster.each(watch.segments, lambda one: _load(admin, segment_topic(name, one.descriptor)))
+    stats = cluster.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
+    subscriptions = {name for one in stats for name, place in one.subscriptions.items() if place.is_durable}
     seen = Seen(
-        loads={one.segment_id: load for one, load in zip(watch.segments, loads, strict=True)},
-        consumers=_consumers(admin, layout_topic(name)),
+        loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
+        consumers=_consumers(admin, layout_topic(name), subscriptions),
         low_since=_remembered(memory),
         now=datetime.now(UTC),
     )
@@ -52,20 +54,23 @@ def await_scale(cluster: PulsarCluster[ControllerInput], watch: ScaleWatch, memo
     )
 
 
-def _load(admin: PulsarAdminReader, name: TopicName) -> Load:
-    stats = admin.topics.stats(name)
+def _load(stats: TopicStats) -> Load:
     return Load(stats.msg_rate_in, stats.msg_throughput_in, stats.msg_rate_out, stats.msg_throughput_out)
 
 
-def _consumers(admin: PulsarAdminReader, layout: TopicName) -> int:
-    """The most consumers that an ordered subscription has; see `observe` for how they are known."""
+def _consumers(admin: PulsarAdminReader, layout: TopicName, subscriptions: Collection[str]) -> int:
+    """Return the most consumers that an ordered subscription has; see `observe` for how they are known.
+
+    Tools and people may read the layout too, under names with a slash: those of no subscription of the segments are not
+    counted.
+    """
     try:
         stats = admin.topics.stats(layout)
     except AdminNotFound:
         return 0
     readers = {client.consumer_name for one in stats.subscriptions.values() for client in one.consumers}
-    counted = Counter(name.rpartition("/")[0] for name in readers if "/" in name)
-    return max(counted.values(), default=0)
+    counted = Counter(name.rpartition("/")[0] for name in readers)
+    return max((count for name, count in counted.items() if name in subscriptions), default=0)
 
 
 def _remembered(memory: Any) -> Mapping[int, int]:

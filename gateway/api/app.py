@@ -113,7 +113,7 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
 def _invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     faults = [f"{'.'.join(map(str, one['loc'][1:]))}: {one['msg']}" for one in error.errors()]
-    # As brokers answer a wrong number of segments (5.0.0-M1).
+    # As brokers of Pulsar 5.0 answer a wrong number of segments.
     return _answer(HTTPStatus.PRECONDITION_FAILED, "; ".join(faults))
 
 

@@ -126,7 +126,7 @@ async def create_subscription(
 ) -> None:
     """Create a subscription, with a cursor on every segment; harmless when done twice."""
     if type not in {*SubscriptionKind}:
-        # As brokers answer it (5.0.0-M1).
+        # As brokers of Pulsar 5.0 answer it.
         raise Refusal(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
     request = SubscriptionRequest(name=subscription, kind=SubscriptionKind(type), initial_position=initial_position)
     await topics.subscribe(topic, request)

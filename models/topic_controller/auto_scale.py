@@ -1,6 +1,7 @@
 """The policy by which segments split and merge by themselves: by load, by consumers and by the clock.
 
-Names and defaults are those of brokers of 5.0.0-M1 (`AutoScalePolicyOverride`) where they have them.
+Names and defaults are those of brokers of Pulsar 5.0 (`AutoScalePolicyOverride`). Their two fields for
+rebuckets are refused: segments of this controller have no entry buckets.
 """
 
 from __future__ import annotations

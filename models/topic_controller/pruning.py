@@ -1,4 +1,4 @@
-"""Which sealed segments leave the layout, and when their topics go: beyond PIP-468, much as brokers of 5.0.0-M1."""
+"""Which sealed segments leave the layout, and when their topics go: beyond PIP-468, much as brokers of Pulsar 5.0."""
 
 from __future__ import annotations
 

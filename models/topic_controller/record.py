@@ -1,6 +1,6 @@
 """What the metadata store keeps of a topic with a controller of ours: its layout, and a change of it that is under way.
 
-The JSON is that of PIP-468 ("Metadata"), as brokers of 5.0.0-M1 write it for their own topics, with fields of ours.
+The JSON is that of PIP-468 ("Metadata"), as brokers of Pulsar 5.0 write it for their own topics, with fields of ours.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from models.topic_controller.names import is_node_name, segment_topic
 from models.topic_controller.record import ControlledLayout
 
 GRACE = timedelta(seconds=60)
-"""How long a session outlives its connection, unless somebody says otherwise; as brokers do (5.0.0-M1)."""
+"""How long a session outlives its connection by default, which is also the default of brokers of Pulsar 5.0."""
 
 MOST_AT_ONCE = 500
 """Consumers of one update."""
