@@ -232,10 +232,17 @@ def load_anew(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     """Have brokers load segments that have ended anew.
 
     What was on its way in is never answered before, and the next message that comes makes the broker refuse all
-    consumers (apache/pulsar pull request 26678).
+    consumers, before 5.0.0, 4.2.5 and 4.0.14 (apache/pulsar#26678).
+
+    Raises:
+        RetryableError: one takes messages again, and goes on with that.
     """
 
     def unload(segment: SegmentInfo) -> None:
+        # In these releases a segment that ends while its broker changes ledgers takes messages again (#26680). What it
+        # stored since would be behind its end, and never be delivered; the end is moved behind it.
+        if not has_ended(task, segment):
+            end_segment(task, segment)
         # Somebody may have deleted it.
         with suppress(AdminNotFound):
             task.admin.topics.unload(segment_topic(task.name, segment.descriptor))

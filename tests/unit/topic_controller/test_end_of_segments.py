@@ -1,0 +1,78 @@
+"""The end of a segment, where its broker takes messages again after it said that the segment has ended."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.lifecycle.parallel import in_turn
+from activities.topic_controller.context import ControllerTask
+from activities.topic_controller.segments import load_anew
+from clients.errors import RetryableError
+from clients.pulsar.names import TopicName
+from models.segment_layout import SegmentLayout
+
+
+class Broker:
+    """Has one segment.
+
+    Args:
+        ended: whether it has ended.
+        stubborn: whether it takes messages again at once.
+    """
+
+    def __init__(self, *, ended: bool, stubborn: bool = False) -> None:
+        self.calls: list[str] = []
+        self._ended = ended
+        self._stubborn = stubborn
+
+    def internal_stats(self, _: TopicName) -> Any:
+        """Return whether it has ended."""
+        return SimpleNamespace(terminated=self._ended, state="Terminated" if self._ended else "LedgerOpened")
+
+    def terminate(self, _: TopicName) -> None:
+        """End it."""
+        self.calls.append("terminate")
+        self._ended = not self._stubborn
+
+    def unload(self, _: TopicName) -> None:
+        """Give it up."""
+        self.calls.append("unload")
+
+    def task(self) -> ControllerTask:
+        """Return an attempt that has this broker."""
+        admin = SimpleNamespace(topics=self)
+
+        def change_or_never(*, look: Any, fence: Any, change: Any) -> None:
+            look(admin)
+            fence()
+            change(admin)
+
+        return cast(
+            "ControllerTask",
+            SimpleNamespace(
+                name=TopicName.parse("persistent://acme/shop/orders"),
+                admin=admin,
+                require=lambda: None,
+                change_or_never=change_or_never,
+                each=in_turn,
+            ),
+        )
+
+
+@pytest.mark.parametrize(("ended", "calls"), [(True, ["unload"]), (False, ["terminate", "unload"])])
+def test_a_segment_that_takes_messages_again_is_ended_again(ended: bool, calls: list[str]) -> None:
+    """A segment is ended once more right before it is loaded anew, if its broker has opened it again."""
+    broker = Broker(ended=ended)
+    load_anew(broker.task(), SegmentLayout.initial(1, 0).active)
+    assert broker.calls == calls
+
+
+def test_a_segment_that_does_not_end_stays_loaded() -> None:
+    """A segment that goes on taking messages is not unloaded; the step is tried again."""
+    broker = Broker(ended=False, stubborn=True)
+    with pytest.raises(RetryableError, match="still takes messages"):
+        load_anew(broker.task(), SegmentLayout.initial(1, 0).active)
+    assert broker.calls == ["terminate"]
