@@ -22,6 +22,8 @@ from tests.support.waiting import wait_for
 
 SPACE = "persistent://public/default"
 BATCH = 10
+# Computed with the Java client of 5.0.1, for four equal segments.
+SEGMENT_OF = {"": 0, "a": 0, "b": 2, "key-1": 2, "key-2": 3, "order-17": 0, "Ünïcode": 3, "日本語": 2, "😀": 2}
 
 
 @pytest.fixture(scope="module", params=with_sample("4.0"))
@@ -63,6 +65,20 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
         for one in messages:
             consumer.acknowledge(one)
         wait_for("nothing is left", lambda: controller.stats().subscriptions["work"] == 0, 30)
+    controller.delete(force=True)
+
+
+def test_the_segment_of_a_key(control: Control, client: ScalableClient) -> None:
+    """A key goes to the segment that Java clients of Pulsar 5.0 choose for it; an empty key is a key."""
+    controller = control(f"{SPACE}/keys", segments=4)
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    topic = controller.input.topic
+    with client.create_producer(topic) as producer, client.subscribe(topic, "work") as consumer:
+        for key in SEGMENT_OF:
+            for _ in range(2):
+                producer.send(key.encode(), partition_key=key)
+        received = [consumer.receive(30_000) for _ in range(2 * len(SEGMENT_OF))]
+        assert {(one.data().decode(), one.segment_id()) for one in received} == {*SEGMENT_OF.items()}
     controller.delete(force=True)
 
 
