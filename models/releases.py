@@ -169,7 +169,7 @@ class Release:
 
     @property
     def has_ledger_properties(self) -> bool:
-        """Return whether the ledgers of a topic can have properties; others drop them with the next change."""
+        """Return whether the ledgers of a topic have properties; to other brokers they are unknown fields."""
         return self.is_at_least("5.0.0", "4.2.0")
 
     @property
