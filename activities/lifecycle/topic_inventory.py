@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -258,6 +258,9 @@ class TopicReader:
                 return Part(name, self._admin.topics.stats(name))
             except AdminNotFound:
                 return None
+            except AdminConflict as error:
+                # It is named like a partition of nothing.
+                return Part(name, None, error.reason)
             except AdminServerError as error:
                 if _SENT_AWAY not in error.reason and left:
                     # While it moves from broker to broker, or has only just been created.
