@@ -163,6 +163,11 @@ class Release:
         return self.is_at_least("5.0.0", "4.2.1", "4.0.10")
 
     @property
+    def sends_all_consumers_on(self) -> bool:
+        """Return whether consumers of non-persistent topics are sent to another cluster as well (#26075)."""
+        return self.is_at_least("5.0.0", "4.2.3", "4.0.12")
+
+    @property
     def checks_migration_urls(self) -> bool:
         """Return whether brokers refuse a cluster migration to an empty URL (#26473)."""
         return self.is_at_least("5.0.0", "4.2.5", "4.0.14")

@@ -179,7 +179,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
     listed = (
         (found.unknown_clients, "clients have no version that is known; whether they can follow is not known"),
-        (found.passing, "topics are not persistent; brokers do not move their clients, which have to be started anew"),
+        (found.passing, f"topics are not persistent; {_passing(task)}"),
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
         (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
         (found.deduplicated, "namespaces deduplicate; sequence ids begin anew on green"),
@@ -211,6 +211,12 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         findings.warn(f"{len(found.idle)} subscriptions without consumers go on with a copy: {some(found.idle)}")
     if _FUNCTIONS in namespaces_of(task.blue):
         findings.warn(f"functions and connectors run on {task.input.cluster}; they stay behind, start them on {green}")
+
+
+def _passing(task: BlueGreenTask) -> str:
+    if task.blue_release.sends_all_consumers_on:
+        return "what is sent to them after their producers have moved, and before their consumers have, is lost"
+    return f"brokers of {task.blue_release} do not send their consumers on (#26075): restart them after the flip"
 
 
 def _lacking_address(task: BlueGreenTask) -> str:

@@ -50,7 +50,7 @@ def _check_later(task: BlueGreenTask, findings: Findings) -> None:
 
 
 def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -> None:
-    """Brokers keep a producer that they sent away, and refuse it on the same connection for ever (5.0.0-M1, seen).
+    """Brokers keep a producer that they sent away, and refuse it on the same connection indefinitely (5.0.1, seen).
 
     Those that were started after the flags were set have sent producers away without loading their topics, which
     leaves nothing behind.

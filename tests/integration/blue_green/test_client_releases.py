@@ -5,15 +5,31 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.names import TopicName
 from deploy.devstack.moving.clusters import pieces
-from deploy.devstack.moving.plan import TopicPlan, mixed_topics
+from deploy.devstack.moving.plan import (
+    MOVABLE,
+    ConsumerPlan,
+    Language,
+    ProducerPlan,
+    Subscribed,
+    TopicPlan,
+    mixed_topics,
+)
 from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_release
 from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.status import Outcome
+from models.releases import parse_release
 from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
+from tests.support.waiting import wait_for
 
 LINES = ("4.0", "5.0")
 """Of the Java clients; next to those of each run Python's."""
@@ -54,6 +70,48 @@ def test_clients_of_old_and_new_releases_follow(
     assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0)
     assert [account.faults() for account in accounts] == [[], []]
     assert {"Pulsar-Java-v4.0.8", "Pulsar-Java-v5.0.1"} <= versions
+
+
+def test_clients_of_topics_that_are_not_stored_follow(
+    clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Producers and consumers of non-persistent topics are on green after the flip, and messages flow there."""
+    if not parse_release(clusters.blue_admin.brokers.version()).sends_all_consumers_on:
+        pytest.skip("brokers of this release do not send consumers of non-persistent topics on (#26075)")
+    plans = [_passing(language) for language in MOVABLE]
+    create_namespace(clusters.blue_admin, "passing/one")
+    with MovingTraffic(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
+        traffic.wait_for_more(20)
+        report = environment.operator.run(
+            clusters.input(
+                namespaces=["passing/*"], waves={"gate": "none"}, grace_window="PT0S", complete_cluster=False
+            )
+        )
+        topics = [TopicName.parse(plan.topic) for plan in plans]
+        wait_for("the clients on green", lambda: all(_is_served(clusters.green_admin, topic) for topic in topics), 60)
+        traffic.wait_for_more(20)
+        assert [producer.dead for producer in traffic.account().producers] == [None, None]
+        received = _received(traffic)
+        wait_for("messages", lambda: _received(traffic) > received + 20, 30)
+    assert report.outcome is Outcome.DONE, report.summary
+
+
+def _passing(language: Language) -> TopicPlan:
+    topic = f"non-persistent://passing/one/{language.value}"
+    producer = ProducerPlan(f"passing-{language.value}", topic, language)
+    return TopicPlan(topic, 0, (producer,), (ConsumerPlan(f"{topic}-c", topic, language, Subscribed.SHARED),))
+
+
+def _is_served(admin: PulsarAdmin, topic: TopicName) -> bool:
+    try:
+        stats = admin.topics.stats(topic)
+    except AdminNotFound:
+        return False
+    return bool(stats.publishers) and any(one.consumers for one in stats.subscriptions.values())
+
+
+def _received(traffic: MovingTraffic) -> int:
+    return sum(subscription.received for subscription in traffic.account().subscriptions)
 
 
 def _on_green(clusters: Clusters, topics: list[TopicPlan]) -> list[TopicStats]:

@@ -91,6 +91,7 @@ def test_what_the_three_releases_do() -> None:
         "has_topic_policies_in_store": "-++",
         "closes_inactive_topics": "--+",
         "unblocks_producers_at_once": "-++",
+        "sends_all_consumers_on": "-++",
         "checks_migration_urls": "--+",
         "has_ledger_properties": "-++",
         "keeps_ledger_properties_on_open": "--+",
