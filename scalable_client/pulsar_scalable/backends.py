@@ -148,10 +148,6 @@ class SegmentReceiver(Closable, Protocol):
         """Let a message be sent again after the redelivery delay."""
         ...
 
-    def last_message_id(self) -> Any:
-        """The id of the segment's last message; its entry is -1 where the segment is empty."""
-        ...
-
     @property
     def is_drained(self) -> bool | None:
         """Whether the segment is sealed, and all of it acknowledged by the subscription; None if nobody tells."""

@@ -7,6 +7,7 @@ import secrets
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -30,9 +31,15 @@ from pulsar_scalable.wire.commands import InitialPosition
 
 _logger = logging.getLogger("pulsar_scalable")
 LOOK_AGAIN = 30.0
-"""Seconds until a drained segment is looked at again, or any that was left and refuses to be attached to."""
+"""Seconds until a segment is attached to again that was left, or that refuses that after it was left."""
+
+RELEASE_LIMIT = 60.0
+"""Seconds without an acknowledgement after which a segment is released that is to go to another consumer."""
 
 _TICK_MS = 200
+_DRAIN_TICK = 0.02
+_BUSY_WARNING = 10.0
+_BUSY_AGAIN = 60.0
 _LONGEST_PAUSE = 2.0
 
 
@@ -58,6 +65,7 @@ class SegmentsConsumer(ABC):
         self._threads: list[threading.Thread] = []
         self._layout: Layout | None = None
         self._first: set[int] = set()
+        self._turn = 0
         self._closed = threading.Event()
 
     # What applications use ------------------------------------------------------------------------------------------
@@ -102,13 +110,18 @@ class SegmentsConsumer(ABC):
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
             left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
-            found = self._inbox.get(left)
-            if isinstance(found, End) or not isinstance(found.source, Source):
+            message = self._inbox.get(left)
+            if isinstance(message, End) or not isinstance(message.source, Source):
                 continue
+            source = message.source
             with self._lock:
-                found.source.waiting.pop(found.message_id().place, None)
-            if not found.source.stopped.is_set():
-                return found
+                source.waiting.pop(message.message_id().place, None)
+                if not source.released.is_set():
+                    self._turn += 1
+                    message.turn = self._turn
+                    message_id = message.message_id()
+                    source.handed[message_id.place] = message_id
+                    return message
 
     def wait_for_message(self, timeout_millis: int) -> None:
         """Wait until `receive` is likely to find something at once, or has an error to raise; nothing is taken.
@@ -135,28 +148,37 @@ class SegmentsConsumer(ABC):
         return found
 
     def acknowledge(self, message: Message | MessageId) -> None:
-        """Say that a message is processed.
+        """Acknowledge a message.
+
+        A message whose segment this consumer does not have any more comes again, here or to another consumer; that is
+        no error.
 
         Raises:
-            AlreadyClosed: this consumer does not have its segment any more; who has it gets the message again.
+            AlreadyClosed: the consumer is closed.
             ScalableError: it cannot be acknowledged.
         """
-        source, receiver, found = self._find(message)
-        receiver.acknowledge(found.raw)
-        with self._lock:
-            source.unacknowledged.discard(found.place)
+        source, message_id = self._find(message)
+        if source is not None:
+            self._acknowledge(source, [message_id])
 
     def negative_acknowledge(self, message: Message) -> None:
         """Let a message be sent again after the redelivery delay, to this consumer or another one.
 
         Raises:
-            AlreadyClosed: this consumer does not have its segment any more; who has it gets the message again.
+            AlreadyClosed: the consumer is closed.
         """
-        source, receiver, found = self._find(message)
-        receiver.negative_acknowledge(message.raw)
+        source, message_id = self._find(message)
+        receiver = source.receiver if source is not None else None
+        if source is None or receiver is None:
+            return
+        try:
+            receiver.negative_acknowledge(message.raw)
+        except AlreadyClosed as error:
+            _logger.info("%s: %s comes again without it: %s", source.topic, message_id, error)
+            return
         due = time.monotonic() + self._options.negative_ack_redelivery_delay_ms / 1000
         with self._lock:
-            source.unacknowledged.discard(found.place)
+            source.handed.pop(message_id.place, None)
             # The segment is not silent before the message had its time to come.
             source.heard = max(source.heard, due)
 
@@ -169,11 +191,11 @@ class SegmentsConsumer(ABC):
         with self._lock:
             sources, threads = list(self._sources.values()), list(self._threads)
         for source in sources:
-            source.stopped.set()
+            source.stop()
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(10)
-        # Behind them, so that who gets the segments finds them free.
+        # After that, so that the consumer that gets the segments finds them free.
         self._leave()
 
     def __enter__(self) -> Self:
@@ -190,17 +212,28 @@ class SegmentsConsumer(ABC):
     def _leave(self) -> None:
         """End what tells of segments."""
 
-    @abstractmethod
     def _may_open(self, source: Source) -> bool:
-        """Whether a segment's turn has come."""
+        """Return whether a segment may be attached to now."""
+        del source
+        return True
 
-    @abstractmethod
     def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Whether a segment from which nothing came lately needs no consumer any more."""
+        """Return whether a segment from which nothing came lately needs no consumer any more."""
+        del source, receiver
+        return False
 
-    @abstractmethod
     def _goes_on(self, source: Source) -> bool:
-        """Whether a segment that needed no consumer is to get one again; may wait."""
+        """Return whether a segment that needed no consumer is to get one again; may wait."""
+        return not source.stopped.wait(LOOK_AGAIN)
+
+    def _options_for(self, source: Source) -> ConsumerOptions:
+        """Return the options of a segment's consumer."""
+        del source
+        return self._options
+
+    def _on_released(self) -> None:
+        """Attach to what is to be attached to, after a segment was released; called with the lock held."""
+        return
 
     # For them -------------------------------------------------------------------------------------------------------
 
@@ -214,22 +247,24 @@ class SegmentsConsumer(ABC):
             elif before.incarnation != layout.incarnation or layout.is_deleted:
                 self._first = set()
                 for source in list(self._sources.values()):
-                    if layout.is_deleted or source.incarnation != layout.incarnation:
+                    if layout.is_deleted or source.incarnation not in (0, layout.incarnation):
                         self._stop(source)
 
-    def _attach(self, segment: Segment, topic: str, incarnation: int) -> None:
+    def _attach(
+        self, segment: Segment, topic: str, incarnation: int, buckets: tuple[tuple[int, int], ...] = ()
+    ) -> None:
         """Attach to a segment, in a thread of its own; called with the lock held."""
         if (known := self._sources.get(segment.id)) and known.incarnation != incarnation:
             self._stop(known)
         if segment.id in self._sources or self._closed.is_set():
             return
-        source = self._sources[segment.id] = Source(segment, topic, incarnation)
+        source = self._sources[segment.id] = Source(segment, topic, incarnation, buckets)
         thread = threading.Thread(target=self._serve, args=(source,), name=f"receive from {topic}", daemon=True)
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
 
     def _stop(self, source: Source) -> None:
-        source.stopped.set()
+        source.stop()
         if self._sources.get(source.segment.id) is source:
             del self._sources[source.segment.id]
 
@@ -241,16 +276,16 @@ class SegmentsConsumer(ABC):
     # One segment ----------------------------------------------------------------------------------------------------
 
     def _serve(self, source: Source) -> None:
-        backoff = Backoff(_LONGEST_PAUSE)
-        while not source.stopped.is_set():
+        backoff, busy = Backoff(_LONGEST_PAUSE), _Busy(source)
+        while not source.released.is_set():
             if not self._may_open(source):
-                source.stopped.wait(_TICK_MS / 1000)
+                source.released.wait(_TICK_MS / 1000)
                 continue
             try:
                 receiver = self._open(source)
             except ConsumerBusy as error:
-                _logger.debug("%s: waits for the one who has it: %s", source.topic, error)
-                source.stopped.wait(backoff.next() / 4)
+                busy.report(error)
+                source.released.wait(backoff.next() / 4)
                 continue
             except Unsupported as error:
                 # Another attempt would end the same way; the application has to know.
@@ -261,36 +296,67 @@ class SegmentsConsumer(ABC):
                 calm = source.left or isinstance(error, TopicNotFound | TimedOut)
                 level = logging.INFO if calm else logging.WARNING
                 _logger.log(level, "%s: %s; attached again", source.topic, error)
-                source.stopped.wait(LOOK_AGAIN if source.left else backoff.next())
+                source.released.wait(LOOK_AGAIN if source.left else backoff.next())
                 continue
             backoff.reset()
+            busy.reset()
             source.left = self._pump_and_close(source, receiver)
             if source.left and not self._goes_on(source):
                 return
+        with self._lock:
+            given_up = source.stopped.is_set()
+            self._stop(source)
+            if not given_up:
+                self._on_released()
 
     def _open(self, source: Source) -> SegmentReceiver:
-        options = self._options
+        options = self._options_for(source)
         if source.segment.id not in self._first:
             options = replace(options, initial_position=InitialPosition.Earliest)
         return self._backend.open_receiver(source.topic, self._subscription, options)
 
     def _pump_and_close(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Receive until the segment is given up, cannot be received from, or is over; whether it is over."""
+        """Receive until the segment is released, cannot be received from, or is over; return whether it is over."""
         source.receiver, source.heard = receiver, time.monotonic()
         try:
-            while not source.stopped.is_set():
+            while not source.released.is_set():
                 if not self._pump_one(source, receiver) and self._is_over(source, receiver):
                     return True
+            self._await_acknowledgements(source)
         except ScalableError as error:
             _logger.info("%s: %s; attached again", source.topic, error)
-            source.stopped.wait(_TICK_MS / 1000)
+            source.released.wait(_TICK_MS / 1000)
         finally:
             source.receiver = None
             with self._lock:
-                # The broker sends again what is left.
-                source.unacknowledged &= source.waiting.keys()
+                # The broker sends them again.
+                source.handed.clear()
             receiver.close()
         return False
+
+    def _await_acknowledgements(self, source: Source) -> None:
+        """Wait until the application has acknowledged what it has of a segment, so that no other consumer gets it.
+
+        A segment is not kept from others longer than RELEASE_LIMIT after the last acknowledgement.
+        """
+        last, since, warned = len(source.handed), time.monotonic(), False
+        while (left := len(source.handed)) and not source.stopped.wait(_DRAIN_TICK):
+            if left != last:
+                last, since = left, time.monotonic()
+            silent = time.monotonic() - since
+            if silent > RELEASE_LIMIT:
+                _logger.warning(
+                    "%s: released with %d messages that are not acknowledged; they come again", source.topic, left
+                )
+                return
+            if silent > _BUSY_WARNING and not warned:
+                warned = True
+                _logger.warning(
+                    "%s goes to another consumer once %d messages that %s has received are acknowledged",
+                    source.topic,
+                    left,
+                    self._name,
+                )
 
     def _pump_one(self, source: Source, receiver: SegmentReceiver) -> bool:
         try:
@@ -306,23 +372,70 @@ class SegmentsConsumer(ABC):
                 waiting.came_again(raw)
                 return True
             message = source.waiting[place] = Message(source.segment.id, source.topic, raw, source)
-            source.unacknowledged.add(place)
-        self._inbox.put(message, source.stopped)
-        source.last = place if source.last is None else max(source.last, place)
+        self._inbox.put(message, source.released)
         return True
 
-    def _find(self, message: Message | MessageId) -> tuple[Source, SegmentReceiver, MessageId]:
+    def _find(self, message: Message | MessageId) -> tuple[Source | None, MessageId]:
+        """Return the segment of a message, as far as this consumer has it, and the id.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
         if self._closed.is_set():
             raise AlreadyClosed(f"{self._topic.path}: the consumer is closed")
-        found = message if isinstance(message, MessageId) else message.message_id()
+        message_id = message if isinstance(message, MessageId) else message.message_id()
         with self._lock:
-            source = self._sources.get(found.segment)
+            source = self._sources.get(message_id.segment)
         if isinstance(message, Message) and source is not message.source:
             source = None
-        receiver = source.receiver if source is not None else None
-        if source is None or receiver is None:
-            raise AlreadyClosed(
-                f"{self._topic.path}: segment {found.segment} is not this consumer's at present;"
-                " what it did not acknowledge comes again"
+        if source is None:
+            _logger.info("%s: %s is acknowledged late; it comes again", self._topic.path, message_id)
+        return source, message_id
+
+    def _acknowledge(self, source: Source, ids: Iterable[MessageId], *, cumulatively: bool = False) -> None:
+        """Acknowledge messages of a segment, one by one, or all up to each."""
+        receiver = source.receiver
+        if receiver is None:
+            # The broker sends them again to the next receiver.
+            return
+        try:
+            for message_id in ids:
+                if cumulatively:
+                    receiver.acknowledge_cumulative(message_id.raw)
+                else:
+                    receiver.acknowledge(message_id.raw)
+                with self._lock:
+                    source.handed.pop(message_id.place, None)
+                    if cumulatively:
+                        for place in [place for place in source.handed if place < message_id.place]:
+                            del source.handed[place]
+        except AlreadyClosed as error:
+            _logger.info("%s: acknowledged late; it comes again: %s", source.topic, error)
+
+
+class _Busy:
+    """Reports that a segment cannot be attached to because another consumer has it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.reset()
+
+    def reset(self) -> None:
+        """Note that it was attached to."""
+        self._since: float | None = None
+        self._warn_at = 0.0
+
+    def report(self, error: ConsumerBusy) -> None:
+        """Log a refusal: the first one, and from 10 s on one each minute as a warning."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since, self._warn_at = now, now + _BUSY_WARNING
+            _logger.info("%s: waits for the consumer that has it: %s", self._source.topic, error)
+        elif now >= self._warn_at:
+            self._warn_at = now + _BUSY_AGAIN
+            _logger.warning(
+                "%s: another consumer has had it for %.0f s: %s; it is tried again",
+                self._source.topic,
+                now - self._since,
+                error,
             )
-        return source, receiver, found

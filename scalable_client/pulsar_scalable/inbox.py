@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pulsar_scalable.backends import SegmentReceiver
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from pulsar_scalable.layout import Segment
-from pulsar_scalable.messages import Message, Place
+from pulsar_scalable.messages import Message, MessageId, Place
 
 _CAPACITY = 200
 
@@ -22,28 +22,35 @@ class Source:
     Attributes:
         segment: which one.
         topic: that holds it.
-        incarnation: of the scalable topic; 0 where that is not told.
+        incarnation: of the scalable topic; 0 where that is not known.
+        buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
         receiver: while it is open.
-        unacknowledged: places of messages that the application has, or that wait for it.
-        waiting: those that wait for it, by place.
-        last: place of the last message that came.
+        handed: messages that the application has and did not acknowledge, by place.
+        waiting: messages that wait for the application, by place.
         heard: when something came last, by the monotonic clock.
-        left: it needed no consumer when that was looked at last.
-        stopped: it is given up; what waits of it is not given to the application.
-        finished: it is sealed, and all of it came, or was acknowledged before.
+        left: it needed no consumer at the last check.
+        released: nothing more of it is handed out; it is closed once `handed` is empty.
+        stopped: it is closed at once.
+        finished: it is sealed, and all of it is acknowledged.
     """
 
     segment: Segment
     topic: str
     incarnation: int = 0
+    buckets: tuple[tuple[int, int], ...] = ()
     receiver: SegmentReceiver | None = None
-    unacknowledged: set[Place] = field(default_factory=set[Place])
+    handed: dict[Place, MessageId] = field(default_factory=dict[Place, MessageId])
     waiting: dict[Place, Message] = field(default_factory=dict[Place, Message])
-    last: Place | None = None
     heard: float = 0.0
     left: bool = False
+    released: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self) -> None:
+        """Let it be closed at once."""
+        self.stopped.set()
+        self.released.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Inbox:
             self._changed.notify_all()
 
     def put(self, item: Item, stopped: threading.Event) -> bool:
-        """Add something as soon as there is room; whether that came before `stopped`, or the end."""
+        """Add something as soon as there is room; return whether that was before `stopped` was set, or the end."""
         with self._changed:
             while len(self._items) >= _CAPACITY:
                 if stopped.is_set() or self._closed:

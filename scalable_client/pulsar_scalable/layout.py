@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import mmh3
@@ -54,6 +54,7 @@ class Segment:
         parents: ids of those that it came from and that are still there.
         children: ids of those that took over from it.
         legacy_topic: the regular topic that holds its messages, in full (PIP-475, "Special segments").
+        created_ms: when it was created, milliseconds since 1970; 0 where that is not known.
     """
 
     id: int
@@ -63,6 +64,7 @@ class Segment:
     parents: tuple[int, ...] = ()
     children: tuple[int, ...] = ()
     legacy_topic: str | None = None
+    created_ms: int = field(default=0, compare=False)
 
     def __contains__(self, value: int) -> bool:
         return self.start <= value <= self.end
@@ -96,6 +98,7 @@ class Layout:
         brokers: service URLs of active segments' owners by segment id, as far as the broker knew them.
         controller: service URL of the broker that leads; None before any does, and for regular topics.
         controller_tls: the same with TLS.
+        generation: how often the topic was seen to be deleted and created again by the one that follows it.
     """
 
     topic: str
@@ -104,6 +107,7 @@ class Layout:
     brokers: tuple[tuple[int, str], ...] = ()
     controller: str | None = None
     controller_tls: str | None = None
+    generation: int = 0
 
     @cached_property
     def by_id(self) -> dict[int, Segment]:
@@ -123,8 +127,8 @@ class Layout:
 
     @property
     def incarnation(self) -> int:
-        """Tells topics of one name apart, where the controller does."""
-        return 0
+        """Tell topics of one name apart; 0 where that is not known."""
+        return self.generation
 
     @property
     def is_deleted(self) -> bool:
@@ -170,13 +174,23 @@ class Layout:
         return tuple(order)
 
     def supersedes(self, other: Layout | None) -> bool:
-        """Whether it is to take the place of another one; an epoch never goes back.
+        """Whether it is to take the place of another one of the same topic; an epoch never goes back.
 
-        A regular topic and the scalable one that it becomes have the same epoch, 0 (5.0.0-M1).
+        A regular topic and the scalable one that it becomes have the same epoch, 0.
         """
         if other is None or self.epoch > other.epoch:
             return True
         return self.epoch == other.epoch and self != other and not (self.synthetic and not other.synthetic)
+
+    def replaces(self, other: Layout) -> bool:
+        """Whether it is of a topic that was created after the other one's was deleted.
+
+        Its epochs begin with 0 again. All of its segments are younger than all of the other one's, which is never so
+        for an older layout of the same topic.
+        """
+        if self.epoch > other.epoch or self.synthetic or other.synthetic or not (self.segments and other.segments):
+            return False
+        return min(one.created_ms for one in self.segments) > max(one.created_ms for one in other.segments)
 
 
 class RoundRobin:

@@ -63,16 +63,18 @@ class MessageId:
         segment: id of the segment.
         place: ledger, entry and number in the batch; -1 where deduplication dropped the message.
         raw: the id in the segment.
+        turn: how many messages its consumer had handed out with it; 0 where that is not known.
     """
 
     segment: int
     place: Place
     raw: Any = field(compare=False, repr=False)
+    turn: int = field(default=0, compare=False, repr=False)
 
     @classmethod
-    def of(cls, segment: int, raw: Any) -> MessageId:
-        """The id of a message of a segment."""
-        return cls(segment, place_of(raw), raw)
+    def of(cls, segment: int, raw: Any, turn: int = 0) -> MessageId:
+        """Return the id of a message of a segment."""
+        return cls(segment, place_of(raw), raw, turn)
 
     def ledger_id(self) -> int:
         """Id of the ledger."""
@@ -101,13 +103,15 @@ class Message:
         source: what it was received from.
     """
 
-    __slots__ = ("_raw", "_segment", "_topic", "source")
+    __slots__ = ("_raw", "_segment", "_topic", "source", "turn")
 
     def __init__(self, segment: int, topic: str, raw: RawMessage, source: object = None) -> None:
         self._segment = segment
         self._topic = topic
         self._raw = raw
         self.source = source
+        #: How many messages its consumer had handed out with it.
+        self.turn = 0
 
     def data(self) -> bytes:
         """What the application sent."""
@@ -139,7 +143,7 @@ class Message:
 
     def message_id(self) -> MessageId:
         """Where it is stored."""
-        return MessageId.of(self._segment, self._raw.message_id())
+        return MessageId.of(self._segment, self._raw.message_id(), self.turn)
 
     def segment_id(self) -> int:
         """Id of its segment."""

@@ -88,10 +88,6 @@ class NativeReceiver:
         """Let a message be sent again."""
         self._inner.negative_acknowledge(found)
 
-    def last_message_id(self) -> MessageId:
-        """The id of the segment's last message."""
-        return self._inner.get_last_message_id()
-
     @property
     def is_drained(self) -> bool | None:
         """Brokers tell the end of a sealed segment once all of it is acknowledged, and not before."""
@@ -160,11 +156,12 @@ class NativeSession:
         return self._inner.assignment
 
     def leave(self) -> None:
-        """End it; others get the segments after the grace period of the broker."""
-        self.detach()
+        """End it; others get the segments at once."""
+        self._client.discard(self._inner)
 
     def detach(self) -> None:
-        """The same: brokers have no word for an end at once."""
+        """End it; others get the segments after the grace period of the broker."""
+        self._inner.detach()
         self._client.discard(self._inner)
 
 
@@ -226,6 +223,7 @@ class NativeBackend:
             negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
             properties=options.properties,
             create_topic=False,
+            buckets=options.buckets,
         )
         return NativeReceiver(self._client, made)
 

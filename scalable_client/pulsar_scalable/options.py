@@ -72,6 +72,7 @@ class ConsumerOptions:
             controlled topics are created before, with an initial position of their own, and this does not count.
         properties: of the consumer, which statistics of segments show.
         consumer_type: how the subscription of each segment is shared.
+        buckets: all entry buckets of a segment that several consumers of a stream share.
     """
 
     consumer_name: str | None = None
@@ -81,6 +82,7 @@ class ConsumerOptions:
     initial_position: InitialPosition = InitialPosition.Earliest
     properties: Mapping[str, str] | None = None
     consumer_type: ConsumerType = ConsumerType.Shared
+    buckets: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what the library would refuse for each segment."""

@@ -54,7 +54,8 @@ class QueueConsumer(SegmentsConsumer):
             return False
         if drained := receiver.is_drained:
             source.finished.set()
-        return drained or (drained is None and not source.unacknowledged and time.monotonic() - source.heard > _SILENCE)
+        idle = not source.handed and not source.waiting and time.monotonic() - source.heard > _SILENCE
+        return drained or (drained is None and idle)
 
     def _goes_on(self, source: Source) -> bool:
         if not source.finished.is_set():

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 
-from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
-from pulsar_scalable.consumers import LOOK_AGAIN, SegmentsConsumer
+from pulsar_scalable.backends import Backend, Sessions
+from pulsar_scalable.consumers import SegmentsConsumer
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.inbox import Source
-from pulsar_scalable.layout import Layout, Segment
-from pulsar_scalable.messages import Message, MessageId, place_of
+from pulsar_scalable.layout import Segment
+from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
-_logger = logging.getLogger("pulsar_scalable")
-
 
 class StreamConsumer(SegmentsConsumer):
     """Receives messages in order per key; `ScalableClient.subscribe_stream` makes it.
 
-    The topic's controller assigns segments to the consumers of a subscription, each segment to one of them, and those
-    that came of a split or a merge only when what they came of is drained. This consumer attaches to each exclusively,
-    and waits while another one still has it. Where it has a segment and what that came of, it begins with the older.
+    The topic's controller assigns segments to the consumers of a subscription, and those that came of a split or a
+    merge only when all of their ancestors are drained. A segment goes to one consumer, or, where Pulsar 5 has more
+    consumers than segments, to several that share it by entry buckets: all messages of a key come to one of them.
 
-    Without the controller it keeps its segments and goes on. A consumer that comes back with the same name, within the
+    A segment that the controller takes away is released once the application has acknowledged what it received of it,
+    at the latest 60 s after the last acknowledgement; meanwhile nothing more of it is handed out.
+
+    Without the controller the consumer keeps its segments. A consumer that comes back with the same name, within the
     grace period, gets the same segments.
     """
 
@@ -40,6 +40,7 @@ class StreamConsumer(SegmentsConsumer):
     ) -> None:
         super().__init__(backend, topic, subscription, replace(options, consumer_type=ConsumerType.Exclusive))
         self._keeps_session = False
+        self._wanted = Assignment(0, ())
         self._watch = backend.watch(topic, self._take_layout)
         try:
             self._session = (sessions or backend).register(
@@ -51,35 +52,68 @@ class StreamConsumer(SegmentsConsumer):
 
     @property
     def assignment(self) -> Assignment:
-        """The segments that the controller gave it last."""
+        """The segments that the controller assigned last."""
         return self._session.assignment
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Say that all messages of a segment up to this one are processed; those of other segments are not touched.
+        """Acknowledge a message and all that `receive` returned before it, of all segments.
+
+        An id that was not taken from a received message acknowledges its own segment only, up to that message. What
+        belongs to segments that this consumer does not have any more comes again; that is no error.
 
         Raises:
-            AlreadyClosed: this consumer does not have its segment any more; who has it gets the messages again.
+            AlreadyClosed: the consumer is closed.
             ScalableError: it cannot be acknowledged.
         """
-        source, receiver, found = self._find(message)
-        receiver.acknowledge_cumulative(found.raw)
+        own, last = self._find(message)
         with self._lock:
-            source.unacknowledged = {one for one in source.unacknowledged if one > found.place}
+            sources = list(self._sources.values())
+        for source in sources:
+            with self._lock:
+                received = [one for one in source.handed.values() if _comes_with(one, last)]
+            if source is own and last not in received:
+                received.append(last)
+            if source.buckets:
+                # The broker takes no other acknowledgement of a subscription that is shared by key.
+                self._acknowledge(source, received)
+            elif received:
+                newest = max(received, key=lambda one: one.place)
+                self._acknowledge(source, [newest], cumulatively=True)
 
     def _on_assignment(self, assignment: Assignment) -> None:
         with self._lock:
-            wanted = {one.id: one for one in assignment.segments}
-            for source in list(self._sources.values()):
-                if source.segment.id not in wanted:
-                    self._stop(source)
-            for one in assignment.segments:
-                self._attach(Segment(one.id, one.start, one.end), one.topic, assignment.incarnation)
+            self._wanted = assignment
+            self._reconcile()
+
+    def _reconcile(self) -> None:
+        """Release what is not assigned, or in another way, and attach to what is; called with the lock held."""
+        wanted = {one.id: one for one in self._wanted.segments}
+        for source in self._sources.values():
+            assigned = wanted.get(source.segment.id)
+            if assigned is None or assigned.buckets != source.buckets:
+                source.released.set()
+        for one in self._wanted.segments:
+            segment = Segment(one.id, one.start, one.end)
+            self._attach(segment, one.topic, self._wanted.incarnation, one.buckets)
+
+    def _on_released(self) -> None:
+        # It may have been assigned again meanwhile, or to be shared in another way.
+        self._reconcile()
+
+    def _options_for(self, source: Source) -> ConsumerOptions:
+        if not source.buckets:
+            return self._options
+        return replace(self._options, consumer_type=ConsumerType.KeyShared, buckets=source.buckets)
+
+    def _may_open(self, source: Source) -> bool:
+        # The layout comes another way than the assignment.
+        return self._layout is not None and source.incarnation in (0, self._layout.incarnation)
 
     def detach(self) -> None:
-        """Close it, and keep its session for the grace period: whoever subscribes with its name gets its segments.
+        """Close it, and keep its session for the grace period: a consumer of the same name gets its segments.
 
-        For restarts, in which others shall keep what they have. `close` gives the segments to others at once, where
-        the topic is a controlled one. Harmless when done twice.
+        For restarts, in which others shall keep what they have. `close` gives the segments to others at once. Harmless
+        when done twice.
         """
         self._keeps_session = True
         self.close()
@@ -91,50 +125,9 @@ class StreamConsumer(SegmentsConsumer):
             self._session.leave()
         self._watch.close()
 
-    def _may_open(self, source: Source) -> bool:
-        layout = self._layout
-        if layout is None or source.segment.id not in layout.by_id:
-            # The layout comes another way than the assignment.
-            return False
-        if source.incarnation not in (0, layout.incarnation):
-            return False
-        with self._lock:
-            older = [self._sources[number] for number in _ancestors(layout, source.segment.id) & {*self._sources}]
-        return all(one.finished.is_set() for one in older)
 
-    def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
-        if not self._is_sealed(source):
-            return False
-        drained = receiver.is_drained
-        if drained or self._all_came(source, receiver):
-            source.finished.set()
-        # Where brokers do not tell, the controller sees it, and takes the segment away. Silence says nothing: a busy
-        # broker is silent as well, and whoever leaves for that leaves messages to nobody.
-        return drained is True
-
-    def _all_came(self, source: Source, receiver: SegmentReceiver) -> bool:
-        if source.finished.is_set():
-            return True
-        try:
-            last = receiver.last_message_id()
-        except ScalableError as error:
-            # It is asked again.
-            _logger.debug("%s: %s", source.topic, error)
-            return False
-        return last.entry_id() < 0 or (source.last is not None and source.last >= place_of(last))
-
-    def _goes_on(self, source: Source) -> bool:
-        # It stays among the sources, so that what came of it may begin. A broker that was killed forgets the newest
-        # acknowledgements: as long as the controller gives the segment to nobody else, this consumer looks again.
-        return not source.stopped.wait(LOOK_AGAIN)
-
-
-def _ancestors(layout: Layout, number: int) -> set[int]:
-    found: set[int] = set()
-    left = [number]
-    while left:
-        one = layout.by_id.get(left.pop())
-        parents = [parent for parent in (one.parents if one else ()) if parent not in found]
-        found.update(parents)
-        left += parents
-    return found
+def _comes_with(one: MessageId, last: MessageId) -> bool:
+    """Return whether a cumulative acknowledgement of the last message covers another message."""
+    if last.turn:
+        return one.turn <= last.turn
+    return one.segment == last.segment and one.place <= last.place

@@ -116,14 +116,6 @@ class Receiver:
         with translated(f"acknowledging in {self._topic}"):
             self._inner.negative_acknowledge(found)
 
-    def last_message_id(self) -> Any:
-        """The id of the segment's last message."""
-        # The library would wait for its whole timeout.
-        if not self._inner.is_connected():
-            raise ConnectionLost(f"{self._topic}: the consumer has no connection now")
-        with translated(f"asking for the last message of {self._topic}"):
-            return self._inner.get_last_message_id()
-
     @property
     def is_drained(self) -> bool | None:
         """Brokers tell, and pulsar-client does not pass it on to Python."""

@@ -79,14 +79,16 @@ class NativeClient:
         self._lock = threading.Lock()
         self._members: list[Watch | Registration | SegmentProducer | SegmentConsumer] = []
 
-    def look_up(self, topic: str) -> Layout:
-        """The layout of a scalable topic as it is now; of a regular one, what it looks like to scalable clients.
+    def look_up(self, topic: str, *, create: bool = False) -> Layout:
+        """Return the layout of a scalable topic as it is now; of a regular one, what it looks like to scalable clients.
+
+        With `create`, the broker creates a scalable topic that is missing, where it may create topics automatically.
 
         Raises:
             TopicNotFound: there is none.
             ScalableError: no broker can tell.
         """
-        return look_up(self._pool, self._ids, topic)
+        return look_up(self._pool, self._ids, topic, create=create)
 
     def watch(self, topic: str, on_layout: OnLayout) -> Watch:
         """Tell the layout of a topic now, and each newer one (PIP-468, "DAG watch session").
@@ -170,6 +172,7 @@ class NativeClient:
         end_of_topic: OnEnd | None = None,
         start_message_id: MessageId | None = None,
         create_topic: bool = True,
+        buckets: tuple[tuple[int, int], ...] = (),
     ) -> SegmentConsumer:
         """Open a consumer of one topic, `segment://…` or `persistent://…`, in full; not of a partitioned one.
 
@@ -191,6 +194,7 @@ class NativeClient:
             end_of_topic=end_of_topic,
             start_message_id=start_message_id,
             create_topic=create_topic,
+            buckets=buckets,
         )
         made = SegmentConsumer(self._pool, topic, subscription_name, next(self._ids), options)
         self._ticker.add(made)

@@ -18,6 +18,7 @@ from pulsar_scalable.wire.payload import Entry
 from pulsar_scalable.wire.pool import Pool
 
 _logger = logging.getLogger("pulsar_scalable")
+_STICKY = 1
 _IN_ORDER = (ConsumerType.Exclusive, ConsumerType.Failover)
 
 
@@ -232,6 +233,7 @@ class SegmentConsumer(Attachment):
             initial_position=int(options.initial_position),
             consumer_epoch=self._epoch if self._type in _IN_ORDER else None,
             force_topic_creation=self._options.create_topic,
+            key_shared_meta=_shared_by(options.buckets),
         )
         connection.ask(asked, number, f"subscribing {self._subscription} to {self._topic}")
 
@@ -365,6 +367,13 @@ class SegmentConsumer(Attachment):
 
 def _id_of(message: Message | MessageId) -> MessageId:
     return message if isinstance(message, MessageId) else message.message_id()
+
+
+def _shared_by(buckets: tuple[tuple[int, int], ...]) -> commands.KeySharedMeta | None:
+    if not buckets:
+        return None
+    ranges = tuple(commands.IntRange(first, last) for first, last in buckets)
+    return commands.KeySharedMeta(_STICKY, ranges, entry_bucket_dispatch=True)
 
 
 def _entry_of(found: MessageId) -> MessageId:

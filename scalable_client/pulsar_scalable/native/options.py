@@ -48,6 +48,8 @@ class ConsumerOptions:
 
     Attributes:
         consumer_type: how the subscription is shared.
+        buckets: all entry buckets of a segment, first and last hash of each, by which a Key_Shared subscription shares
+            it; empty to share it by the hashes of keys.
         initial_position: where the subscription begins if it is new.
         receiver_queue_size: messages that are held ready, 1 at least.
         consumer_name: None lets the broker choose one; Failover consumers take turns in the order of names.
@@ -73,3 +75,4 @@ class ConsumerOptions:
     end_of_topic: OnEnd | None = None
     start_message_id: MessageId | None = None
     create_topic: bool = True
+    buckets: tuple[tuple[int, int], ...] = ()

@@ -1,12 +1,13 @@
 """A consumer of a scalable topic, as the topic's controller knows it, and the segments that it is to read (PIP-468).
 
 The controller forgets a consumer whose connection is gone for longer than its grace period, 60 s by default
-(`scalableTopicConsumerSessionGracePeriodSeconds`); there is no command to leave at once (5.0.0-M1).
+(`scalableTopicConsumerSessionGracePeriodSeconds`).
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -21,7 +22,6 @@ from pulsar_scalable.errors import (
     ScalableError,
     TimedOut,
     Unready,
-    Unsupported,
 )
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.native.kept import Kept
@@ -35,13 +35,16 @@ from pulsar_scalable.wire.scalable import (
     ScalableTopicAssignmentUpdate,
     ScalableTopicSubscribe,
     ScalableTopicSubscribeResponse,
+    ScalableTopicUnsubscribe,
 )
 
 _logger = logging.getLogger("pulsar_scalable")
 # A leader that dies is followed within its session's time; longer pauses would add to it.
 _LONGEST_PAUSE = 5.0
-# A leader that loses its lock and lives on tells nobody (READ in 5.0.0-M1): seconds between looks at who leads.
-_LOOK_EVERY = 30.0
+# Seconds between registrations. A broker that notices late that an earlier connection has ended takes this one for gone
+# (5.0.1), and a leader that loses its lock may not report that.
+_RENEW_EVERY = 30.0
+_LEAVE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,15 @@ class AssignedSegment:
         start: its first hash.
         end: its last hash.
         topic: that a consumer attaches to.
+        buckets: all entry buckets of the segment, first and last hash of each, where several consumers share it; empty
+            for the only consumer of a segment.
     """
 
     id: int
     start: int
     end: int
     topic: str
+    buckets: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +83,18 @@ class Assignment:
 
     @classmethod
     def of(cls, data: ScalableConsumerAssignment) -> Self:
-        """The assignment as brokers tell it."""
-        found = [
-            AssignedSegment(one.segment_id, one.hash_start, one.hash_end, one.segment_topic) for one in data.segments
+        """Return the assignment of a broker's command."""
+        segments = [
+            AssignedSegment(
+                segment.segment_id,
+                segment.hash_start,
+                segment.hash_end,
+                segment.segment_topic,
+                tuple((bucket.start, bucket.end) for bucket in segment.bucket_ranges),
+            )
+            for segment in data.segments
         ]
-        return cls(data.layout_epoch, tuple(found))
+        return cls(data.layout_epoch, tuple(segments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +120,8 @@ OnAssignment = Callable[[Assignment], None]
 class Registration(Kept):
     """Keeps a consumer registered until it is closed; `NativeClient.register` makes it.
 
-    It registers again with the same name when the connection breaks, or another broker leads. When it is closed, the
-    controller gives its segments to others after the grace period.
+    It registers again with the same name when the connection breaks, or another broker leads, and every 30 s. When it
+    is closed, the controller gives its segments to others at once; after `detach`, once the grace period is over.
     """
 
     def __init__(
@@ -127,6 +140,7 @@ class Registration(Kept):
         self._events: SimpleQueue[ScalableConsumerAssignment | ScalableError] = SimpleQueue()
         self._assignment: Assignment | None = None
         self._registered = False
+        self._stays_known = False
         self._begin()
 
     @property
@@ -150,6 +164,11 @@ class Registration(Kept):
     def _has_begun(self) -> bool:
         return self._assignment is not None
 
+    def detach(self) -> None:
+        """Close it without leaving: a consumer of the same name that comes within the grace period has its segments."""
+        self._stays_known = True
+        self.close()
+
     def _wake(self) -> None:
         self._events.put(AlreadyClosed(f"{self._topic}: the registration is closed"))
 
@@ -157,40 +176,42 @@ class Registration(Kept):
         return not isinstance(error, ConnectionLost | TimedOut | NotTheLeader | Unready)
 
     def _serve(self) -> None:
-        """Register with the leader, and take assignments until the connection is lost."""
+        """Register with the leader, and take assignments until the connection is lost or this is closed."""
         layout = look_up(self._pool, self._ids, self._topic)
         url = layout.controller_tls if self._pool.secure else layout.controller
-        # Without a leader any broker will do: whoever is asked first tries to lead. A connection of its own, because
-        # the controller takes its end for the consumer's.
+        # Without a leader any broker will do: the one that is asked tries to lead. A connection of its own, because the
+        # controller takes its end for the consumer's.
         connection = self._pool.own(url)
         number = next(self._ids)
         inbox = _Inbox(self._events)
         try:
             connection.attach(Channel.ASSIGNMENT, number, inbox)
-            first = self._register(connection, number)
+            self._register(connection, number, inbox)
             self._registered, self._error = True, None
-            # What came before the answer is at least as new as it: assignments are sent before they are answered.
-            if not inbox.used and first is not None:
-                self._take(Assignment.of(first))
+            renew_at = time.monotonic() + _RENEW_EVERY
             while True:
                 try:
-                    found = self._events.get(timeout=_LOOK_EVERY)
+                    event = self._events.get(timeout=max(0.0, renew_at - time.monotonic()))
                 except Empty:
                     self._check_leader(connection)
+                    self._register(connection, number, inbox)
+                    renew_at = time.monotonic() + _RENEW_EVERY
                     continue
-                if isinstance(found, ScalableError):
-                    raise found
+                if isinstance(event, ScalableError):
+                    raise event
                 self._backoff.reset()
-                self._take(Assignment.of(found))
+                self._take(Assignment.of(event))
         finally:
+            if self._registered and self._closed.is_set() and not self._stays_known:
+                self._unregister(connection, number)
             self._registered = False
             connection.detach(Channel.ASSIGNMENT, number)
             connection.close()
             self._forget_events()
 
-    def _register(self, connection: Connection, number: int) -> ScalableConsumerAssignment | None:
-        if not connection.scalable:
-            raise Unsupported(f"{connection.address} knows no scalable topics; they came with Pulsar 5")
+    def _register(self, connection: Connection, number: int, inbox: _Inbox) -> None:
+        connection.require_scalable()
+        inbox.used = False
         request = connection.new_request()
         asked = ScalableTopicSubscribe(
             request_id=request,
@@ -203,7 +224,20 @@ class Registration(Kept):
         answer = connection.ask(asked, request, f"registering {self._name} for {self._topic}")
         if not isinstance(answer, ScalableTopicSubscribeResponse):
             raise ProtocolViolation(f"a registration is answered with {type(answer).__name__}")
-        return answer.assignment
+        # What came before the answer is at least as new as it: assignments are sent before they are answered.
+        if not inbox.used and answer.assignment is not None:
+            self._take(Assignment.of(answer.assignment))
+
+    def _unregister(self, connection: Connection, number: int) -> None:
+        if connection.lost is not None:
+            return
+        request = connection.new_request()
+        asked = ScalableTopicUnsubscribe(request_id=request, consumer_id=number)
+        try:
+            connection.ask(asked, request, f"leaving {self._consumer.subscription} of {self._topic}", _LEAVE_TIMEOUT)
+        except ScalableError as error:
+            # The grace period ends it instead.
+            _logger.info("%s: %s left without an answer: %s", self._topic, self._name, error)
 
     def _check_leader(self, connection: Connection) -> None:
         try:
@@ -217,8 +251,7 @@ class Registration(Kept):
             raise ConnectionLost(f"{url} leads now instead of {connection.address}")
 
     def _take(self, found: Assignment) -> None:
-        if self._assignment is not None and found.epoch < self._assignment.epoch:
-            return
+        # The newest one of the leader counts, whatever its epoch: a topic that was created again begins with 0.
         changed = found != self._assignment
         self._assignment = found
         if changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from queue import Empty, SimpleQueue
 
@@ -40,21 +41,22 @@ class Session:
         connection: to any broker.
         number: of the session.
         topic: `topic://tenant/namespace/topic`, or a regular one.
+        create: whether the broker may create the topic, where it is missing.
 
     Raises:
-        Unsupported: the broker knows no scalable topics.
+        Unsupported: the broker serves no scalable topics.
         ConnectionLost: the connection is lost.
     """
 
-    def __init__(self, connection: Connection, number: int, topic: str) -> None:
-        if not connection.scalable:
-            raise Unsupported(f"{connection.address} knows no scalable topics; they came with Pulsar 5")
+    def __init__(self, connection: Connection, number: int, topic: str, *, create: bool = False) -> None:
+        connection.require_scalable()
         self.connection = connection
         self._number = number
         self._topic = topic
         self._events: SimpleQueue[Command | ScalableError] = SimpleQueue()
         connection.attach(Channel.LAYOUT, number, self)
-        connection.send(scalable.ScalableTopicLookup(session_id=number, topic=topic))
+        asked = scalable.ScalableTopicLookup(session_id=number, topic=topic, create_if_missing=create)
+        connection.send(asked)
 
     def on_command(self, command: Command, body: bytes) -> None:
         """An update."""
@@ -107,15 +109,15 @@ class Session:
                 _logger.debug("%s: %s", self._topic, error)
 
 
-def look_up(pool: Pool, ids: Iterator[int], topic: str) -> Layout:
-    """The layout of a topic as it is now.
+def look_up(pool: Pool, ids: Iterator[int], topic: str, *, create: bool = False) -> Layout:
+    """Return the layout of a topic as it is now; `create` lets the broker create a topic that is missing.
 
     Raises:
         TopicNotFound: there is none.
         ScalableError: no broker can tell.
     """
     connection = pool.to_any()
-    session = Session(connection, next(ids), topic)
+    session = Session(connection, next(ids), topic, create=create)
     try:
         return session.next(pool.access.operation_timeout)
     except (ConnectionLost, TimedOut):
@@ -128,8 +130,8 @@ def look_up(pool: Pool, ids: Iterator[int], topic: str) -> Layout:
 class Watch(Kept):
     """Tells layouts until it is closed; `NativeClient.watch` makes it.
 
-    It goes on through lost connections with whichever broker answers, and never tells a layout that is older than the
-    last one. A topic that is deleted and made again begins with epoch 0, and has to be watched anew.
+    It continues through lost connections with any broker that answers, and never reports a layout that is older than
+    the last one. A topic that is deleted and created again begins with epoch 0: its layouts have another incarnation.
     """
 
     def __init__(self, pool: Pool, ids: count[int], topic: str, on_layout: OnLayout) -> None:
@@ -187,8 +189,13 @@ class Watch(Kept):
 
     def _take(self, layout: Layout) -> None:
         self._error = None
-        if not layout.supersedes(self._layout):
-            return
+        if (last := self._layout) is not None:
+            if layout.replaces(last):
+                layout = replace(layout, generation=last.generation + 1)
+            else:
+                layout = replace(layout, generation=last.generation)
+                if not layout.supersedes(last):
+                    return
         self._layout = layout
         try:
             self._on_layout(layout)

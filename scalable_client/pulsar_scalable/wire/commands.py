@@ -1,6 +1,6 @@
 """Commands between clients and brokers; the type of a command is the number of its field in `BaseCommand`.
 
-Source: PulsarApi.proto of Pulsar 5.0.0-M1.
+Source: PulsarApi.proto of Pulsar 5.0.1.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class LookupType(IntEnum):
 
 
 class ConsumerKind(IntEnum):
-    """Whose order counts: a STREAM gets segments once their parents are drained, CHECKPOINT at once (PIP-468).
+    """Whose order counts: a STREAM gets segments once all of their ancestors are drained, CHECKPOINT at once.
 
-    Both share the segments among the consumers of a subscription (5.0.0-M1).
+    The controller shares the segments among the consumers of a subscription in both cases.
     """
 
     STREAM = 0
@@ -71,6 +71,26 @@ class KeyValue(Message):
 
     key: str = text(1)
     value: str = text(2)
+
+
+@dataclass(frozen=True, slots=True)
+class IntRange(Message):
+    """A range of hashes, its end included."""
+
+    start: int = integer(1)
+    end: int = integer(2)
+
+
+@dataclass(frozen=True, slots=True)
+class KeySharedMeta(Message):
+    """How consumers of a Key_Shared subscription share messages.
+
+    With `entry_bucket_dispatch`, `hash_ranges` are the entry buckets of a segment, the same for each of its consumers.
+    """
+
+    key_shared_mode: int = integer(1)
+    hash_ranges: tuple[IntRange, ...] = nested_all(3, IntRange)
+    entry_bucket_dispatch: bool | None = flag(5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +312,7 @@ class Subscribe(Command):
     metadata: tuple[KeyValue, ...] = nested_all(10, KeyValue)
     initial_position: int | None = optional_integer(13)
     force_topic_creation: bool | None = flag(15)
+    key_shared_meta: KeySharedMeta | None = nested(17, KeySharedMeta)
     consumer_epoch: int | None = optional_integer(19)
 
 

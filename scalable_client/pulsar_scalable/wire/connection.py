@@ -28,7 +28,7 @@ from pulsar_scalable.wire.sockets import Transport, connect
 
 _logger = logging.getLogger("pulsar_scalable")
 _VERSION = "pulsar-scalable-python"
-# That of 5.0.0-M1.
+# Of Pulsar 5.0.1.
 _PROTOCOL = 21
 _MESSAGE_SIZE = 5 << 20
 
@@ -81,13 +81,15 @@ class Connection:
     Attributes:
         address: of the broker.
         largest_message: bytes that a message may have, with its metadata.
-        scalable: whether the broker knows scalable topics.
+        scalable: whether the broker serves scalable topics.
+        server: what the broker says of its version.
     """
 
     def __init__(self, address: Address, access: Access) -> None:
         self.address = address
         self.largest_message = _MESSAGE_SIZE
         self.scalable = False
+        self.server = "an unknown version"
         self._access = access
         self._lock = threading.Lock()
         self._lost: ScalableError | None = None
@@ -109,6 +111,18 @@ class Connection:
     def lost(self) -> ScalableError | None:
         """Why it is lost; None while it stands."""
         return self._lost
+
+    def require_scalable(self) -> None:
+        """Raise an error unless the broker serves scalable topics.
+
+        Raises:
+            Unsupported: it is older than Pulsar 5.0, or has them switched off.
+        """
+        if not self.scalable:
+            raise Unsupported(
+                f"{self.address} ({self.server}) does not serve scalable topics of Pulsar;"
+                " they need brokers of Pulsar 5.0 with scalableTopicsEnabled=true"
+            )
 
     def new_request(self) -> int:
         """A number for a request."""
@@ -192,6 +206,7 @@ class Connection:
         answer = self._awaited(self._greeted, f"connecting to {self.address}", self._access.connection_timeout)
         if not isinstance(answer, commands.Connected):
             raise ProtocolViolation(f"{self.address} greets with {type(answer).__name__}")
+        self.server = answer.server_version
         self.largest_message = answer.max_message_size or _MESSAGE_SIZE
         self.scalable = bool(answer.feature_flags and answer.feature_flags.supports_scalable_topics)
 

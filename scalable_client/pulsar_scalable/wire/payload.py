@@ -4,7 +4,7 @@ An entry may begin with what the broker noted (magic 0x0e02, size, notes), then 
 if the producer gave one, then the size of the metadata, the metadata, and the payload. This client gives no checksum,
 and does not look at others': both would be slow without a library, and TCP and TLS have their own.
 
-Source: PulsarApi.proto and `Commands` of Pulsar 5.0.0-M1.
+Source: PulsarApi.proto and `Commands` of Pulsar 5.0.1.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class MessageMetadata(Message):
     marker_type: int | None = optional_integer(20)
     null_value: bool | None = flag(25)
     num_chunks_from_msg: int | None = optional_integer(27)
+    entry_hash_min: int | None = optional_integer(33)
+    entry_hash_max: int | None = optional_integer(34)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Commands of scalable topics (PIP-468, "Client-Broker Protocol"; PIP-460).
 
-Source: PulsarApi.proto of Pulsar 5.0.0-M1, whose numbers 73 to 78 the proposals do not name.
+Source: PulsarApi.proto of Pulsar 5.0.1.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pulsar_scalable.layout import Layout, Segment
-from pulsar_scalable.wire.commands import Command, KeyValue
+from pulsar_scalable.wire.commands import Command, IntRange, KeyValue
 from pulsar_scalable.wire.proto import (
     Message,
+    flag,
     integer,
     integers,
     nested,
@@ -51,6 +52,7 @@ class SegmentInfoProto(Message):
             parents=self.parent_ids,
             children=self.child_ids,
             legacy_topic=self.legacy_topic_name or None,
+            created_ms=self.created_at_ms or 0,
         )
 
 
@@ -92,11 +94,15 @@ class ScalableTopicDAG(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScalableTopicLookup(Command):
-    """Open a session that tells a topic's layout, and each change of it."""
+    """Open a session that reports a topic's layout, and each change of it.
+
+    Where `create_if_missing` is left out, a broker creates a missing topic that it may create automatically.
+    """
 
     number: ClassVar[int] = 70
     session_id: int = integer(1)
     topic: str = text(2)
+    create_if_missing: bool | None = flag(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +127,17 @@ class ScalableTopicClose(Command):
 
 @dataclass(frozen=True, slots=True)
 class ScalableAssignedSegment(Message):
-    """A segment that a consumer is to read."""
+    """A segment that a consumer is to read.
+
+    `bucket_ranges` is empty where it is the only consumer; else it is the full list of the segment's entry buckets,
+    whose messages the broker shares among all consumers of the segment (PIP-486).
+    """
 
     segment_id: int = integer(1)
     hash_start: int = integer(2)
     hash_end: int = integer(3)
     segment_topic: str = text(4)
+    bucket_ranges: tuple[IntRange, ...] = nested_all(5, IntRange)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +163,7 @@ class ScalableTopicSubscribe(Command):
 
 @dataclass(frozen=True, slots=True)
 class ScalableTopicSubscribeResponse(Command):
-    """The first assignment; an update may arrive before it (5.0.0-M1)."""
+    """The first assignment; brokers may send an update before it."""
 
     number: ClassVar[int] = 74
     request_id: int = integer(1)
@@ -214,3 +225,12 @@ class WatchScalableTopicsClose(Command):
 
     number: ClassVar[int] = 78
     watch_id: int = integer(1)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTopicUnsubscribe(Command):
+    """Leave a subscription: the controller gives the consumer's segments to others at once; answered with Success."""
+
+    number: ClassVar[int] = 82
+    request_id: int = integer(1)
+    consumer_id: int = integer(2)

@@ -37,6 +37,7 @@ _KINDS: dict[int, type[Command]] = {
         scalable.ScalableTopicLookup,
         scalable.ScalableTopicClose,
         scalable.ScalableTopicSubscribe,
+        scalable.ScalableTopicUnsubscribe,
     )
 }
 
@@ -166,6 +167,7 @@ class FakeBroker:
                 | commands.CloseConsumer()
                 | commands.Unsubscribe()
                 | commands.Seek()
+                | scalable.ScalableTopicUnsubscribe()
             ):
                 return [commands.Success(command.request_id)]
             case _:

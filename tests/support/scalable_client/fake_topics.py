@@ -74,6 +74,7 @@ class Cursor:
     taken: set[int] = field(default_factory=set[int])
     acknowledged: set[int] = field(default_factory=set[int])
     consumers: list[object] = field(default_factory=list[object])
+    shared: bool = False
 
 
 @dataclass
@@ -228,8 +229,11 @@ class FakeReceiver:
         self._world = world
         self._segment = segment
         self._cursor = segment.cursors.setdefault(subscription, Cursor())
-        if options.consumer_type is ConsumerType.Exclusive and self._cursor.consumers:
-            raise ConsumerBusy(5, "somebody has it")
+        shared = options.consumer_type is not ConsumerType.Exclusive
+        if self._cursor.consumers and not (shared and self._cursor.shared):
+            raise ConsumerBusy(5, "another consumer has it")
+        self._cursor.shared = shared
+        self.buckets = options.buckets
         self._mine: set[int] = set()
         self._cursor.consumers.append(self)
 
@@ -255,6 +259,7 @@ class FakeReceiver:
     def acknowledge_cumulative(self, found: MessageId) -> None:
         """Take all up to a message off."""
         with self._world.lock:
+            assert not self._cursor.shared, "brokers take no cumulative acknowledgement of what is shared"
             self._cursor.acknowledged.update(range(found.entry + 1))
 
     def negative_acknowledge(self, found: RawMessage) -> None:
@@ -266,10 +271,6 @@ class FakeReceiver:
                 self._cursor.taken.discard(entry)
 
         threading.Timer(self._world.redelivery_seconds, again).start()
-
-    def last_message_id(self) -> MessageId:
-        """Where the segment ends."""
-        return MessageId(self._segment.number, len(self._segment.log) - 1)
 
     @property
     def is_drained(self) -> bool | None:
@@ -393,10 +394,11 @@ class FakeWorld:
         self.sessions[consumer_name] = FakeSession(self, consumer_name, on_assignment)
         return self.sessions[consumer_name]
 
-    def assign(self, consumer_name: str, *segments: int) -> None:
-        """Give a consumer segments, in place of those that it has."""
+    def assign(self, consumer_name: str, *segments: int, shared: bool = False) -> None:
+        """Give a consumer segments, in place of those that it has; shared ones by two entry buckets."""
+        buckets = ((0, 0x7FFF), (0x8000, 0xFFFF)) if shared else ()
         found = [self.layout.by_id[number] for number in segments]
-        told = tuple(AssignedSegment(one.id, one.start, one.end, self.layout.topic_of(one)) for one in found)
+        told = tuple(AssignedSegment(one.id, one.start, one.end, self.layout.topic_of(one), buckets) for one in found)
         session = self.sessions[consumer_name]
         session.assignment = Assignment(self.layout.epoch, told)
         session.on_assignment(session.assignment)

@@ -116,39 +116,6 @@ def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
     assert data(queue.batch_receive(2, 100)) == ["c"]
 
 
-def test_a_stream_looks_again_at_what_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that was killed has forgotten acknowledgements, and only this consumer can give them again."""
-    monkeypatch.setattr("pulsar_scalable.stream_consumer.LOOK_AGAIN", 0.2)
-    world = FakeWorld(1)
-    world.tells_ends = True
-    with stream(world, "one") as consumer:
-        world.assign("one", 0)
-        world.store(0, "a", "b")
-        world.seal(0)()
-        assert take(consumer, 2) == ["a", "b"]
-        cursor = world.segments[0].cursors["bill"]
-        wait_for("it is left", lambda: not cursor.consumers, 5)
-        with world.lock:
-            cursor.acknowledged.clear()
-        assert take(consumer, 2) == ["a", "b"]
-        assert cursor.acknowledged == {0, 1}
-
-
-@pytest.mark.parametrize("tells_ends", [True, False])
-def test_a_stream_reads_parents_first(world: FakeWorld, *, tells_ends: bool) -> None:
-    """What came of a split begins behind all of what was split, also where that came of a split itself."""
-    world.tells_ends = tells_ends
-    with stream(world, "one") as consumer:
-        world.assign("one", 0, 1)
-        for tell in (world.seal(0), world.seal(2)):
-            tell()
-        world.store(4, "e")
-        world.store(2, "c", "d")
-        world.store(0, "a", "b")
-        world.assign("one", 0, 1, 2, 3, 4, 5)
-        assert take(consumer, 5) == ["a", "b", "c", "d", "e"]
-
-
 def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
     """Where brokers do not tell that a sealed segment is drained, what comes late comes, until it is taken away."""
     world.tells_ends = False
@@ -161,27 +128,112 @@ def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
         assert take(consumer, 1) == ["late"]
 
 
-def test_a_stream_waits_for_who_has_it(world: FakeWorld) -> None:
-    """A segment that is given to another consumer is read by that one once the first has given it up."""
+def test_a_segment_that_is_taken_away_is_released_once_it_is_acknowledged(world: FakeWorld) -> None:
+    """Another consumer gets no message of it while the first one has some that it did not acknowledge."""
     with stream(world, "one") as one, stream(world, "two") as two:
         world.assign("one", 0, 1)
         world.store(0, "a", "b")
-        found = [one.receive(5000) for _ in range(2)]
-        one.acknowledge(found[0])
+        messages = [one.receive(5000) for _ in range(2)]
+        one.acknowledge(messages[0])
         world.assign("two", 0)
-        with pytest.raises(TimedOut):
-            two.receive(300)
         world.assign("one", 1)
-        assert take(two, 1) == ["b"]
-        with pytest.raises(AlreadyClosed, match="segment 0 is not this consumer's"):
-            one.acknowledge(found[1])
+        world.store(0, "c")
+        with pytest.raises(TimedOut):
+            two.receive(500)
+        with pytest.raises(TimedOut):
+            one.receive(50)
+        one.acknowledge(messages[1])
+        assert take(two, 1) == ["c"]
+        one.acknowledge(messages[1])
+        one.negative_acknowledge(messages[0])
+        one.acknowledge_cumulative(messages[1])
+        assert world.segments[0].cursors["bill"].acknowledged == {0, 1, 2}
         assert two.assignment.segments[0].id == 0
-        world.store(0, "c", "d")
         world.store(1, "e")
-        two.acknowledge_cumulative([two.receive(5000) for _ in range(2)][1])
-        assert world.segments[0].cursors["bill"].acknowledged == {0, 1, 2, 3}
         assert take(one, 1) == ["e"]
     assert world.sessions == {}
+
+
+def test_a_segment_is_not_kept_from_others_for_long(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that acknowledges nothing loses its segment after a while; acknowledging late is no error."""
+    monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
+    with stream(world, "one") as one, stream(world, "two") as two:
+        world.assign("one", 0)
+        world.store(0, "a")
+        message = one.receive(5000)
+        world.assign("one")
+        world.assign("two", 0)
+        assert take(two, 1) == ["a"]
+        assert one.segments == []
+        one.acknowledge(message)
+
+
+def test_a_segment_that_comes_back_at_once(world: FakeWorld) -> None:
+    """It is attached to again after its release, and what waited of it comes again in order."""
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, "a", "b", "c")
+        message = consumer.receive(5000)
+        world.assign("one", 1)
+        world.assign("one", 0, 1)
+        with pytest.raises(TimedOut):
+            consumer.receive(300)
+        consumer.acknowledge(message)
+        assert take(consumer, 2) == ["b", "c"]
+
+
+def test_a_shared_segment(world: FakeWorld) -> None:
+    """It is drained before it is attached to in another way, and acknowledged message by message."""
+    with stream(world, "one") as one, stream(world, "two") as two:
+        world.assign("one", 0)
+        world.store(0, "a", "b", "c")
+        first = one.receive(5000)
+        world.assign("one", 0, shared=True)
+        world.assign("two", 0, shared=True)
+        with pytest.raises(TimedOut):
+            two.receive(300)
+        one.acknowledge_cumulative(first)
+        cursor = world.segments[0].cursors["bill"]
+        wait_for("both are attached", lambda: cursor.shared and len(cursor.consumers) == 2, 5)
+        world.assign("one", 0, shared=True)
+        messages = [*one.batch_receive(2, 200), *two.batch_receive(2, 200)]
+        assert sorted(data(messages)) == ["b", "c"]
+        for consumer in (one, two):
+            for message in messages:
+                if message.source in consumer._sources.values():  # pyright: ignore[reportPrivateUsage]
+                    consumer.acknowledge_cumulative(message)
+        assert cursor.acknowledged == {0, 1, 2}
+        assert len(cursor.consumers) == 2
+
+
+def test_a_cumulative_acknowledgement_covers_all_segments(world: FakeWorld) -> None:
+    """It acknowledges all that was received before the message, whatever its segment, and nothing that came later."""
+    with stream(world, "one") as consumer:
+        world.assign("one", 0, 1)
+        messages: list[Message] = []
+        for number in range(6):
+            world.store(number % 2, str(number))
+            messages.append(consumer.receive(5000))
+        consumer.acknowledge_cumulative(messages[3])
+        acknowledged = {number: world.segments[number].cursors["bill"].acknowledged for number in range(2)}
+        assert acknowledged == {0: {0, 1}, 1: {0, 1}}
+        consumer.acknowledge_cumulative(messages[5].message_id())
+        assert acknowledged == {0: {0, 1, 2}, 1: {0, 1, 2}}
+
+
+def test_a_busy_segment_is_reported(
+    world: FakeWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A consumer that cannot attach to a segment because another one has it logs that, after a while as a warning."""
+    monkeypatch.setattr("pulsar_scalable.consumers._BUSY_WARNING", 0.3)
+    caplog.set_level("INFO", "pulsar_scalable")
+    with stream(world, "one"), stream(world, "two"):
+        world.assign("one", 0)
+        wait_for("one has it", lambda: "bill" in world.segments[0].cursors, 5)
+        world.assign("two", 0)
+        wait_for("the warning", lambda: "another consumer has had it" in caplog.text, 5)
+    levels = [one.levelname for one in caplog.records if "another consumer has" in one.message]
+    assert levels[:2] == ["INFO", "WARNING"]
 
 
 def test_who_detaches_stays_known(world: FakeWorld) -> None:

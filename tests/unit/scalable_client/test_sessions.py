@@ -10,7 +10,7 @@ from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNo
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, NativeClient
 from pulsar_scalable.wire import commands, scalable
-from pulsar_scalable.wire.commands import Command
+from pulsar_scalable.wire.commands import Command, IntRange
 from pulsar_scalable.wire.scalable import (
     ScalableAssignedSegment,
     ScalableConsumerAssignment,
@@ -19,6 +19,7 @@ from pulsar_scalable.wire.scalable import (
     ScalableTopicLookup,
     ScalableTopicSubscribe,
     ScalableTopicSubscribeResponse,
+    ScalableTopicUnsubscribe,
     ScalableTopicUpdate,
     SegmentInfoProto,
 )
@@ -76,7 +77,7 @@ def test_layouts_are_told_as_they_come() -> None:
 
 
 def test_a_regular_topic_that_becomes_scalable() -> None:
-    """Its epoch is 0 before and after (5.0.0-M1)."""
+    """Its epoch is 0 before and after."""
     told: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
@@ -204,13 +205,54 @@ def test_assignments() -> None:
         for found in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
             leader.push(found)
         wait_for("the last one", lambda: registration.assignment.epoch == 2, 3)
-        assert ids(told) == [[1], [1, 2], []]
+        assert ids(told) == [[1], [1, 2], [9], []]
         registration.close()
         assert not registration.is_registered
+        (left,) = broker.of(ScalableTopicUnsubscribe)
+        assert isinstance(left, ScalableTopicUnsubscribe)
+        assert left.consumer_id == asked.consumer_id
+
+
+def test_a_consumer_that_stays_known() -> None:
+    """One that detaches does not leave: its session lasts for the grace period."""
+    leader = Leader()
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, unheard)
+        registration.detach()
+        assert (registration.is_closed, broker.of(ScalableTopicUnsubscribe)) == (True, [])
+        client.register(TOPIC, "sub", "you", ConsumerKind.STREAM, unheard)
+    assert len(broker.of(ScalableTopicUnsubscribe)) == 1
+
+
+def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer registers again with its name on the same connection, and takes what the answer says."""
+    monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
+    leader, told = Leader(), list[Assignment]()
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        wait_for("some registrations", lambda: len(broker.of(ScalableTopicSubscribe)) > 3, 3)
+        assert ids(told) == [[1]]
+        leader.first = assigned(1, 1, 2)
+        wait_for("the new segment", lambda: ids(told) == [[1], [1, 2]], 3)
+        names = {
+            one.consumer_name for one in broker.of(ScalableTopicSubscribe) if isinstance(one, ScalableTopicSubscribe)
+        }
+        assert names == {"me"}
+        assert len({id(peer) for peer, _ in leader.peers}) == 1
+
+
+def test_shared_segments() -> None:
+    """An assignment has the entry buckets of a segment that several consumers share."""
+    leader, told = Leader(), list[Assignment]()
+    shared = ScalableAssignedSegment(1, 0, 0xFFFF, "segment://1", (IntRange(0, 0x3FFF), IntRange(0x4000, 0xFFFF)))
+    leader.first = ScalableConsumerAssignment(1, (shared,))
+    with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+    assert told[0].segments[0].buckets == ((0, 0x3FFF), (0x4000, 0xFFFF))
 
 
 def test_updates_before_the_answer() -> None:
-    """They are newer than it (5.0.0-M1 sends them first)."""
+    """They are newer than the answer: brokers send them first."""
     leader, told = Leader(), list[Assignment]()
     leader.updates = [assigned(1, 1), assigned(1, 1, 2)]
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
@@ -246,7 +288,7 @@ def test_no_leader_in_time() -> None:
 
 def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps the connection and tells nothing; the layout says who leads."""
-    monkeypatch.setattr("pulsar_scalable.native.registration._LOOK_EVERY", 0.1)
+    monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
     first, second, told = Leader(), Leader(), list[Assignment]()
     second.first = assigned(1, 7)
     leading: list[str] = []
