@@ -65,11 +65,14 @@ def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: Nativ
 
 
 def test_topics_that_are_not_there(client: NativeClient) -> None:
-    """The broker's refusal is typed."""
-    with pytest.raises(TopicNotFound):
-        client.watch("topic://public/default/nowhere", lambda _: None)
+    """The broker's refusal is typed, and a topic is created only where that is asked for."""
+    for _ in range(2):
+        with pytest.raises(TopicNotFound):
+            client.watch("topic://public/default/nowhere", lambda _: None)
     with pytest.raises(ScalableError):
         client.register("topic://public/default/nowhere", "sub", "me", ConsumerKind.STREAM, lambda _: None)
+    assert len(client.look_up("topic://public/default/created", create=True).active) == 1
+    assert len(client.look_up("topic://public/default/created").active) == 1
 
 
 def ids(found: Assignment) -> set[int]:
@@ -112,13 +115,15 @@ def test_checkpoint_consumers_do_not_wait_for_parents(admin: PulsarAdmin, client
 
 
 def test_a_consumer_that_comes_back_keeps_its_segments(admin: PulsarAdmin, client: NativeClient) -> None:
-    """Within the controller's grace period, by its name."""
+    """Within the controller's grace period, by its name; one that leaves gives them to others at once."""
     name, others = make_scalable(admin, 2), list[Assignment]()
     client.register(scalable(name), SUBSCRIPTION, "other", ConsumerKind.STREAM, others.append)
     leaving = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
     wait_for("the balance", lambda: len(ids(others[-1])) == 1, _LIMIT)
     had, seen = ids(leaving.assignment), len(others)
-    leaving.close()
+    leaving.detach()
     back = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
     assert ids(back.assignment) == had
     assert len(others) == seen
+    back.close()
+    wait_for("all segments", lambda: len(ids(others[-1])) == 2, 5)
