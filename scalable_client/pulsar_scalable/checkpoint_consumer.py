@@ -82,8 +82,8 @@ class CheckpointConsumer:
     """Reads a scalable topic from explicit positions; `ScalableClient.create_checkpoint_consumer` makes it.
 
     It has no subscription: brokers keep for it only what retention or other subscriptions keep. It gets all segments;
-    what came of a split or a merge is begun when all of what that came of was received, so messages come in order per
-    key. `checkpoint` gives the positions behind what `receive` returned.
+    what came of a split or a merge is read once all of its ancestors were received, so messages come in order per key.
+    A sealed segment whose topic is gone is skipped. `checkpoint` returns the positions after what `receive` returned.
     """
 
     def __init__(self, backend: Backend, topic: TopicName, start: StartPosition) -> None:
@@ -235,9 +235,11 @@ class CheckpointConsumer:
                 finally:
                     reader.close()
             except ScalableError as error:
-                _logger.info("%s: %s; read again", topic, error)
-                if isinstance(error, TopicNotFound) and self._is_pruned(segment):
+                if isinstance(error, TopicNotFound) and self._is_sealed(segment):
+                    # The layout may name a segment whose topic is gone; what came of it must not wait for it.
+                    _logger.warning("%s: %s; what it held is skipped", topic, error)
                     break
+                _logger.info("%s: %s; read again", topic, error)
                 # What waits in the inbox was read already.
                 place = self._last[segment.id].serialize() if segment.id in self._last else place
                 self._closed.wait(backoff.next())
@@ -276,7 +278,3 @@ class CheckpointConsumer:
         layout = self._layout
         found = layout.by_id.get(segment.id) if layout else None
         return found is None or not found.active
-
-    def _is_pruned(self, segment: Segment) -> bool:
-        layout = self._layout
-        return layout is not None and segment.id not in layout.by_id

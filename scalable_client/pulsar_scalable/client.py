@@ -49,6 +49,8 @@ class ScalableClient:
         tls_certificate_file_path: of this client, PEM.
         tls_private_key_file_path: of that certificate.
         controller_url: of the controller's REST interface, `https://host:port`, where layouts do not tell it.
+        create_topics: whether a `topic://…` that does not exist may be created, with one segment, by brokers that
+            create topics automatically. By default nothing is created.
 
     Raises:
         Unsupported: the service URL is none, or the options exclude each other.
@@ -71,7 +73,9 @@ class ScalableClient:
         tls_certificate_file_path: str | None = None,
         tls_private_key_file_path: str | None = None,
         controller_url: str | None = None,
+        create_topics: bool = False,
     ) -> None:
+        self._create_topics = create_topics
         if authentication is not None and token is not None:
             raise Unsupported("authentication and token exclude each other")
         self._authentication = authentication
@@ -282,9 +286,13 @@ class ScalableClient:
             f" or on Pulsar 5 create it with PUT /admin/v2/scalable/{name.path}"
         )
         try:
-            layout = self._native_client.look_up(name.scalable)
-        except (TopicNotFound, Unsupported) as cause:
+            layout = self._native_client.look_up(name.scalable, create=self._create_topics and name.native)
+        except TopicNotFound as cause:
             raise TopicNotFound(-1, f"there is no such scalable topic; {cure}", name.path) from cause
+        except Unsupported as cause:
+            if name.native:
+                raise Unsupported(f"{name.path}: {cause}") from cause
+            raise TopicNotFound(-1, f"there is no such scalable topic ({cause}); {cure}", name.path) from cause
         except Refused as cause:
             raise ScalableError(f"{name.path}: {cause}; {cure}") from cause
         if layout.synthetic and not name.native:

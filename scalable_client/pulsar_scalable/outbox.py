@@ -66,6 +66,7 @@ class Outbox:
         self._pending: dict[int, Outgoing] = {}
         self._number = 0
         self._held = 0
+        self._last_sequence_id = -1
         self._closed = False
 
     # The application ------------------------------------------------------------------------------------------------
@@ -74,6 +75,11 @@ class Outbox:
     def pending_messages(self) -> int:
         """Messages whose outcome is not known."""
         return len(self._pending)
+
+    @property
+    def last_sequence_id(self) -> int:
+        """The highest sequence id of the messages that are stored; -1 for none."""
+        return self._last_sequence_id
 
     def add(self, content: Content, sequence_id: int | None, on_outcome: OnOutcome, *, may_wait: bool = True) -> None:
         """Take a message.
@@ -222,6 +228,8 @@ class Outbox:
                 lane.lost = True
                 lane.wake.notify()
                 return
+            if error is None:
+                self._last_sequence_id = max(self._last_sequence_id, one.sequence_id)
             self._settle(one, error or MessageId.of(lane.segment.id, raw))
             self._free(one)
             if error is not None:
@@ -253,6 +261,7 @@ class Outbox:
         """Settle what a lane has stored, the first so many that it sent; move all else once it is known where to."""
         with self._lock:
             for one, raw in zip(sent, stored, strict=False):
+                self._last_sequence_id = max(self._last_sequence_id, one.sequence_id)
                 self._settle(one, MessageId.of(lane.segment.id, raw.message_id()))
                 self._free(one)
             left = [one for one in (*lane.sent, *lane.waiting) if one.outcome is None]
@@ -323,7 +332,8 @@ class Outbox:
 
     def _sequence_id(self, lane: Lane, one: Outgoing) -> int:
         found = lane.next_sequence_id if one.wanted_sequence_id is None else one.wanted_sequence_id
-        lane.next_sequence_id = found + 1
+        lane.next_sequence_id = max(lane.next_sequence_id, found + 1)
+        one.sequence_id = found
         return found
 
     def _end(self, lane: Lane) -> None:

@@ -37,7 +37,8 @@ class Outgoing:
         sent_ms: when it was handed over, in milliseconds since 1970.
         outcome: what the application is told.
         lane: which holds it; None once nothing does.
-        raw_id: its id in the segment, once that is told.
+        raw_id: its id in the segment, once that is known.
+        sequence_id: with which it was sent last.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Outgoing:
         "outcome",
         "raw_id",
         "sent_ms",
+        "sequence_id",
         "stage",
         "wanted_sequence_id",
     )
@@ -75,6 +77,7 @@ class Outgoing:
         self.outcome: ScalableError | MessageId | None = None
         self.lane: object = None
         self.raw_id: object = None
+        self.sequence_id = -1
 
 
 def stored_of(sent: Sequence[Outgoing], tail: Iterable[RawMessage]) -> list[RawMessage]:

@@ -76,6 +76,10 @@ class ScalableProducer:
         """Messages whose outcome is not known yet."""
         return self._outbox.pending_messages
 
+    def last_sequence_id(self) -> int:
+        """Return the highest sequence id that this producer has stored; -1 for none."""
+        return self._outbox.last_sequence_id
+
     def send(
         self,
         content: bytes,
@@ -93,7 +97,9 @@ class ScalableProducer:
             properties: of the message.
             partition_key: its key, which chooses the segment and orders messages; None for none.
             ordering_key: the key for Key_Shared subscriptions alone.
-            sequence_id: for deduplication, higher than those before with hashes of the same segment; None for the next.
+            sequence_id: for deduplication; None for the next of the segment. A message that is sent again with its key
+                and its sequence id is stored once where the namespace has deduplication on, and its segment was neither
+                split nor merged meanwhile.
             event_timestamp: milliseconds since 1970.
 
         Raises:

@@ -21,6 +21,7 @@ from pulsar_scalable.errors import (
     Unsupported,
     refused,
 )
+from pulsar_scalable.layout import bucket_hash, key_hash
 from pulsar_scalable.native.attachment import Attachment
 from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.options import OnSent, ProducerOptions
@@ -37,11 +38,15 @@ _CHECKSUM, _NOT_ALLOWED, _TERMINATED = 9, 22, 15
 
 
 class _Sent:
-    """A message that is not known to be stored; `outcome` is set once, to an error or to its id."""
+    """A message that is not known to be stored; `outcome` is set once, to an error or to its id.
 
-    __slots__ = ("callback", "deadline", "frame", "outcome", "sequence_id")
+    `turn` counts what the producer sends; sequence ids may be used again.
+    """
 
-    def __init__(self, sequence_id: int, frame: bytes, deadline: float, callback: OnSent) -> None:
+    __slots__ = ("callback", "deadline", "frame", "outcome", "sequence_id", "turn")
+
+    def __init__(self, turn: int, sequence_id: int, frame: bytes, deadline: float, callback: OnSent) -> None:
+        self.turn = turn
         self.sequence_id = sequence_id
         self.frame = frame
         self.deadline = deadline
@@ -70,7 +75,7 @@ class SegmentProducer(Attachment):
         self._last_stored = -1 if first is None else first
         self._largest = 0
         self._pending: deque[_Sent] = deque()
-        self._by_sequence: dict[int, _Sent] = {}
+        self._turn = 0
         self._delivery = threading.Lock()
         self._deliverer = 0
         self._begin()
@@ -81,7 +86,7 @@ class SegmentProducer(Attachment):
         return self._name
 
     def last_sequence_id(self) -> int:
-        """Of the last message that is stored; -1 for none."""
+        """Return the highest sequence id that is stored; -1 for none."""
         return self._last_stored
 
     @property
@@ -106,7 +111,8 @@ class SegmentProducer(Attachment):
             properties: of the message.
             partition_key: its key; None for none.
             ordering_key: the key for Key_Shared subscriptions alone.
-            sequence_id: higher than those before; None for the next one.
+            sequence_id: for deduplication; None for the one after the highest. A message that is sent again with its
+                sequence id is stored once where the topic has deduplication on, else again.
             event_timestamp: milliseconds since 1970.
 
         Raises:
@@ -159,14 +165,14 @@ class SegmentProducer(Attachment):
         metadata, payload = self._metadata(content, properties, partition_key, ordering_key, event_timestamp)
         with self._changed:
             self._room()
-            number = self._sequence(sequence_id)
+            number = (self._next or 0) if sequence_id is None else sequence_id
             frame = self._frame(metadata, payload, number)
             timeout = self._options.send_timeout_millis
             deadline = time.monotonic() + timeout / 1000 if timeout else float("inf")
-            one = _Sent(number, frame, deadline, callback)
+            self._turn += 1
+            one = _Sent(self._turn, number, frame, deadline, callback)
             self._pending.append(one)
-            self._by_sequence[number] = one
-            self._next = number + 1
+            self._next = max(self._next or 0, number + 1)
             if self._connection is not None:
                 self._write(self._connection, one)
 
@@ -180,19 +186,16 @@ class SegmentProducer(Attachment):
         with self._changed:
             if not self._pending:
                 return
-            last = self._pending[-1].sequence_id
-            waited = self._changed.wait_for(
-                lambda: not self._pending or self._pending[0].sequence_id > last, timeout=allowed
-            )
+            last = self._pending[-1].turn
+            waited = self._changed.wait_for(lambda: not self._pending or self._pending[0].turn > last, timeout=allowed)
         if not waited:
             raise TimedOut(f"{self._topic}: messages are not stored after {allowed:g} s")
 
     def seal(self) -> None:
         """Take it that the topic takes no more messages, as the layout says of a sealed segment.
 
-        What is not stored fails with `TopicTerminated`, in order, as it does where the broker says so itself. It may
-        never: a topic that is terminated amid writes can stay fenced until its bundle is unloaded, and all that
-        producers hear of it is that it is not available now (5.0.0-M1). Harmless when done twice.
+        What is not stored fails with `TopicTerminated`, in order, as it does where the broker says so itself. Harmless
+        when done twice.
         """
         # Still open, it is closed first: the broker's answer comes behind all receipts of what was stored.
         self._part()
@@ -230,6 +233,9 @@ class SegmentProducer(Attachment):
     ) -> tuple[dict[str, object], bytes]:
         """What is said of a message but its number, and its payload."""
         said: dict[str, object] = {"partition_key": partition_key, "event_time": event_timestamp}
+        if partition_key is not None:
+            # With it the broker need not hash the key again to find its entry bucket.
+            said["entry_hash_min"] = said["entry_hash_max"] = bucket_hash(key_hash(partition_key))
         if properties:
             said["properties"] = commands.properties(properties)
         if ordering_key is not None:
@@ -253,14 +259,6 @@ class SegmentProducer(Attachment):
         # While those before it fail in order, a message waits for its turn to fail.
         if not self._pending or not isinstance(self._failure, TopicTerminated):
             self._check()
-
-    def _sequence(self, wanted: int | None) -> int:
-        following = self._next or 0
-        if wanted is None:
-            return following
-        if wanted < following:
-            raise ScalableError(f"{self._topic}: sequence id {wanted} is not higher than {following - 1}")
-        return wanted
 
     def _frame(self, said: Mapping[str, object], payload: bytes, number: int) -> bytes:
         metadata = MessageMetadata(
@@ -336,9 +334,11 @@ class SegmentProducer(Attachment):
 
     def _settle(self, sequence_id: int, outcome: ScalableError | MessageId) -> None:
         with self._changed:
-            one = self._by_sequence.get(sequence_id)
-            # One that timed out, or one that was sent twice, may be answered late.
-            if one is None or one.outcome is not None:
+            # One that timed out, or one that was sent twice, may be answered late. Answers come in order: the first one
+            # that waits for this number is meant.
+            waiting = (one for one in self._pending if one.sequence_id == sequence_id and one.outcome is None)
+            one = next(waiting, None)
+            if one is None:
                 return
             one.outcome = outcome
         self._deliver()
@@ -364,7 +364,6 @@ class SegmentProducer(Attachment):
                     self._call_back(one)
                     with self._changed:
                         self._pending.popleft()
-                        del self._by_sequence[one.sequence_id]
                         self._changed.notify_all()
             finally:
                 self._deliverer = 0
@@ -377,7 +376,7 @@ class SegmentProducer(Attachment):
         outcome = one.outcome
         stored = outcome if isinstance(outcome, MessageId) else None
         if stored is not None:
-            self._last_stored = one.sequence_id
+            self._last_stored = max(self._last_stored, one.sequence_id)
         try:
             one.callback(outcome if isinstance(outcome, ScalableError) else None, stored)
         except Exception:

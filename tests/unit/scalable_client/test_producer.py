@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ from pulsar_scalable.errors import (
 from pulsar_scalable.native import Compression, MessageId, NativeClient, SegmentProducer
 from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import Command, MessageIdData
+from pulsar_scalable.wire.frames import decode
+from pulsar_scalable.wire.payload import Entry
 from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
 from tests.support.waiting import wait_for
 
@@ -82,15 +85,38 @@ def test_messages_are_stored() -> None:
 
 
 def test_numbers_of_the_application() -> None:
-    """They may jump ahead, and never go back."""
+    """They may jump ahead, and a message may be sent again with its number; the next one follows the highest."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC, initial_sequence_id=9)
         producer.send(b"x")
         producer.send(b"x", sequence_id=20)
         producer.send(b"x")
-        with pytest.raises(ScalableError, match="not higher than 21"):
-            producer.send(b"x", sequence_id=21)
-        assert sent(broker) == [10, 20, 21]
+        assert producer.send(b"x", sequence_id=21).entry >= 0
+        done = threading.Semaphore(0)
+        for _ in range(2):
+            producer.send_async(b"x", lambda error, _: done.release() if error is None else None, sequence_id=20)
+        assert all(done.acquire(timeout=5) for _ in range(2))
+        producer.send(b"x")
+        assert sent(broker) == [10, 20, 21, 21, 20, 20, 22]
+        assert producer.last_sequence_id() == 22
+
+
+def test_entries_name_their_bucket() -> None:
+    """A message with a key has the low half of its hash as its entry bucket, and one without a key has none."""
+    with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
+        producer = client.create_producer(TOPIC)
+        frames: list[bytes] = []
+
+        def noting(_: object, one: Any) -> None:
+            frames.append(one.frame)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(producer, "_write", noting)
+            for key in ("order-17", "", None):
+                producer.send_async(b"x", unheard, partition_key=key)
+        entries = [Entry(decode(frame[4:], {commands.Send.number: commands.Send}).body) for frame in frames]
+    stamps = [(one.metadata.entry_hash_min, one.metadata.entry_hash_max) for one in entries]
+    assert stamps == [(0x87C0, 0x87C0), (0, 0), (None, None)]
 
 
 def test_numbers_go_on_where_deduplication_is() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pulsar_scalable import Checkpoint, CheckpointConsumer, InitialPosition, Message, QueueConsumer, StreamConsumer
-from pulsar_scalable.errors import AlreadyClosed, TimedOut, Unsupported
+from pulsar_scalable.errors import AlreadyClosed, TimedOut, TopicNotFound, Unsupported
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
 from tests.support.waiting import wait_for
@@ -298,6 +298,19 @@ def test_what_came_of_a_pruned_segment_is_read_behind_it(world: FakeWorld) -> No
         tell()
         world.prune(0)
         assert take(consumer, 499) == numbers[1:]
+
+
+def test_a_segment_whose_topic_is_gone_is_skipped(world: FakeWorld) -> None:
+    """What came of a sealed segment is read although the layout still names that segment, whose topic is gone."""
+    world.store(0, "lost")
+    tell = world.seal(0)
+    world.store(2, "a")
+    tell()
+    world.unreadable.add(0)
+    world.unreadable_since = TopicNotFound(11, "gone")
+    with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
+        assert take(consumer, 1) == ["a"]
+        assert consumer.checkpoint().positions[0] == "done"
 
 
 def test_a_reader_that_gives_messages_again() -> None:

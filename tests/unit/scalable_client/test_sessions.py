@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound
+from pulsar_scalable import ScalableClient
+from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound, Unsupported
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, NativeClient
 from pulsar_scalable.wire import commands, scalable
@@ -95,6 +96,57 @@ def test_a_regular_topic_that_becomes_scalable() -> None:
         broker.peers[0].push(update(session_of(broker), 1))
         wait_for("the next one", lambda: len(told) == 3, 3)
     assert [one.synthetic for one in told] == [True, False, False]
+
+
+def test_a_topic_that_is_created_again() -> None:
+    """Its layouts begin with epoch 0 again, and count; an older layout of the same topic does not."""
+    told: list[Layout] = []
+
+    def layout(session: int, epoch: int, created_ms: int) -> Command:
+        segment = SegmentInfoProto(segment_id=epoch, hash_end=0xFFFF, created_at_ms=created_ms)
+        return ScalableTopicUpdate(session, ScalableTopicDAG(epoch, (segment,), (), None), None, None, TOPIC)
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [layout(command.session_id, 3, 1000)] if isinstance(command, ScalableTopicLookup) else None
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        client.watch(TOPIC, told.append)
+        for epoch, created_ms in ((2, 900), (0, 5000), (1, 6000), (0, 5000)):
+            broker.peers[0].push(layout(session_of(broker), epoch, created_ms))
+        wait_for("the second topic", lambda: [one.epoch for one in told] == [3, 0, 1], 3)
+    assert [one.incarnation for one in told] == [0, 1, 1]
+
+
+def test_brokers_without_scalable_topics() -> None:
+    """The error names the broker's version and the setting that switches scalable topics off."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return (
+            [commands.Connected(server_version="Pulsar Server5.0.1")] if isinstance(command, commands.Connect) else None
+        )
+
+    with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
+        with pytest.raises(Unsupported, match=r"Pulsar Server5\.0\.1.*scalableTopicsEnabled=true"):
+            client.create_producer(TOPIC)
+        assert not broker.of(ScalableTopicLookup)
+
+
+def test_topics_are_created_only_on_demand() -> None:
+    """A lookup says that the topic is not to be created, unless the application wants that."""
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        return [update(command.session_id, 0)] if isinstance(command, ScalableTopicLookup) else None
+
+    def asked(broker: FakeBroker) -> list[bool | None]:
+        return [one.create_if_missing for one in broker.of(ScalableTopicLookup) if isinstance(one, ScalableTopicLookup)]
+
+    with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
+        client.create_producer(TOPIC).close()
+        assert {*asked(broker)} == {False}
+    with FakeBroker(answer) as broker, ScalableClient(broker.url, create_topics=True) as client:
+        client.create_producer(TOPIC).close()
+        first, *others = asked(broker)
+        assert (first, {*others}) == (True, {False})
 
 
 def test_watches_outlive_connections_and_errors() -> None:
