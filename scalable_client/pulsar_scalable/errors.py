@@ -147,7 +147,7 @@ _BY_CODE: Final[dict[int, type[Refused]]] = {
     16: ProducerBusy,
     18: IncompatibleSchema,
 }
-# The controller answers so with UnknownError; no code tells it from other failures (5.0.0-M1).
+# The controller answers so with UnknownError; no code distinguishes it from other failures.
 _NOT_LEADER = "not the leader"
 
 

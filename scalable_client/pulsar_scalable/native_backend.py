@@ -200,7 +200,7 @@ class NativeBackend:
         """Open a producer of a segment."""
         made = self._client.create_producer(
             topic,
-            options.producer_name,
+            _segment_name(options.producer_name, topic),
             initial_sequence_id=options.initial_sequence_id,
             send_timeout_millis=options.send_timeout_millis,
             compression_type=options.compression_type,
@@ -219,7 +219,7 @@ class NativeBackend:
             options.consumer_type,
             options.initial_position,
             receiver_queue_size=options.receiver_queue_size,
-            consumer_name=options.consumer_name,
+            consumer_name=_segment_name(options.consumer_name, topic),
             negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
             properties=options.properties,
             create_topic=False,
@@ -302,6 +302,13 @@ class NativeBackend:
     def close(self) -> None:
         """Close all that is open."""
         self._client.close()
+
+
+def _segment_name(name: str | None, topic: str) -> str | None:
+    """Return the name of a producer or consumer on one segment, as all clients form it: statistics join them by it."""
+    if name is None or not topic.startswith("segment://"):
+        return name
+    return f"{name}-seg-{topic.rpartition('-')[2]}"
 
 
 def _whole(found: MessageId) -> Place:

@@ -1,1 +1,1 @@
-"""Pulsar's binary protocol on the standard library alone (PulsarApi.proto of 5.0.0-M1)."""
+"""Pulsar's binary protocol on the standard library alone (PulsarApi.proto of 5.0.1)."""

@@ -5,15 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import Language
+from deploy.devstack.on_demand import with_scalable_clients
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeClient
+from tests.support.scalable_client.interoperation import Together
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -126,6 +134,37 @@ def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClie
         assert all(found[-1].epoch == 1 for found in told.values())
     finally:
         stack[leader].start()
+
+
+@pytest.mark.timeout(400)
+def test_a_leader_that_dies_under_traffic(
+    stack: Stack, admin: PulsarAdmin, client: NativeClient, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """Java and Python consumers of a stream lose nothing, keep the order of each key, and all work again.
+
+    The leader of the topic's controller is killed after a split, and again after a merge.
+    """
+    name = make_scalable(admin, 1)
+    tools = with_scalable_clients(toolchain)
+    with (
+        closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as java,
+        ScalableClient(stack.broker_url) as python,
+    ):
+        together = Together(java, python, scalable(name), stream=True)
+        together.join("another")
+        everybody = ("java", "python", "another")
+        together.await_work("at first", *everybody)
+        for change in (
+            lambda: admin.scalable_topics.split(name, 0),
+            lambda: admin.scalable_topics.merge(name, 1, 2),
+        ):
+            change()
+            together.await_work("after a change", *everybody)
+            leader = broker_of(stack, client.look_up(scalable(name)).controller)
+            stack[leader].kill()
+            stack[leader].start()
+            together.await_work("after the leader's death", *everybody, limit=_LIMIT)
+        together.finish()
 
 
 def test_a_topic_that_moves(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:

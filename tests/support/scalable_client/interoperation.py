@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable import ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
+from tests.support.scalable_client.topics import SUBSCRIPTION
+from tests.support.waiting import wait_for
+
+_LIMIT = 60.0
 
 
 class Arrival(NamedTuple):
@@ -104,7 +110,7 @@ class Sending:
         """Stop, wait until all is stored, and return the number of messages by key."""
         self._stopped.set()
         self._thread.join()
-        self._producer.close() if self.failures else self._producer.flush()
+        self._producer.flush()
         return self.sent
 
 
@@ -121,6 +127,58 @@ def in_order(counts: dict[str, int]) -> dict[str, list[int]]:
     return {key: list(range(count)) for key, count in counts.items() if count}
 
 
-def working(arrivals: Callable[[], Iterable[Arrival]], since: float) -> set[str]:
-    """Return the names of the consumers that received anything since a time."""
-    return {arrival.consumer for arrival in arrivals() if arrival.at > since}
+class Together:
+    """Producers and stream or queue consumers of both languages on one topic."""
+
+    def __init__(self, java: ClientProgram, python: ScalableClient, topic: str, *, stream: bool) -> None:
+        self.topic = topic
+        self._java, self._client, self._stream = java, python, stream
+        self.readings: list[Reading] = []
+        type_ = Subscribed.FAILOVER if stream else Subscribed.SHARED
+        plan = ConsumerPlan("java", self.topic, Language.JAVA_V5, type_, named=SUBSCRIPTION)
+        java.subscribe([plan])
+        self.join("python")
+        java.open_producers([ProducerPlan("from-java", self.topic, Language.JAVA_V5, interval=0.004, keys=16)])
+        self._sending = Sending(python, self.topic, "from-python", 16, 0.05)
+        java.start()
+
+    def join(self, name: str) -> Reading:
+        """Let another consumer of this client join the subscription."""
+        reading = Reading(self._client, self.topic, SUBSCRIPTION, name, stream=self._stream, work=0.001)
+        self.readings.append(reading)
+        return reading
+
+    def arrivals(self) -> list[Arrival]:
+        """Return what all consumers received."""
+        (record,) = self._java.collect()[1]
+        found = [Arrival(one.at, one.key, one.number, "java") for one in record.received]
+        return found + [arrival for reading in self.readings for arrival in list(reading.arrivals)]
+
+    def await_work(self, what: str, *names: str, limit: float = _LIMIT) -> None:
+        """Wait until each of the consumers receives something from now on."""
+        since = time.time()
+        wait_for(f"work for {names} {what}", lambda: {*names} <= self._working(since), limit)
+
+    def _working(self, since: float) -> set[str]:
+        return {arrival.consumer for arrival in self.arrivals() if arrival.at > since}
+
+    def finish(self) -> None:
+        """Stop sending, and check that nothing is lost, and for a stream that the order of each key is kept."""
+        counts = dict(self._sending.stop())
+        self._java.stop_sending(30)
+        (record,) = self._java.collect()[0]
+        counts |= Counter(one.key for one in record.sent)
+        assert (record.errors, self._sending.failures) == ([], [])
+        expected = in_order(counts)
+
+        def received() -> dict[str, list[int]]:
+            return {key: sorted(numbers) for key, numbers in first_arrivals(self.arrivals()).items()}
+
+        try:
+            wait_for("all messages", lambda: received() == expected, _LIMIT)
+        finally:
+            total, arrivals = sum(counts.values()), self.arrivals()
+            print(f"{total} messages, {len(arrivals) - total} twice; by {Counter(one.consumer for one in arrivals)}")
+        if self._stream:
+            assert first_arrivals(self.arrivals()) == expected
+        assert [reading.error for reading in self.readings] == [None] * len(self.readings)
