@@ -142,6 +142,19 @@ def test_cumulative_acknowledgements() -> None:
             shared.acknowledge_cumulative(messages[0])
 
 
+def test_a_segment_that_is_shared_by_entry_buckets() -> None:
+    """A consumer attaches to it sticky, with all of its buckets, and any other consumer without."""
+    with FakeBroker(giving()) as broker, NativeClient(broker.url) as client:
+        client.subscribe(TOPIC, "sub", ConsumerType.KeyShared, buckets=((0, 0x7FFF), (0x8000, 0xFFFF)))
+        client.subscribe(TOPIC, "other")
+        shared, other = broker.of(commands.Subscribe)
+    assert isinstance(shared, commands.Subscribe)
+    assert isinstance(other, commands.Subscribe)
+    ranges = (commands.IntRange(0, 0x7FFF), commands.IntRange(0x8000, 0xFFFF))
+    assert (shared.sub_type, shared.consumer_epoch, other.key_shared_meta) == (3, None, None)
+    assert shared.key_shared_meta == commands.KeySharedMeta(1, ranges, entry_bucket_dispatch=True)
+
+
 @given(st.integers(1, 70).flatmap(lambda size: st.permutations(range(size))))
 def test_any_order_of_acknowledgements(order: list[int]) -> None:
     """A batch is complete with its last message, whichever that is, and only then."""
