@@ -1,4 +1,4 @@
-"""The cluster of a benchmark: two brokers of Pulsar 5, and what runs migrations."""
+"""The cluster of a benchmark: two brokers of Pulsar 5.0, and what runs migrations."""
 
 from __future__ import annotations
 

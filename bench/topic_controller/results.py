@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Side(StrEnum):
-    """Who controls topics: the workflow with Python clients, or a broker of Pulsar 5 with Java's V5 clients."""
+    """Who controls topics: the workflow with Python clients, or a broker of Pulsar 5.0 with Java's V5 clients."""
 
     OURS = "ours"
     PEER = "peer"
