@@ -104,7 +104,7 @@ class StackAdmin(PulsarAdmin):
     def can_write(self, cluster: str) -> bool:
         """Whether writes of metadata succeed now: a tenant is created, and deleted.
 
-        Pulsar 5.0.0-M1 blocks the deletion alone: what brokers write through a cache passes DualMetadataCache.
+        During a live metadata migration only the deletion is refused: writes through a cache are not.
         """
         name = f"probe-{next(_names)}"
         try:

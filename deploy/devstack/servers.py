@@ -232,7 +232,7 @@ def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
         files={"broker.conf": _merged(settings, state, name, state.spec.broker_settings)},
         # One that starts before its bookies says that it is ready, and may know of none of them for long (seen).
         after=(*_of_kinds(state, "zookeeper", "second-zookeeper", "oxia", "bookie", "second-bookie"), SETUP),
-        ready=partial(probes.http_answers_ok, ready, probes.BROKER_LIMIT),
+        ready=partial(probes.http_answers_ok, ready),
     )
 
 
