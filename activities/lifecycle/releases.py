@@ -58,6 +58,8 @@ def check_releases(
     Returns:
         The oldest release, which decides what the cluster does; None if none is known.
     """
+    if not brokers:
+        findings.warn(f"no broker is registered, so that its release is not known; compare yours with {PAGE}")
     releases = _releases(findings, brokers)
     for name in unknown_ids(accepted):
         findings.block("UNKNOWN_DEFECT", f"accept_defects names {name!r}, which is not a known defect", f"see {PAGE}")

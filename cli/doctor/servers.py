@@ -129,6 +129,8 @@ def _releases(
     except StoreDenied as error:
         yield failed(subject, _failure(error))
         return
+    if not seen:
+        return
     oldest = check_releases(findings, migration, seen, accepted=accepted, unseen=unseen)
     for blocker in findings.blockers:
         yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))

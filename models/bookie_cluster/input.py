@@ -183,7 +183,7 @@ class BookieClusterInput(MigrationInput):
 
     @property
     def kind(self) -> str:
-        """The kind with its routing."""
+        """Return the kind with its routing."""
         return f"{KIND}/{self.routing}"
 
     @property

@@ -32,7 +32,7 @@ class WorkflowInput(Frozen):
 
     @property
     def kind(self) -> str:
-        """Kind of the workflow, with its mode (`kind/mode`) where defects of servers concern one mode alone."""
+        """Return the kind of the workflow; with its mode, `kind/mode`, where defects of servers depend on it."""
         return self.workflow_id.partition("/")[0]
 
     @property

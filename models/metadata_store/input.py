@@ -92,7 +92,7 @@ class MetadataStoreInput(MigrationInput):
 
     @property
     def kind(self) -> str:
-        """The kind with its mode."""
+        """Return the kind with its mode."""
         return f"{KIND}/{self.mode}"
 
     @property

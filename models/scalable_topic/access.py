@@ -11,5 +11,5 @@ class ClusterInput(ClusterAccess, MigrationInput):
 
     @property
     def kind(self) -> str:
-        """The same for a topic, many topics and operations: all rely on the same of their servers."""
+        """Return the same for a topic, many topics and operations: their servers need the same."""
         return "scalable-topic"

@@ -142,10 +142,11 @@ def test_a_release_that_cannot_be_read() -> None:
 
 
 def test_servers_that_do_not_report_their_release() -> None:
-    """What cannot be seen is said, with the defects to check for."""
+    """What cannot be seen is said, with the defects to check for; so is that no broker runs."""
     findings = Findings()
     check_releases(findings, _RESTART, [], unseen=[Product.BOOKKEEPER, Product.OXIA])
-    (told,) = findings.warnings
+    nobody, told = findings.warnings
+    assert nobody.startswith("no broker is registered, so that its release is not known")
     assert told.startswith("servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no")
     assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in told
 
