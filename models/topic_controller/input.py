@@ -105,6 +105,11 @@ class ControllerInput(ClusterAccess):
     auto_scale: AutoScale | None = None
 
     @property
+    def kind(self) -> str:
+        """Return the kind, which the id does not name."""
+        return KIND
+
+    @property
     def workflow_id(self) -> str:
         """See `controller_id`."""
         return controller_id(self.topic)

@@ -11,7 +11,10 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import SeenBroker, check_releases
 from deploy.known_defects_page import ROOT, page
 from models.defects import PAGE, Product, defects_of, known_defects, unknown_ids
+from models.metadata_store.input import MetadataStoreInput
 from models.releases import parse_release
+from models.scalable_topic.input import ScalableTopicInput
+from models.topic_controller.input import ControllerInput
 from worker.catalog import ALL
 
 _TRACKER = "delayedDeliveryTrackerFactoryClassName"
@@ -75,6 +78,16 @@ def pairs_of(migrations: Iterable[str]) -> set[str]:
     """Return kinds, and each with its modes."""
     modes = ("live", "offline", "restart", "attribution")
     return {name for kind, mode in pairs(migrations, modes) for name in (kind, f"{kind}/{mode}")}
+
+
+def test_inputs_name_their_kind() -> None:
+    """Every kind whose servers matter is that of an input, with its mode."""
+    store, admin, topic = "zk:a:1", ("http://a:1",), "persistent://a/b/c"
+    cluster = {"cluster": "a", "metadata_url": store, "admin_urls": admin}
+    assert ControllerInput.model_validate({**cluster, "topic": topic}).kind == "topic-controller"
+    assert ScalableTopicInput.model_validate({**cluster, "topic": topic}).kind == "scalable-topic"
+    stores = {"cluster": "a", "source": store, "target": "oxia://b:1", "mode": "offline"}
+    assert MetadataStoreInput.model_validate(stores).kind == "metadata-store/offline"
 
 
 @pytest.mark.parametrize("version", ["4.0.8", "4.2.4", "5.0.1"])
