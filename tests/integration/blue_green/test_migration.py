@@ -42,6 +42,12 @@ def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environ
     assert "2 namespaces with 8 topics" in report.summary
     assert report.figures["missing"] > 2
     assert any("1 topics have a publish rate of their own" in note and topic in note for note in report.notes)
+    shedders = (
+        parse_release(clusters.blue_admin.brokers.version()).default_shedder,
+        clusters.green_release.default_shedder,
+    )
+    differs = "loadBalancerLoadSheddingStrategy differs (blue: {}, green: {})".format(*shedders)
+    assert any(differs in note for note in report.notes) is (shedders[0] != shedders[1])
     assert "dry" not in clusters.green_admin.tenants.names()
     assert not _claimed(clusters)
 
