@@ -33,7 +33,8 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  * <p>{@code generate first ledgers entries size}: write ledgers to the source; with size 0 they are like those of schemas
  * and cursors, with one to three entries of some hundred bytes.
  *
- * <p>{@code copy id}: copy one ledger. {@code copy-small first ledgers}: copy many, some at once.
+ * <p>{@code copy id as}: copy one ledger to another id. {@code copy-small first ledgers as}: copy many, some at once, to ids
+ * that begin there.
  */
 public final class BookiePeer {
     private static final byte[] PASSWORD = new byte[0];
@@ -75,8 +76,8 @@ public final class BookiePeer {
             long start = System.nanoTime();
             long entries = switch (words[0]) {
                 case "generate" -> peer.generate(numbers[0], numbers[1], numbers[2], (int) numbers[3]);
-                case "copy" -> peer.copy(numbers[0]);
-                case "copy-small" -> peer.copySmall(numbers[0], numbers[1]);
+                case "copy" -> peer.copy(numbers[0], numbers[1]);
+                case "copy-small" -> peer.copySmall(numbers[0], numbers[1], numbers[2]);
                 default -> throw new IllegalArgumentException(line);
             };
             double seconds = (System.nanoTime() - start) / 1e9;
@@ -157,9 +158,9 @@ public final class BookiePeer {
         }
     }
 
-    private long copy(long id) throws Exception {
+    private long copy(long id, long as) throws Exception {
         ReadHandle from = get(open(id));
-        WriteAdvHandle to = get(create(target, id, from.getLedgerMetadata().getCustomMetadata()));
+        WriteAdvHandle to = get(create(target, as, from.getLedgerMetadata().getCustomMetadata()));
         Window adds = new Window(ADDS_IN_FLIGHT);
         long last = from.getLastAddConfirmed();
         int chunk = (int) Math.max(1, Math.min(MOST_ENTRIES, READ_BYTES / (from.getLength() / (last + 1) + 64)));
@@ -198,14 +199,14 @@ public final class BookiePeer {
         return next;
     }
 
-    private long copySmall(long first, long ledgers) throws Exception {
+    private long copySmall(long first, long ledgers, long as) throws Exception {
         Window atOnce = new Window(SMALL_IN_FLIGHT);
         AtomicLong copied = new AtomicLong();
         for (long id = first; id < first + ledgers; id++) {
             long ledger = id;
             atOnce.enter();
             atOnce.leave(open(ledger).thenCompose(from -> create(
-                    target, ledger, from.getLedgerMetadata().getCustomMetadata()).thenCompose(to -> copyAll(from, to, copied))));
+                    target, as + ledger - first, from.getLedgerMetadata().getCustomMetadata()).thenCompose(to -> copyAll(from, to, copied))));
         }
         atOnce.drain();
         return copied.get();

@@ -26,6 +26,10 @@ _START_SECONDS = 180.0
 _RUN_SECONDS = 1_800.0
 PEER = Path(__file__).with_name("BookiePeer.java")
 _PEER_OPTIONS = ("-Xmx1g",)
+# The target's ids of the peers, apart from those of ours and of every other pass. Bookies may answer with an entry that
+# another copier wrote to a ledger of the same id, deleted or not, and entries of BookKeeper's client carry another LAC.
+_PEERS_IDS = {Copier.PEER_SINGLE: 1_000_000_000, Copier.PEER_BATCH: 1_500_000_000}
+_IDS_OF_A_PASS = 1_000_000
 
 
 class CopyBench:
@@ -102,14 +106,18 @@ class CopyBench:
 
     def _copy(self, copier: Copier, number: int, first: int, *, compare: bool) -> Pass:
         ours, ledgers = copier is Copier.OURS, self._kind.ledgers
-        order = f"copy {first} {ledgers}" if ours or ledgers == 1 else f"copy-small {first} {ledgers}"
+        target = first if ours else _PEERS_IDS[copier] + number * _IDS_OF_A_PASS
+        if ours:
+            order = f"copy {first} {ledgers}"
+        else:
+            order = f"copy {first} {target}" if ledgers == 1 else f"copy-small {first} {ledgers} {target}"
         figures, cpu = self._order(copier, order)
         compared = None
         if ours and compare:
             found, compare_cpu = self._order(copier, f"compare {first} {ledgers}")
             compared = found["seconds"], compare_cpu["client"]
         # The next one shall find the target as this one did: without these ledgers.
-        self._delete(first, ledgers)
+        self._delete(target, ledgers)
         return Pass(self._kind.name, copier, number, figures["seconds"], int(figures["entries"]), cpu, compared)
 
     def _order(self, copier: Copier, order: str) -> tuple[dict[str, float], dict[str, float]]:
