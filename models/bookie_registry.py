@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,8 +14,13 @@ REGISTRY = "/admin/bookie-clusters"
 SWITCH_TARGET = "switch-target"
 READ_MODE = "read-mode"
 ORCHESTRATOR = "orchestrator"
-RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR))
+BOOTSTRAP = "bootstrap"
+"""Names the cluster of all ledgers without a mark: that from before the first switch (PIP-477, third revision)."""
+RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR, BOOTSTRAP))
 """Children of the registry that are no clusters."""
+
+
+_BOOTSTRAP_FIELDS = ("name", "clusterName", "cluster")
 
 
 def progress_node(registry: str, switch_id: str) -> str:
@@ -63,6 +69,27 @@ class RegisteredCluster(_Node):
     name: str
     metadataServiceUri: str  # noqa: N815 - the proposal's name
     status: ClusterStatus
+
+
+def bootstrap_name(value: bytes) -> str:
+    """Return the cluster that a `bootstrap` node names: by a JSON string, by a field of an object, or by plain text.
+
+    The proposal is open, and does not fix the form.
+
+    Raises:
+        ValueError: it names none.
+    """
+    text = value.decode().strip()
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = text
+    if isinstance(found, dict):
+        fields = cast("dict[str, Any]", found)
+        found = next((fields[key] for key in _BOOTSTRAP_FIELDS if key in fields), None)
+    if not isinstance(found, str) or not found or "/" in found:
+        raise ValueError(f"invalid bootstrap marker {text!r}; expected the name of a bookie cluster")
+    return found
 
 
 class SwitchTarget(_Node):

@@ -14,7 +14,14 @@ from functools import partial
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
-from activities.bookie_cluster.ledgers import HIDDEN, all_references, progress_path, read_known, scan
+from activities.bookie_cluster.ledgers import (
+    HIDDEN,
+    all_references,
+    attributed_references,
+    progress_path,
+    read_known,
+    scan,
+)
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
@@ -136,7 +143,7 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
 def reconcile(task: BookieClusterTask) -> int:
     """Set attributions of schemas again that a broker has dropped; returns how many.
 
-    Pulsar 5.0.0-M1 drops all of a schema's with the next version that it stores. Each gets the cluster that has its
+    Brokers 4.2 and 5.0 drop all of a schema's with the next version that they store. Each gets the cluster that has its
     ledger, the target where both have it equal.
 
     Raises:
@@ -195,7 +202,7 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
 
 def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
     source, target = task.ends.source.name, task.ends.target.name
-    named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
+    named = [one for one in attributed_references(task, store) if one.kind in _MOVED_KINDS]
     found = _References(already=sum(one.cluster == target for one in named))
     waiting = [one for one in named if one.cluster in (source, None)]
     ledgers = _Ledgers(task, store, (one.ledger_id for one in waiting))
@@ -223,7 +230,7 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
     with task.broker_store() as store:
         users = [
             f"{_named(one)}, ledger {one.ledger_id}"
-            for one in all_references(store)
+            for one in attributed_references(task, store)
             # An offloaded ledger is read from tiered storage; no bookie has it any more.
             if not one.offloaded and (one.cluster == cluster or (one.cluster is None and one.ledger_id in only))
         ]

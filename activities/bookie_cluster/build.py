@@ -12,6 +12,7 @@ from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import (
     Ledgers,
     all_references,
+    attributed_references,
     compacted,
     moving,
     orphans,
@@ -204,7 +205,7 @@ class _Rounds:
         begun, task, verified = time.monotonic(), self._task, self._verified
         with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
             everything, standing = scan(source, self._seen.source), scan(target, self._seen.target)
-        named = all_references(self._store)
+        named = attributed_references(self._task, self._store)
         named = named.plus(compacted(task, everything, named, strict=False))
         chosen = moving(task.input, task.ends.source.name, everything, named)
         unclosed = chosen.where(lambda one: not one.closed)

@@ -17,7 +17,7 @@ from activities.bookie_cluster.cleanup_targets import (
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.deleted_ids import note_deleted
 from activities.bookie_cluster.ledger_copier import name, usage
-from activities.bookie_cluster.ledgers import Ledgers, all_references, progress_path, scan
+from activities.bookie_cluster.ledgers import Ledgers, attributed_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
 from activities.lifecycle.brokers import BrokerView, SeenCluster
 from activities.lifecycle.context import ActivityContext
@@ -40,7 +40,7 @@ _PART = 20_000
 def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCensus:
     """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete.
 
-    With routing `attribution` it also sets attributions again that brokers have dropped: Pulsar 5.0.0-M1 drops those of
+    With routing `attribution` it also sets attributions again that brokers have dropped: 4.2 and 5.0 drop those of
     schemas with the next schema of a topic.
 
     Raises:
@@ -118,12 +118,12 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
     input = task.input
     progress = progress_path(task, Direction.FORWARD)
     with task.broker_store() as store:
-        copies, named = read_verified(store, progress), all_references(store)
+        copies, named = read_verified(store, progress), attributed_references(task, store)
         cutover_ledger_id, failed = read_cutover_ledger_id(store, progress), read_failed(store, progress)
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target)
         # Read again: what became referred to while the ledgers were read must count too.
-        later = all_references(store)
+        later = attributed_references(task, store)
         if later.digest != named.digest:
             named = named.plus(later)
     users = tuple(

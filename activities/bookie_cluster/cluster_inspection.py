@@ -14,6 +14,7 @@ from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreError
 from models.bookie_cluster.input import BookieCluster
 from models.ledger_store import parse_ledger_store_uri
+from models.lifecycle.failures import NAMED
 
 # Header of an entry with the longest digest, and what a bookie adds for its index.
 _PER_ENTRY = 32 + 20 + 32
@@ -30,6 +31,7 @@ class ClusterInspection:
         bookies: those that are up.
         free: free bytes of the writable bookies that answer.
         total: bytes of their disks.
+        known: ids of all bookies that are up, have a cookie, or hold a ledger.
     """
 
     cluster: BookieCluster
@@ -38,6 +40,13 @@ class ClusterInspection:
     instance_id: str | None
     free: dict[str, int] = field(default_factory=dict[str, int])
     total: dict[str, int] = field(default_factory=dict[str, int])
+    known: frozenset[str] = frozenset()
+
+    @property
+    def addresses(self) -> set[str]:
+        """Where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
+        listening = {f"{bookie.host}:{bookie.port}" for bookie in self.bookies.values()}
+        return listening | {one for one in self.known | self.bookies.keys() if _is_address(one)}
 
 
 def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
@@ -58,6 +67,15 @@ def check_pair(source: ClusterInspection, target: ClusterInspection, findings: F
             "SAME_CLUSTER",
             f"{source.cluster.name} and {target.cluster.name} have the same INSTANCEID {source.instance_id}",
             "name another target; a cluster of its own is made with `bookkeeper shell initnewcluster`",
+        )
+    # A bookie that comes back empty at an address takes writes for ledgers that were closed there (bookkeeper #4812).
+    # And a client that resolves the id of a bookie that is down reaches the bookie of the other cluster.
+    if shared := source.addresses & target.addresses:
+        findings.block(
+            "ADDRESS_REUSED",
+            f"{source.cluster.name} and {target.cluster.name} have bookies at the same addresses: "
+            f"{', '.join(sorted(shared)[:NAMED])}",
+            "give the bookies of the target hosts or ports that no bookie or ledger of the source ever had",
         )
     both = sum(number in target.ledgers for number in source.ledgers)
     if both:
@@ -122,10 +140,17 @@ def _read(
         findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out anew")
         return []
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
-    if down := sorted(directory.cookies() - seen.bookies.keys()):
+    cookies = directory.cookies()
+    seen.known = frozenset(cookies | directory.members)
+    if down := sorted(cookies - seen.bookies.keys()):
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
     _ask_bookies(task, seen, directory, findings)
     return [seen]
+
+
+def _is_address(bookie_id: str) -> bool:
+    host, _, port = bookie_id.rpartition(":")
+    return bool(host) and port.isdecimal()
 
 
 def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:

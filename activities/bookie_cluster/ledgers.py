@@ -16,12 +16,12 @@ from clients.bookkeeper.digests import read_data
 from clients.bookkeeper.last_entries import last_entries
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
-from clients.errors import LedgerUnreadable, StoreError
+from clients.errors import LedgerUnreadable, StoreConflict, StoreDenied, StoreError
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import COMPACTION_CURSOR, LedgerReference, ReferenceKind, named_in_entry, references
-from clients.store import StoreReader
+from clients.store import StoreReader, Unreadable
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
-from models.bookie_registry import progress_node
+from models.bookie_registry import BOOTSTRAP, bootstrap_name, progress_node
 
 Ledgers = LedgerTable
 
@@ -54,6 +54,42 @@ def all_references(store: StoreReader) -> ReferenceTable:
         StoreError: the metadata cannot be read.
     """
     return ReferenceTable(reference for batch in references(store) for reference in batch)
+
+
+def attributed_references(task: BookieClusterTask, store: StoreReader) -> ReferenceTable:
+    """Return every reference, each with the cluster that brokers read its ledger from, where that is known.
+
+    A ledger without a mark belongs to the bootstrap cluster, whichever is ACTIVE (PIP-477, third revision). Where the
+    registry names none, as with earlier revisions, its cluster is not known.
+
+    Raises:
+        StoreConflict: the marker names no cluster.
+        StoreError: the metadata cannot be read.
+    """
+    named = all_references(store)
+    bootstrap = bootstrap_cluster(task, store)
+    return ReferenceTable(one._replace(cluster=one.cluster or bootstrap) for one in named) if bootstrap else named
+
+
+def bootstrap_cluster(task: BookieClusterTask, store: StoreReader) -> str | None:
+    """Return the cluster of ledgers without a mark; None where the registry does not name it, or nobody reads marks.
+
+    Raises:
+        StoreConflict: the marker names no cluster.
+        StoreError: it cannot be read.
+    """
+    if task.input.routing is not Routing.ATTRIBUTION:
+        return None
+    path = f"{task.input.registry_path}/{BOOTSTRAP}"
+    (node,) = store.read([path.encode()])
+    if node is None:
+        return None
+    if isinstance(node, Unreadable):
+        raise StoreDenied(node.reason)
+    try:
+        return bootstrap_name(node.value)
+    except ValueError as error:
+        raise StoreConflict(f"{path}: {error}") from error
 
 
 def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named: Iterable[LedgerReference]) -> Ledgers:

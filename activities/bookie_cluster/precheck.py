@@ -10,7 +10,7 @@ from activities.bookie_cluster.build import check_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.deleted_ids import refused_ids
-from activities.bookie_cluster.ledgers import Ledgers, all_references, compacted, dangling, moving
+from activities.bookie_cluster.ledgers import Ledgers, attributed_references, compacted, dangling, moving
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
@@ -142,7 +142,7 @@ class SwitchPrecheckRun:
 
     def _read_references(self) -> None:
         with self._task.broker_store() as store:
-            self._named = all_references(store)
+            self._named = attributed_references(self._task, store)
 
     def _ask_brokers(self, writable: int | None) -> None:
         self._brokers = check_brokers(self._task, self._findings, writable, committed=self._committed)
@@ -233,8 +233,8 @@ class SwitchPrecheckRun:
         unstamped = {one.ledger_id for one in self._named if one.kind is ReferenceKind.DATA and one.cluster is None}
         if unstamped and input.routing is Routing.ATTRIBUTION:
             findings.warn(
-                # A gap of PIP-477: without attribution brokers read the ACTIVE cluster, which is another one after the
-                # flip.
+                # Before the third revision of PIP-477 brokers read such from the ACTIVE cluster, which is another one
+                # after the flip.
                 f"{len(unstamped):,} data ledgers carry no attribution, and brokers with the plugin look for such in "
                 f"the ACTIVE cluster: let them age out before CLEANUP, which makes {input.target.name} ACTIVE"
             )

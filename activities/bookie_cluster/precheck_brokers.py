@@ -9,7 +9,7 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service, brokers
+from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
 from activities.lifecycle.releases import check_releases
 from clients.errors import StoreError
 from models.bookie_cluster.input import Routing
@@ -43,6 +43,8 @@ def check_brokers(
         )
     with task.broker_store() as store:
         running = sorted(brokers(store))
+        if persistent := persistent_registration(store, (BROKERS,)):
+            findings.blockers.append(persistent)
     if not running:
         # Behind the commit brokers may be stopped by the switch itself, which then waits for their start.
         if not (input.allow_no_brokers or committed):

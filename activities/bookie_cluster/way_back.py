@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.bookie_cluster.build import advance_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.ledgers import Ledgers, all_references, moving
+from activities.bookie_cluster.ledgers import Ledgers, attributed_references, moving
 from activities.bookie_cluster.tail import name_what_is_missing
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
@@ -52,6 +52,6 @@ def _check_bookies(
     gained = Ledgers()
     if left:
         with task.broker_store() as store:
-            gained = moving(task.input, left.cluster.name, left.ledgers, all_references(store))
+            gained = moving(task.input, left.cluster.name, left.ledgers, attributed_references(task, store))
     largest = max((record.ensemble_size for record in gained.values()), default=1)
     check_space(taken, gained, largest, findings)

@@ -14,7 +14,7 @@ and which children it had; it has to be restarted before it sees a lifted genera
 
 Pulsar's driver does the same on Oxia, where the number of a sequential record is how often its parent was written.
 
-Source: LongZkLedgerIdGenerator and ZkLedgerIdGenerator of BookKeeper 4.18, PulsarLedgerIdGenerator of Pulsar 5.0.0-M1;
+Source: LongZkLedgerIdGenerator and ZkLedgerIdGenerator of BookKeeper 4.18, PulsarLedgerIdGenerator of Pulsar 5.0.1;
 PIP-477, invariant I11.
 """
 

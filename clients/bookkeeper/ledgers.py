@@ -56,10 +56,14 @@ class LedgerDirectory(Closeable):
     Args:
         url: the servers and the ledgers root.
         access: credentials and timeout.
+
+    Attributes:
+        members: ids of the bookies that the ledgers which `facts` has decoded lie on.
     """
 
     def __init__(self, url: StoreUrl, access: Access) -> None:
         self.url = url
+        self.members: set[str] = set()
         self._access = access
         self._reader = ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
         self._always_long: bool | None = None
@@ -96,8 +100,22 @@ class LedgerDirectory(Closeable):
         """
         for batch in self._scan():
             for one in batch:
-                if facts := _facts(one, known):
+                if facts := self._facts(one, known):
                     yield facts
+
+    def _facts(self, record: Record | Unreadable, known: Mapping[int, LedgerFacts]) -> LedgerFacts | None:
+        ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
+        if ledger_id is None:
+            return None
+        one = _readable(record)
+        before = known.get(ledger_id)
+        # A node that was deleted and created again has another zxid too.
+        if before is not None and before.mzxid == one.changed:
+            return before
+        ledger = _decoded(ledger_id, one)
+        for segment in ledger.metadata.segments:
+            self.members.update(segment.ensemble)
+        return ledger.facts
 
     def _scan(self) -> Iterator[list[Record | Unreadable]]:
         self._knows_layout()
@@ -323,16 +341,6 @@ class LedgerDirectoryWriter(LedgerDirectory):
 def _ledger(record: Record | Unreadable) -> LedgerRecord | None:
     ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
     return None if ledger_id is None else _decoded(ledger_id, _readable(record))
-
-
-def _facts(record: Record | Unreadable, known: Mapping[int, LedgerFacts]) -> LedgerFacts | None:
-    ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
-    if ledger_id is None:
-        return None
-    one = _readable(record)
-    before = known.get(ledger_id)
-    # A node that was deleted and created again has another zxid too.
-    return before if before is not None and before.mzxid == one.changed else _decoded(ledger_id, one).facts
 
 
 def _decoded(ledger_id: int, one: Record) -> LedgerRecord:

@@ -38,6 +38,7 @@ from tests.support.bookie_cluster.environment import (
     delete_ledger,
     write_ledger,
 )
+from tests.support.metadata_store.stores import kazoo
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -113,6 +114,10 @@ def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> No
     assert codes(environment.precheck(broker_control="command")) == ["BROKER_CONTROL_UNSET", "TARGET_IDS_BEHIND"]
     long_form = b["metadataServiceUri"].replace("zk+hierarchical", "zk+longhierarchical")
     assert codes(environment.precheck(target={"name": "b", "metadataServiceUri": long_form})) == ["LAYOUT_UNSUPPORTED"]
+    with kazoo(environment.stack.zk_url) as zookeeper:
+        zookeeper.create("/loadbalance/brokers/nobody:8080", b"{}")
+        assert codes(environment.precheck(**ids)) == ["PERSISTENT_REGISTRATION"]
+        zookeeper.delete("/loadbalance/brokers/nobody:8080")
 
 
 def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:

@@ -9,12 +9,18 @@ import pytest
 from activities.bookie_cluster.attribution import close_client, reconcile
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
-from clients.pulsar.attribution import set_schema_attribution
+from clients.pulsar.attribution import ATTRIBUTION, attribution, set_schema_attribution
+from clients.pulsar.formats_pb2 import ManagedLedgerInfo
+from clients.pulsar.names import TopicName
 from clients.stores import Access
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.stack import StackSpec
+from deploy.devstack.traffic import send_to
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing
+from models.bookie_registry import BOOTSTRAP
+from models.releases import parse_release
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles
@@ -153,7 +159,7 @@ def test_a_schema_that_others_keep_changing_is_contested(place: Place) -> None:
 
 
 def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
-    """Pulsar 5.0.0-M1 drops them with the next version; each gets the cluster again that has its ledger."""
+    """Brokers 4.2 and 5.0 drop them with the next version; each gets the cluster again that has its ledger."""
     schema_of(place, "dropped", 2)
     place.build()
     place.promote()
@@ -167,6 +173,46 @@ def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
     assert without_stamps(place.locator("dropped")) == without_stamps(dropped)
     assert reconcile(place.steps.task(place.input)) == 0
     assert place.schemas("dropped") == [1, 2, 3]
+
+
+def test_ledgers_without_a_mark_belong_to_the_bootstrap_cluster(place: Place) -> None:
+    """Where the registry says that they belong to the target, nothing of them moves, whatever is ACTIVE."""
+    bare = schema_of(place, "bootstrap", 2)
+    marker = f"{place.input.registry_path}/{BOOTSTRAP}"
+    place.set_node(marker, NEW.encode())
+    place.build()
+
+    promotion = place.promote()
+
+    assert counts(promotion) == (0, 0, 0, 0)
+    assert place.locator("bootstrap") == bare
+    place.set_node(marker, b"{}")
+    with pytest.raises(StoreConflict, match=f"{marker}: invalid bootstrap marker"):
+        place.promote()
+    place.set_node(marker, OLD.encode())
+    place.build()
+    assert counts(place.promote()) == (1, 0, 0, 0)
+    assert stamps(place.locator("bootstrap")) == [NEW] * 3
+
+
+def test_properties_of_a_ledger_survive_as_the_table_of_releases_says(place: Place) -> None:
+    """The last ledger's attribution is there after the topic was loaded again, on releases that keep it (#26509)."""
+    topic = TopicName.parse("properties")
+    path = "/managed-ledgers/public/default/persistent/properties"
+    send_to(place.stack.broker_url, ["properties"])
+    place.admin.topics.unload(topic)
+    info = ManagedLedgerInfo.FromString(place.zookeeper.get(path)[0])
+    ledger = info.ledgerInfo[-1]
+    ledger.properties.add(key=ATTRIBUTION, value=OLD)
+    place.set_node(path, info.SerializeToString())
+
+    send_to(place.stack.broker_url, ["properties"])
+
+    after = ManagedLedgerInfo.FromString(place.zookeeper.get(path)[0])
+    assert len(after.ledgerInfo) > len(info.ledgerInfo)
+    (same,) = (one for one in after.ledgerInfo if one.ledgerId == ledger.ledgerId)
+    release = parse_release(chosen_release().version)
+    assert attribution(same.properties) == (OLD if release.keeps_ledger_properties_on_open else None)
 
 
 def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:

@@ -58,7 +58,7 @@ def test_precheck_finds_the_plugin(place: Place) -> None:
 def test_census_sets_dropped_attributions_again(place: Place) -> None:
     """What a broker drops is set again by the census, which also names the ledger that the broker wrote to the old one.
 
-    Pulsar 5.0.0-M1 drops a schema's attributions with the next version, and knows nothing of the new cluster.
+    Brokers 4.2 and 5.0 drop a schema's attributions with the next version, and know nothing of the new cluster.
     """
     place.direct()
     place.build()

@@ -52,7 +52,7 @@ class Attributed:
                 "routing": Routing.ATTRIBUTION,
             }
         )
-        self.double = PluginDouble(stack)
+        self.double = PluginDouble(stack, bootstrap=OLD)
         self.zookeeper: Any = None
         self._admins: list[StackAdmin] = []
         self._resources = ExitStack()

@@ -1,6 +1,6 @@
 """A cursor's node as a broker changes it: with protobuf's own code, and none of the code that is under test.
 
-Source: ManagedCursorInfo of Pulsar 5.0.0-M1 (org.apache.bookkeeper.mledger.proto). Messages within it are bytes here,
+Source: ManagedCursorInfo of Pulsar 5.0.1 (org.apache.bookkeeper.mledger.proto). Messages within it are bytes here,
 which protobuf writes as it read them.
 """
 

@@ -35,7 +35,7 @@ class Plain:
         self._rolled.acknowledge_up_to(broker, "all", 229)
         self._batched.subscribe(broker, "holes")
         self._batched.send(broker, 95)
-        # Whole batches: of what is acknowledged within one, Pulsar 5.0.0-M1 knows nothing after it has loaded a topic.
+        # Whole batches: of what is acknowledged within one, a broker may know nothing after it has loaded a topic.
         self._batched.acknowledge(broker, "holes", [*range(10), *range(30, 40), *range(70, 80)])
 
     def add_more(self, broker: Broker) -> None:
@@ -193,7 +193,8 @@ class Compacted:
         rows = list(zip(self._keys, self._log.sent, strict=True))
         last = {key: place for place, (key, _) in enumerate(rows[: self._horizon])}
         kept = [payload for place, (key, payload) in enumerate(rows) if place >= self._horizon or last[key] == place]
-        found = read_all(broker, self._log.name, compacted=True)
+        # Brokers 4.0 deliver the empty message that deletes a key, until the next compaction; newer ones do not.
+        found = [payload for payload in read_all(broker, self._log.name, compacted=True) if payload]
         compare("the compacted view", found, [payload for payload in kept if payload])
 
     def _put(self, broker: Broker, count: int) -> None:

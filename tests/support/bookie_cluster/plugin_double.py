@@ -73,6 +73,8 @@ class PluginDouble:
     Args:
         stack: whose brokers were started after `announce_doubles`.
         registry: the registry's node.
+        bootstrap: the cluster that it says ledgers without a mark belong to; None says nothing, as before the third
+            revision of the proposal.
 
     Attributes:
         violations: requests that do not fit the proposal, in words.
@@ -84,7 +86,8 @@ class PluginDouble:
         deaf: names of brokers that answer every request with 500.
     """
 
-    def __init__(self, stack: Stack, registry: str = "/admin/bookie-clusters") -> None:
+    def __init__(self, stack: Stack, registry: str = "/admin/bookie-clusters", *, bootstrap: str | None = None) -> None:
+        self._bootstrap = bootstrap
         self.violations: list[str] = []
         self.promotions: list[dict[str, Any]] = []
         self.read_modes: dict[str, str] = {}
@@ -101,6 +104,9 @@ class PluginDouble:
     def __enter__(self) -> Self:
         with ExitStack() as resources:
             self._zookeeper = resources.enter_context(kazoo(self._stack.zk_url))
+            if self._bootstrap is not None:
+                self._zookeeper.ensure_path(self._registry)
+                self._zookeeper.create(f"{self._registry}/bootstrap", self._bootstrap.encode())
             for server in self._stack:
                 if server.kind == "broker":
                     self._listen_for(server, resources)

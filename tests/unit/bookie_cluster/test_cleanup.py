@@ -80,7 +80,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     def verified(*_: object) -> dict[int, int]:
         return {number: one.mzxid for number, one in made.ledgers.items()}
 
-    def references(_: object) -> ReferenceTable:
+    def references(*_: object) -> ReferenceTable:
         return ReferenceTable(made.named)
 
     def none(*_: object) -> None:
@@ -94,7 +94,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     monkeypatch.setattr(cleanup, "scan", scan)
     monkeypatch.setattr(cleanup, "read_verified", verified)
-    monkeypatch.setattr(cleanup, "all_references", references)
+    monkeypatch.setattr(cleanup, "attributed_references", references)
     monkeypatch.setattr(cleanup, "read_cutover_ledger_id", none)
     monkeypatch.setattr(cleanup, "read_failed", empty)
     monkeypatch.setattr(cleanup, "_brokers", brokers)

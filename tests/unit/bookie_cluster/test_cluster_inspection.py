@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, needed_bytes
 from activities.lifecycle.precheck import Findings
+from clients.bookkeeper.bookie_info import Bookie
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
 from tests.support.bookie_cluster.records import by_id, input, ledger
@@ -50,6 +53,27 @@ def test_two_empty_clusters_fit() -> None:
 
     assert not findings.blockers
     assert not findings.warnings
+
+
+@pytest.mark.parametrize(
+    ("known", "bookies", "reused"),
+    [
+        ({"h1:3181"}, {}, ["h1:3181"]),
+        ({"h2:3181", "bookie-7"}, {}, []),
+        ({"bookie-7"}, {"bookie-7": Bookie("bookie-7", "h1", 3181, writable=True)}, ["h1:3181"]),
+    ],
+)
+def test_addresses_of_the_source_are_not_used_again(
+    known: set[str], bookies: dict[str, Bookie], reused: list[str]
+) -> None:
+    """A bookie of the target at an address of the source, in use or only in its ledgers or cookies, is a blocker."""
+    source, target, findings = seen("a"), seen("b"), Findings()
+    source.known, source.bookies = frozenset(known), bookies
+    target.bookies = {"bookie-7": Bookie("bookie-7", "h1", 3181, writable=True)}
+    check_pair(source, target, findings)
+
+    assert codes(findings) == ["ADDRESS_REUSED"] * bool(reused)
+    assert all(address in findings.blockers[0].cause for address in reused)
 
 
 def test_what_stands_in_the_target_is_told() -> None:

@@ -9,6 +9,7 @@ from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import ReferenceKind
 from models.bookie_cluster.input import Routing
+from models.bookie_registry import bootstrap_name
 from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
 
@@ -38,6 +39,21 @@ def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:
     ledgers = by_id(ledger(number) for number in (1, 2, 3, 4))
 
     assert sorted(moving(input(Routing.ATTRIBUTION), "a", ledgers, named)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "value", [b"old", b"old\n", b'"old"', b'{"name": "old"}', b'{"clusterName": "old", "since": 1}']
+)
+def test_the_bootstrap_marker_is_read_in_any_form(value: bytes) -> None:
+    """The proposal does not fix how the marker names its cluster."""
+    assert bootstrap_name(value) == "old"
+
+
+@pytest.mark.parametrize("value", [b"", b"{}", b"7", b'{"name": ""}', b"/a", b"[]"])
+def test_a_marker_that_names_no_cluster_is_refused(value: bytes) -> None:
+    """A marker of a form that is not known says nothing about any ledger."""
+    with pytest.raises(ValueError, match="expected the name of a bookie cluster"):
+        bootstrap_name(value)
 
 
 def test_dangling_positions() -> None:

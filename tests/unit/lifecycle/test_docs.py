@@ -197,7 +197,7 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
         file.read_text()
         for file in [
             *ROOT.glob("activities/bookie_cluster/*.py"),
-            *(ROOT / f"activities/lifecycle/{name}.py" for name in ("precheck", "exclusion")),
+            *(ROOT / f"activities/lifecycle/{name}.py" for name in ("precheck", "exclusion", "registrations")),
         ]
     )
     patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
