@@ -10,6 +10,8 @@ from models.store_url import StoreUrl
 
 _SEQUENTIAL = re.compile(rb"\d{10}$")
 _BENEATH_COORDINATOR = COORDINATOR + b"/"
+# As ZooKeeper's servers check the path of a request: control characters, surrogates, private use, specials.
+_NO_ZNODE = re.compile(r"^[^/]|//|/\.{1,2}(?:/|$)|.+/$|[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]", re.DOTALL)
 
 
 def migrates(record: Record) -> bool:
@@ -24,8 +26,18 @@ def is_coordination(path: bytes) -> bool:
 
 def is_recreated(path: bytes) -> bool:
     """Whether a record of a session has to stand in the target too, by the hand of its session's client."""
-    # Pulsar 5.0.0-M1 remembers the path of a sequential ephemeral without its number, and so never recreates it.
-    return not (is_coordination(path) or _SEQUENTIAL.search(path))
+    # Pulsar (4.2 and 5.0) remembers the path of a sequential ephemeral without its number, and so never recreates it.
+    # A key without a slash in front is a record of Oxia's client about itself: the canary of a session.
+    return path.startswith(b"/") and not (is_coordination(path) or _SEQUENTIAL.search(path))
+
+
+def is_znode_path(path: bytes) -> bool:
+    """Return whether a ZooKeeper can have a znode of this path."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and not _NO_ZNODE.search(text)
 
 
 class Equivalence:
@@ -79,6 +91,10 @@ class Equivalence:
     def has_no_version(self, record: Record) -> bool:
         """Whether the target takes a record's version for that of a record which does not exist."""
         return record.version == -1 and self.keeps_versions and not self.target_is_zookeeper
+
+    def has_no_znode(self, record: Record) -> bool:
+        """Whether the target is a ZooKeeper, which cannot have a znode of this name."""
+        return self.target_is_zookeeper and not self.source_is_zookeeper and not is_znode_path(record.path)
 
     def equal(self, source: Record, target: Record) -> bool:
         """Whether the target holds what it shall for a record of the source."""

@@ -42,14 +42,24 @@ class LedgerStoreUri(BaseModel):
         return self.text
 
 
+def ledgers_of_pulsar(text: str) -> StoreUrl | None:
+    """Return the metadata store that a URI of Pulsar's own driver names; None for one of BookKeeper's drivers.
+
+    Raises:
+        ValueError: it names no store that is known.
+    """
+    if not text.startswith(_PULSAR_DRIVER):
+        return None
+    return _store(text, text.removeprefix(_PULSAR_DRIVER))
+
+
 def parse_ledger_store_uri(text: str) -> LedgerStoreUri:
     """Read a metadataServiceUri.
 
     Raises:
         ValueError: it has no form that is taken; the message names those.
     """
-    if text.startswith(_PULSAR_DRIVER):
-        store = _store(text, text.removeprefix(_PULSAR_DRIVER))
+    if store := ledgers_of_pulsar(text):
         if store.scheme != "zk":
             raise ValueError(f"{text!r} keeps ledgers in {store.display}; ledgers are moved on ZooKeeper only")
         return LedgerStoreUri(text=text, url=store.model_copy(update={"root": store.root + _PULSAR_LEDGERS}))

@@ -55,28 +55,37 @@ def require_scheme(text: str) -> str:
     hosts = text.partition("/")[0].split(",")
     if all(_HOST_PORT.match(host) for host in hosts):
         raise ValueError(f"{text!r} has no scheme; write zk:{text}, or oxia://host:port[/namespace]")
+    if "?" in text:
+        raise ValueError(
+            f"{text!r} has parameters, which configure clients and do not name the store; write "
+            f"{text.partition('?')[0]}, and keep the parameters in broker.conf"
+        )
     return text
 
 
 def parse_store_url(text: str) -> StoreUrl:
     """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
 
+    Parameters after a question mark are left out: brokers take them as settings of their client (since 4.2.4).
+
     Raises:
         ValueError: the text has none of these forms; the message names the forms that are taken.
     """
-    if text.startswith("oxia://"):
-        address, _, namespace = text.removeprefix("oxia://").partition("/")
-        if not _HOST_PORT.match(address) or "/" in namespace:
-            raise ValueError(f"{text!r} is no Oxia address; write oxia://host:port[/namespace]")
-        return StoreUrl(scheme="oxia", hosts=(address,), root=namespace or "default")
-    if "://" in text and not text.startswith("zk://"):
+    address = text.partition("?")[0]
+    if address.startswith("oxia://"):
+        host, _, namespace = address.removeprefix("oxia://").partition("/")
+        if not _HOST_PORT.match(host) or "/" in namespace:
+            raise ValueError(f"invalid Oxia address {text!r}; expected oxia://host:port[/namespace]")
+        return StoreUrl(scheme="oxia", hosts=(host,), root=namespace or "default")
+    if "://" in address and not address.startswith("zk://"):
         raise ValueError(f"{text!r} names a store that is not supported; write {_FORMS}")
     # One prefix only: a host may be called zk.
-    rest = text.removeprefix("zk://" if text.startswith("zk://") else "zk:")
+    rest = address.removeprefix("zk://" if address.startswith("zk://") else "zk:")
     servers, slash, chroot = rest.partition("/")
-    hosts = tuple(servers.split(","))
+    # ZooKeeper's client takes blanks around the commas of its list.
+    hosts = tuple(host.strip() for host in servers.split(","))
     if not all(_HOST_PORT.match(host) for host in hosts):
-        raise ValueError(f"{text!r} is no store address; write {_FORMS}")
+        raise ValueError(f"invalid store address {text!r}; expected {_FORMS}")
     root = ("/" + chroot.strip("/")) if slash and chroot.strip("/") else ""
     return StoreUrl(scheme="zk", hosts=hosts, root=root)
 

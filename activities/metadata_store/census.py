@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.registrations import brokers, registered
+from activities.lifecycle.registrations import brokers, participants, registered
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
@@ -21,9 +21,11 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
     services: dict[str, str] = {}
     unknown: list[str] = []
     with open_reader(input.source_url, access) as source:
-        # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (seen with 5.0.0-M1).
+        # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (4.2.4, 5.0.1).
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
+        # Whoever joined before the commit is a participant no more: these have started since, on the source's address.
+        started = participants(source)
     with open_reader(input.target_url, access) as target:
         running = brokers(target)
     with BrokerView(admin) as view:
@@ -36,6 +38,9 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
             # It reads the flag in the source at each start, and so depends on that store still.
             if configured.overlaps(input.source_url):
                 services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
+    if started and not services:
+        sessions = ", ".join(f"0x{owner:x}" for owner in sorted(started))
+        services["other participants"] = f"sessions {sessions}: started with the address of the source"
     if input.source_url.scheme == "zk":
         others, hidden = _connections(input.source_url, access)
         unknown += hidden

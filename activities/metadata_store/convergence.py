@@ -1,7 +1,7 @@
 """Bring changed paths in line while the source goes on changing, and after the commit, when late writes trickle in.
 
-Pulsar 5.0.0-M1 refuses only a part of the metadata writes from PREPARATION on: what goes through its caches (tenants,
-namespaces, policies) still reaches the source, and is acknowledged, until each broker has followed COMPLETED.
+Brokers 4.2 and 5.0 refuse only a part of the metadata writes from PREPARATION on: what goes through their caches
+(tenants, namespaces, policies) still reaches the source, and is acknowledged, until each broker has followed COMPLETED.
 """
 
 from __future__ import annotations

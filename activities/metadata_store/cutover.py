@@ -7,20 +7,25 @@ import time
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import still_registered
+from activities.lifecycle.registrations import participants, registered, still_in_use, still_registered
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagState
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
-from clients.stores import last_transaction
+from clients.stores import last_transaction, open_reader
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import WaitKind
 from models.metadata_store.results import ChangeCopy, Completion, LateWrites, PreCopy, Verification
 from models.migration_flag import FlagPhase
 from spark.metadata_store import jobs
 from spark.metadata_store.replica import CommitPoint
 
+LATE_PARTICIPANTS_SECONDS = 10.0
+"""How long metadata writes stay blocked for services that start meanwhile."""
+
+_PARTICIPANTS_POLL = 0.1
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
 
@@ -124,6 +129,7 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             context.blocked_since = flag.state().blocked_since
+            _await_late_participants(task, context)
             # Marked before the changes are collected. A worker that takes over after the commit looks for late writes
             # from here on.
             settled = flag.mark()
@@ -163,6 +169,36 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     )
 
 
+def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) -> None:
+    """Wait until no participant is left that came after PREPARATION.
+
+    A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
+    sees the commit before its end has no target, and would neither read nor write until a restart (#25993).
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady` if one stays.
+    """
+    # Beneath a chroot participants never unregister.
+    if task.input.source_url.root:
+        return
+    begun = time.monotonic()
+    with open_reader(task.input.source_url, task.runtime.access) as source:
+        while late := participants(source):
+            names = {service.owner: service.name for service in registered(source)}
+            named = ", ".join(sorted(names.get(owner, f"session 0x{owner:x}") for owner in late))
+            if time.monotonic() - begun > LATE_PARTICIPANTS_SECONDS:
+                raise ApplicationError(
+                    f"services started while metadata writes were blocked, and did not join the migration: {named}. "
+                    "Start and restart no broker or bookie during a migration (Pulsar 4.2 does not repair that by "
+                    "itself), and start the migration again",
+                    type=FailureKind.NOT_READY,
+                    non_retryable=True,
+                )
+            context.waiting_for(WaitKind.PARTICIPANTS, f"services that started just now: {named}")
+            context.pause(_PARTICIPANTS_POLL)
+    context.waits_no_more()
+
+
 def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> LateWrites:
     """In the window: copy what services that have not followed the commit wrote to the source, and tell them again.
 
@@ -196,7 +232,9 @@ def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Compl
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.
     """
-    if running := still_registered(task.input.source_url, task.runtime.access):
+    with open_reader(task.input.source_url, task.runtime.access) as source:
+        running = still_in_use(source)
+    if running:
         raise ApplicationError(
             f"services registered in the source while it was copied: {', '.join(running)}. Stop them, and start again",
             type=FailureKind.IN_USE,

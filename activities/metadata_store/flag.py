@@ -135,7 +135,7 @@ class FlagKeeper:
     def rebroadcast(self) -> bool:
         """Set the flag to what it is, for services that were cut off from the source when it was moved.
 
-        They follow a persistent watch, and a persistent watch is not told what it missed (seen with 5.0.0-M1): they
+        They follow a persistent watch, and a persistent watch is not told what it missed: they
         would block writes for ever. Does nothing where this run did not set the flag, unless it is FAILED and nobody
         claims the source any more; returns whether it was set.
         """

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from activities.lifecycle.registrations import registered
+from activities.lifecycle.registrations import registered, settles
 from clients.store import COORDINATOR, Record, StoreReader
 from models.lifecycle.failures import Blocker
 
 
-def used_by_others(reader: StoreReader, of_the_source: Container[str]) -> Blocker | None:
-    """Services that are registered in a target, and not in the source; None where there are none.
+def used_by_others(reader: StoreReader, of_the_source: Callable[[], Collection[str]]) -> Blocker | None:
+    """Return a blocker for services that are registered in a target, and not in the source; None without any.
 
     Participants of an earlier attempt may still hold ephemerals there: they are services of the source.
 
+    Args:
+        reader: reads the target.
+        of_the_source: returns the names of the services that are registered in the source now.
+
     Raises:
-        StoreError: the target cannot be read.
+        StoreError: a store cannot be read.
     """
-    others = sorted({service.name for service in registered(reader) if service.name not in of_the_source})
-    if not others:
+    known: set[str] = set()
+
+    def foreign() -> list[str]:
+        known.update(of_the_source())
+        return sorted({service.name for service in registered(reader)} - known)
+
+    if not foreign() or settles(lambda: not foreign()):
         return None
-    cause = f"services that are not registered in the source use {reader.url}: {', '.join(others)}"
+    cause = f"services that are not registered in the source use {reader.url}: {', '.join(foreign())}"
     return Blocker(
         code="TARGET_IN_USE",
         cause=cause,

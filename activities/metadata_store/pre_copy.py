@@ -152,7 +152,7 @@ def _own_target(task: MetadataStoreTask, context: ActivityContext, claim: Target
 def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
     access = task.runtime.access
     with open_reader(task.input.source_url, access) as source, open_reader(task.input.target_url, access) as target:
-        if used := used_by_others(target, {service.name for service in registered(source)}):
+        if used := used_by_others(target, lambda: {service.name for service in registered(source)}):
             return used
         found = "" if task.input.replace_target else record_of_others(target)
     return not_empty(found) if found else None

@@ -6,10 +6,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.exclusion import another_cluster, bookies_on_the_move, claimed, no_brokers, other_holder
+from activities.lifecycle.exclusion import (
+    another_cluster,
+    bookies_on_the_move,
+    claimed,
+    no_brokers,
+    other_holder,
+)
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import brokers, participants, registered
+from activities.lifecycle.registrations import (
+    brokers,
+    participants,
+    persistent_registration,
+    registered,
+    settles,
+    still_in_use,
+)
 from activities.lifecycle.releases import check_releases
+from activities.metadata_store.brokers import check_brokers, ledgers_elsewhere
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
 from clients.cas.claims import held_by
@@ -50,7 +64,7 @@ class PrecheckRun:
         input: the operator's input.
         workflow_id: the migration that asks; what it left behind earlier is no blocker.
         access: credentials and timeout.
-        admin: how brokers are asked for their release.
+        admin: how brokers are asked for their release and configuration.
         unblock: gives writes back that an earlier run of this migration left blocked; not called in a dry run.
     """
 
@@ -69,7 +83,6 @@ class PrecheckRun:
         self._unblock = unblock
         self._findings = Findings()
         self._participants: tuple[str, ...] = ()
-        self._services: frozenset[str] = frozenset()
         self._flag = FlagPhase.NOT_STARTED
         self._left_blocked = False
         #: Sessions that take part; None where that was not looked at.
@@ -119,6 +132,8 @@ class PrecheckRun:
             running = brokers(reader)
         with BrokerView(self._admin) as view:
             seen = [view.read(broker) for broker in running]
+        if self._input.mode is Mode.LIVE:
+            check_brokers(self._input, seen, self._findings)
         stores = (self._input.source_url, self._input.target_url)
         unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
         check_releases(self._findings, self._input.kind, seen, accepted=self._input.accept_defects, unseen=unseen)
@@ -173,16 +188,16 @@ class PrecheckRun:
 
     def _check_participants(self, reader: StoreReader) -> None:
         services, sessions = registered(reader), participants(reader)
-        self._services = frozenset(service.name for service in services)
         self._known = sessions | {service.owner for service in services}
         self._participants = tuple(service.name for service in services if service.owner in sessions)
         missing = [service.name for service in services if service.owner not in sessions]
+        self._check_persistent(reader)
         if self._input.source_url.root:
             self._findings.warn(
-                f"beneath the chroot {self._input.source_url.root} participants of Pulsar 5.0.0-M1 never unregister; "
+                f"below the chroot {self._input.source_url.root} participants never unregister; "
                 "that they are ready is shown by their ephemerals in the target alone"
             )
-        if not brokers(reader):
+        if not self._running(reader):
             if not self._input.allow_no_brokers:
                 self._findings.blockers.append(no_brokers(self._input.source))
             self._findings.warn(f"no broker is registered in {self._input.source}")
@@ -196,19 +211,34 @@ class PrecheckRun:
                 # Such a service does not read the flag: after the commit it would go on in the source, alone.
                 "NOT_PARTICIPATING",
                 f"{len(missing)} of {len(services)} services would not follow the migration: {', '.join(missing)}",
-                "run them on Pulsar 5.0 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
+                "run them on Pulsar 4.2 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
                 "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver and PulsarMetadataClientDriver",
             )
 
+    def _running(self, reader: StoreReader) -> bool:
+        """Whether a broker is registered; one that lost its session registers again a moment later."""
+
+        def registered() -> bool:
+            return bool(brokers(reader))
+
+        return registered() if self._input.allow_no_brokers else settles(registered)
+
+    def _check_persistent(self, reader: StoreReader) -> None:
+        if found := persistent_registration(reader):
+            self._findings.blockers.append(found)
+
     def _check_stopped(self, reader: StoreReader) -> None:
-        services = registered(reader)
+        self._check_persistent(reader)
+        if not self._input.leave_ledgers and reader.children(b"/managed-ledgers") and not reader.children(b"/ledgers"):
+            self._findings.blockers.append(ledgers_elsewhere(f"{self._input.source} holds topics and no ledgers"))
         # Whatever else holds ephemerals has not stopped.
-        self._known = {service.owner for service in services}
-        if running := [service.name for service in services]:
+        self._known = {service.owner for service in registered(reader)} | participants(reader)
+        if running := still_in_use(reader):
             self._findings.block(
                 "SERVICES_RUNNING",
-                f"an offline migration needs all services stopped; registered are {', '.join(running)}",
-                "stop them, and wait until their sessions have expired",
+                f"an offline migration needs all services stopped; registered are {_some(running)}",
+                "stop them, also autorecovery daemons, function workers and proxies, and wait until their sessions "
+                "have expired",
             )
 
     def _check_roots(self, reader: StoreReader) -> None:
@@ -258,6 +288,13 @@ class PrecheckRun:
                 f"Oxia takes version -1 for a record that does not exist, and {_named('znodes', found.no_version)} "
                 "have it: their version overflowed",
                 "set the data of each once, to what it is: zkCli.sh set PATH DATA",
+            )
+        if found.no_znode.total:
+            self._findings.block(
+                "NO_ZNODE_NAME",
+                f"ZooKeeper cannot have znodes with the names of {_named('records', found.no_znode)}",
+                "Pulsar has no such records; whoever wrote them has to move them to another namespace of Oxia, or "
+                "delete them",
             )
         self._check_sessions(found.sessions)
         return survey
@@ -318,7 +355,7 @@ class PrecheckRun:
             self._findings.block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
             return
         # Also where an earlier attempt's claim stands: a run that ended just behind its commit left a live store so.
-        if used := used_by_others(reader, self._services):
+        if used := used_by_others(reader, self._services_of_source):
             self._findings.blockers.append(used)
             return
         if claim and claim.side == TARGET and claim.ours and claim.source == str(self._input.source_url):
@@ -331,6 +368,12 @@ class PrecheckRun:
             self._findings.warn(f"the target is not empty ({first} stands there); its records will be lost")
         else:
             self._findings.blockers.append(not_empty(first))
+
+    def _services_of_source(self) -> set[str]:
+        if self._input.mode is Mode.OFFLINE:
+            return set()
+        with open_reader(self._input.source_url, self._access) as reader:
+            return {service.name for service in registered(reader)}
 
     def _check_old_flag(self) -> None:
         """A ZooKeeper that services left once has a flag that says so, and would send them on after the commit."""

@@ -39,7 +39,7 @@ class _Migration:
         """PRECHECK."""
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> Mapping[str, float]:
-            check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, lambda: None)
+            check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, task.runtime.admin, lambda: None)
             found = check.run(task.engine, task.pair, tag=task.tag(context))
             assert not found.blockers, found.blockers
             assert found.survey is not None

@@ -1,6 +1,6 @@
 """The generator of ledger ids where Pulsar's driver keeps ledgers in Oxia: what it will give next, and how to lift it.
 
-Source: PulsarLedgerIdGenerator and OxiaMetadataStore of Pulsar 5.0.0-M1. For a sequential record brokers write its
+Source: PulsarLedgerIdGenerator and OxiaMetadataStore of Pulsar 5.0.1. For a sequential record brokers write its
 parent, and take the parent's modification count for its number: 1 for the first one beneath a new parent.
 """
 

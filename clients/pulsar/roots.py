@@ -12,4 +12,5 @@ _ROOTS = frozenset(
 
 def is_pulsars(path: bytes) -> bool:
     """Whether a path lies beneath one of the top-level records that Pulsar has."""
-    return path.split(b"/", 2)[1] in _ROOTS
+    root, *names = path.split(b"/", 2)
+    return not root and bool(names) and names[0] in _ROOTS

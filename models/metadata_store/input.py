@@ -40,6 +40,8 @@ class MetadataStoreInput(MigrationInput):
         cleanup_limit: most records that one step of the cleanup removes; it goes on in further steps.
         replace_target: empty a target that holds records of others. They are lost.
         allow_no_brokers: live: start although no broker is registered in the source; else that is a blocker.
+        leave_ledgers: brokers keep the metadata of ledgers in another store, which stays as it is; else that is a
+            blocker.
         full_verify: compare both stores whole once more while writes are blocked.
     """
 
@@ -56,6 +58,7 @@ class MetadataStoreInput(MigrationInput):
     cleanup_limit: int = Field(default=100_000, ge=1)
     replace_target: Bool = False
     allow_no_brokers: Bool = False
+    leave_ledgers: Bool = False
     full_verify: Bool = False
 
     @model_validator(mode="after")

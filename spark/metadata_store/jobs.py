@@ -49,6 +49,7 @@ def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
         misplaced=Some.joined(one.misplaced for one in found),
         too_high=Some.joined(one.too_high for one in found),
         no_version=Some.joined(one.no_version for one in found),
+        no_znode=Some.joined(one.no_znode for one in found),
         sessions={session: path for one in found for session, path in one.sessions.items()},
         others=sum(one.others for one in found),
     )

@@ -73,6 +73,7 @@ class Surveyed(NamedTuple):
         misplaced: Oxia: records written with a partition key, which cannot be carried.
         too_high: ZooKeeper as target: records whose version or next number is too high to count up to.
         no_version: Oxia as target: records of the one version that it takes for "there is none".
+        no_znode: ZooKeeper as target: records whose key cannot be the path of a znode.
         sessions: sessions that hold records which have to be recreated in the target, each with one of these; at most
             1000 for each task.
         others: how many of the records are beneath roots that Pulsar does not have; a cleanup leaves them.
@@ -86,6 +87,7 @@ class Surveyed(NamedTuple):
     misplaced: Some
     too_high: Some
     no_version: Some
+    no_znode: Some
     sessions: dict[int, bytes]
     others: int
 

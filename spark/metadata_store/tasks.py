@@ -88,6 +88,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
     misplaced: list[bytes] = []
     too_high: list[bytes] = []
     no_version: list[bytes] = []
+    no_znode: list[bytes] = []
     sessions: dict[int, bytes] = {}
     rules = Equivalence(pair.source, pair.target)
     with open_reader(pair.source, pair.access) as reader:
@@ -108,6 +109,8 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                         too_high.append(record.path)
                     if rules.has_no_version(record):
                         no_version.append(record.path)
+                    if rules.has_no_znode(record):
+                        no_znode.append(record.path)
             misplaced += _misplaced(reader, part, batch)
     return Surveyed(
         records,
@@ -118,6 +121,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
         Some.of(misplaced),
         Some.of(too_high),
         Some.of(no_version),
+        Some.of(no_znode),
         sessions,
         others,
     )

@@ -1,6 +1,6 @@
 """Metadata that brokers go on writing while writes are blocked.
 
-PIP-454 has them refuse every write from PREPARATION to COMPLETED. Pulsar 5.0.0-M1 refuses only those that do not go
+PIP-454 has them refuse every write from PREPARATION to COMPLETED. Brokers 4.2 and 5.0 refuse only those that do not go
 through a cache: tenants, namespaces and policies are still written to the source.
 """
 

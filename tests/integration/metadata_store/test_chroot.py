@@ -33,7 +33,7 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
         tree = stores.read_zookeeper(stack.zk_url)
         commit = stores.committed_ms(stack.zk_url)
         assert report.outcome is Outcome.DONE
-        assert any("beneath the chroot /pulsar-a" in note for note in report.notes)
+        assert any("below the chroot /pulsar-a" in note for note in report.notes)
         assert stores.assert_equal(tree, stores.read_oxia(stack.oxia_url), until_ms=commit) > 30
         used = stores.ledger_ids(set(tree))
         for number in range(10):

@@ -14,6 +14,7 @@ from activities.metadata_store import convergence, cutover, pre_copy, preparatio
 from activities.metadata_store.precheck import PrecheckRun
 from clients.cas.claims import read_claim
 from clients.errors import StoreConflict
+from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
@@ -63,7 +64,7 @@ def committed(place: Place) -> PreCopy:
 def precheck(place: Place, **more: object) -> Precheck:
     """What the precheck of a later run says."""
     task = place.task(run=9, allow_no_brokers=True, **more)
-    check = PrecheckRun(task.input, task.workflow_id, Access(), partial(way_back.release, task))
+    check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), partial(way_back.release, task))
     return check.run(task.engine, task.pair, tag="precheck")
 
 

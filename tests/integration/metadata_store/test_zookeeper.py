@@ -1,14 +1,16 @@
-"""A live migration from one ZooKeeper to another."""
+"""Migrations from one ZooKeeper to another, live and offline."""
 
 from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin, refusal
+from deploy.devstack.admin import StackAdmin, refusal, topic_url
+from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.stack import StackSpec
-from deploy.devstack.traffic import Traffic
+from deploy.devstack.traffic import Traffic, pulsar, quiet_client, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from models.releases import parse_release
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -18,6 +20,10 @@ pytestmark = pytest.mark.exhaustive
 CLUSTER = "zookeepers"
 
 
+@pytest.mark.skipif(
+    not parse_release(chosen_release().version).has_live_metadata_migration,
+    reason="brokers take part in a live migration since 4.2.0 (PIP-454)",
+)
 def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environment) -> None:
     """Versions and sequences are kept, the cluster works on the new ZooKeeper, and no ledger id is given twice."""
     stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=CLUSTER))
@@ -53,3 +59,45 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
         traffic.wait_for_more(10)
         assert traffic.verify() > 20
     admin.close()
+
+
+def test_offline_to_another_zookeeper(make_stack: MakeStack, environment: Environment) -> None:
+    """The copy is exact, the cluster starts on it, reads what it wrote before, and gives no ledger id twice."""
+    stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster="offline-zk"))
+    target = f"{stack.second_zk_url}/new"
+    input = MetadataStoreInput.model_validate(
+        {
+            "cluster": "offline-zk",
+            "mode": "offline",
+            "source": stack.zk_url,
+            "target": target,
+            "validation_window": "PT0S",
+        }
+    )
+    with StackAdmin(stack.admin_urls[0]) as admin:
+        send_to(stack.broker_url, ["eras", "gone"], b"first")
+        admin.delete_topic("gone")
+    refused = environment.operator.refusal(input)
+    assert "SERVICES_RUNNING" in str(refused)
+    for name in ("broker-1", "bookie-1"):
+        stack[name].stop()
+
+    report = environment.operator.run(input)
+
+    assert report.outcome is Outcome.DONE
+    tree = stores.read_zookeeper(stack.zk_url)
+    assert stores.assert_same_tree(tree, stores.read_zookeeper(target)) > 30
+    used = stores.ledger_ids(set(tree))
+    stack.use_metadata(target)
+    for name in ("bookie-1", "broker-1"):
+        stack[name].start()
+    send_to(stack.broker_url, ["eras"], b"second")
+    client = quiet_client(stack.broker_url)
+    try:
+        reader = client.create_reader(topic_url("eras"), pulsar.MessageId.earliest)
+        assert [bytes(reader.read_next(timeout_millis=30_000).data()) for _ in range(2)] == [b"first", b"second"]
+    finally:
+        client.close()
+    send_to(stack.broker_url, ["new"], b"x")
+    with StackAdmin(stack.admin_urls[0]) as admin:
+        assert min(admin.ledgers("new")) > max(used)

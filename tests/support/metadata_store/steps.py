@@ -101,11 +101,12 @@ class Place:
 
 @contextmanager
 def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place]:
-    """A source beneath a chroot of this name with some records, and an empty target."""
+    """A source below a chroot of this name, or at the root, with some records, and an empty target."""
     with stores.kazoo(stack.zk_url) as zookeeper:
-        zookeeper.ensure_path(f"/{name}")
-        zookeeper.chroot = f"/{name}"
-        place = Place(f"{stack.zk_url}/{name}", stack.oxia_url, zookeeper)
+        if name:
+            zookeeper.ensure_path(f"/{name}")
+            zookeeper.chroot = f"/{name}"
+        place = Place(f"{stack.zk_url}/{name}".rstrip("/"), stack.oxia_url, zookeeper)
         place.empty_target()
         for path in paths:
             place.set(path)

@@ -88,7 +88,9 @@ def test_durations(text: str, length: timedelta) -> None:
         ({"mode": "hot"}, "mode", "'live' or 'offline'"),
         ({"cleanup": "all"}, "cleanup", "'leave' or 'remove'"),
         ({"source": "etcd://a:2379"}, "source", "names a store that is not supported"),
-        ({"target": "oxia://a"}, "target", "write oxia://host:port[/namespace]"),
+        ({"target": "oxia://a"}, "target", "expected oxia://host:port[/namespace]"),
+        ({"source": "zk:a:1/c?batchingMaxDelayMillis=10"}, "source", "write zk:a:1/c, and keep the parameters in"),
+        ({"target": "oxia://a:1?batchingMaxDelayMillis=10"}, "target", "write oxia://a:1, and keep the parameters in"),
     ],
 )
 def test_wrong_fields_are_named(wrong: dict[str, Any], where: str, what: str) -> None:
@@ -176,6 +178,11 @@ def test_trees_that_overlap(source: str, target: str, same: bool) -> None:
         ("zk:[::1]:2181/x", "zk:[::1]:2181/x"),
         ("oxia://a:6648", "oxia://a:6648/default"),
         ("oxia://a:6648/pulsar", "oxia://a:6648/pulsar"),
+        ("zk:a:2181, b:2182 ,c:2183/x", "zk:a:2181,b:2182,c:2183/x"),
+        ("zk:a:2181?sessionTimeoutMillis=1", "zk:a:2181"),
+        ("zk:a:2181/c?path=/d&x=1", "zk:a:2181/c"),
+        ("oxia://a:6648/pulsar?batchingMaxDelayMillis=10", "oxia://a:6648/pulsar"),
+        ("oxia://a:6648?batchingMaxDelayMillis=10", "oxia://a:6648/default"),
     ],
 )
 def test_addresses(text: str, read: str) -> None:
@@ -193,7 +200,6 @@ def test_addresses(text: str, read: str) -> None:
         "zk:a",
         "zk:a:2181,",
         "zk:a:port",
-        "a:2181 ",
         "oxia://",
         "oxia://a",
         "oxia://a:1/b/c",
@@ -203,7 +209,7 @@ def test_addresses(text: str, read: str) -> None:
 )
 def test_no_addresses(text: str) -> None:
     """What is no address is refused with the forms that are taken."""
-    with pytest.raises(ValueError, match=r"write (zk:host:port|oxia://host:port)"):
+    with pytest.raises(ValueError, match=r"(write|expected) (zk:host:port|oxia://host:port)"):
         parse_store_url(text)
 
 

@@ -7,6 +7,7 @@ import pytest
 from activities.metadata_store.precheck import PrecheckRun
 from clients.equivalence import Equivalence, is_recreated
 from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.roots import is_pulsars
 from clients.store import Record
 from clients.stores import Access
 from models.lifecycle.failures import NAMED
@@ -15,7 +16,7 @@ from models.store_url import parse_store_url
 from spark.metadata_store.spec import Some, Surveyed
 
 INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
-NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), {}, 0)
+NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), Some(), {}, 0)
 
 
 def findings(found: Surveyed) -> list[str]:
@@ -25,7 +26,7 @@ def findings(found: Surveyed) -> list[str]:
     return [str(blocker) for blocker in run._findings.blockers]  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("field", ["unreadable", "misplaced", "too_high", "no_version"])
+@pytest.mark.parametrize("field", ["unreadable", "misplaced", "too_high", "no_version", "no_znode"])
 def test_long_lists_are_counted_whole(field: str) -> None:
     """A blocker says how many there are, names ten, and counts the others, however few of them were kept."""
     parts = [Some.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
@@ -61,8 +62,36 @@ def test_only_oxia_refuses_that_version(target: str, version: int, refused: bool
         (b"/locks/mine", True),
         (b"/counters/producer-name/-0000000000", False),
         (b"/pulsar/migration-coordinator/participants/id-0000000001", False),
+        (b".pulsar-oxia-session-canary-0b5b0a5e-6d2f-4c0e-9a6e-7a1d2f1c3e4b", False),
     ],
 )
 def test_which_ephemerals_are_recreated(path: bytes, recreated: bool) -> None:
-    """Sequential ephemerals, and those of the migration itself, are nobody's to recreate."""
+    """Sequential ephemerals, those of the migration and the canaries of sessions are not for others to recreate."""
     assert is_recreated(path) is recreated
+
+
+@pytest.mark.parametrize(
+    ("path", "pulsars"), [(b"/ledgers", True), (b"/ledgers/x", True), (b"/else", False), (b"x", False), (b"", False)]
+)
+def test_which_records_are_pulsars(path: bytes, pulsars: bool) -> None:
+    """Only what lies below a top-level record of Pulsar is Pulsar's; a key without a slash in front never is."""
+    assert is_pulsars(path) is pulsars
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "path", "refused"),
+    [
+        ("oxia://a:1", "zk:b:1", b"x", True),
+        ("oxia://a:1", "zk:b:1", b"/a//b", True),
+        ("oxia://a:1", "zk:b:1", b"/a/../b", True),
+        ("oxia://a:1", "zk:b:1", b"/a/", True),
+        ("oxia://a:1", "zk:b:1", b"/a\x00b", True),
+        ("oxia://a:1", "zk:b:1", b"/a\xff", True),
+        ("oxia://a:1", "zk:b:1", "/a/..b/ü😀".encode(), False),
+        ("oxia://a:1", "oxia://b:1", b"x", False),
+    ],
+)
+def test_names_that_no_znode_can_have(source: str, target: str, path: bytes, refused: bool) -> None:
+    """A record of Oxia whose key cannot be a znode's path is refused where ZooKeeper is the target."""
+    rules = Equivalence(parse_store_url(source), parse_store_url(target))
+    assert rules.has_no_znode(Record(path, b"", 0, 0, 0, 0, 0)) is refused

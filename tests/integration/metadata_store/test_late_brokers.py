@@ -1,0 +1,69 @@
+"""A broker that starts while metadata writes are blocked, on a real cluster; the steps are called one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from activities.lifecycle.registrations import brokers, participants
+from activities.metadata_store import cutover, pre_copy, preparation
+from clients.stores import Access, open_reader
+from deploy.devstack.server_releases import chosen_release
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import send_to
+from models.releases import parse_release
+from models.store_url import parse_store_url
+from tests.support.metadata_store.steps import Place, open_place
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    not parse_release(chosen_release().version).has_live_metadata_migration,
+    reason="brokers take part in a live migration since 4.2.0 (PIP-454)",
+)
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A bookie and two brokers, one of which is stopped."""
+    made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster="late"))
+    send_to(made.broker_url, ["one"])
+    made["broker-2"].stop()
+    return made
+
+
+@pytest.fixture
+def place(stack: Stack) -> Iterator[Place]:
+    """The stack's ZooKeeper and Oxia."""
+    with open_place(stack, "", []) as found:
+        yield found
+
+
+def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> None:
+    """It is refused its registration and ends; the commit waits until it is gone, and it starts again after it.
+
+    Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25993).
+    """
+    late = stack["broker-2"]
+    pre = place.run(pre_copy.pre_copy, 0)
+    assert not place.run(preparation.prepare, 60.0).gap
+    place.run(cutover.copy_changes, pre.since_zxid)
+    late.launch()
+    wait_for("the late broker's store", lambda: _participants(place), 60)
+
+    floor = place.run(cutover.verify, pre).version_floor
+    place.run(cutover.complete, pre.model_copy(update={"version_floor": floor}))
+
+    wait_for("the end of the late broker", lambda: not late.alive, 60)
+    assert _participants(place) == set()
+    late.start()
+    names = {f"broker 127.0.0.1:{stack[name].ports['http']}" for name in ("broker-1", "broker-2")}
+    with open_reader(parse_store_url(place.target), Access()) as target:
+        assert {broker.name for broker in brokers(target)} == names
+    send_to(stack.broker_url, ["one", "two", "three"])
+
+
+def _participants(place: Place) -> set[int]:
+    with open_reader(parse_store_url(place.source), Access()) as source:
+        return participants(source)

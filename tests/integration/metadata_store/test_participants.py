@@ -1,0 +1,141 @@
+"""Services that are there and should not, or that come at the wrong moment, on a real ZooKeeper and a real Oxia."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle import registrations
+from activities.metadata_store import cutover, pre_copy, preparation, way_back
+from activities.metadata_store.occupied import used_by_others
+from activities.metadata_store.precheck import PrecheckRun
+from clients.pulsar.admin.access import AdminAccess
+from clients.stores import Access, open_reader
+from deploy.devstack.stack import Stack, StackSpec
+from models.lifecycle.failures import FailureKind
+from models.metadata_store.results import PreCopy
+from models.migration_flag import FLAG, PARTICIPANTS
+from models.store_url import parse_store_url
+from tests.support.metadata_store.steps import Place, open_place
+from tests.support.stacks import MakeStack
+
+BROKER = "/loadbalance/brokers/broker-1:8080"
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """A source, and a target."""
+    return make_stack(StackSpec(zookeepers=1, oxias=1))
+
+
+@pytest.fixture
+def place(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """A source with some records at the root of its ZooKeeper, and an empty target."""
+    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(registrations, "AWAY_SECONDS", 0.5)
+    with open_place(stack, "", ["/tenants/a", "/tenants/b"]) as found:
+        yield found
+        for path in ("/loadbalance", "/ledgers", "/pulsar", "/managed-ledgers", "/tenants", "/target"):
+            if found.zookeeper.exists(path):
+                found.zookeeper.delete(path, recursive=True)
+
+
+def codes(place: Place, **more: object) -> dict[str, str]:
+    """What blocks a later run: causes by code."""
+    task = place.task(run=9, **{"allow_no_brokers": True, "cleanup": "leave", **more})
+    unblock = partial(way_back.release, task)
+    check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), unblock)
+    return {one.code: one.cause for one in check.run(task.engine, task.pair, tag="precheck").blockers}
+
+
+def up_to_the_commit(place: Place) -> PreCopy:
+    """Everything before COMPLETED."""
+    pre = place.run(pre_copy.pre_copy, 0)
+    assert not place.run(preparation.prepare, 30.0).gap
+    place.run(cutover.copy_changes, pre.since_zxid)
+    verified = place.run(cutover.verify, pre)
+    return pre.model_copy(update={"version_floor": verified.version_floor})
+
+
+def phase(place: Place) -> str:
+    """What the flag says."""
+    return json.loads(place.zookeeper.get(FLAG)[0])["phase"]
+
+
+def participant(place: Place) -> str:
+    """Register as what opens Pulsar's metadata store does."""
+    return place.zookeeper.create(f"{PARTICIPANTS}/id-", ephemeral=True, sequence=True, makepath=True)
+
+
+@pytest.mark.parametrize("mode", ["live", "offline"])
+@pytest.mark.parametrize("path", [BROKER, "/ledgers/available/bookie-1", "/ledgers/available/readonly/bookie-1"])
+def test_a_registration_that_no_session_holds_is_a_blocker(place: Place, path: str, mode: str) -> None:
+    """Whether its process lives is not known: the precheck names the node, and `readonly` itself is none."""
+    place.set("/ledgers/available/readonly")
+    assert "PERSISTENT_REGISTRATION" not in codes(place, mode=mode)
+    place.set(path)
+    assert path in codes(place, mode=mode)["PERSISTENT_REGISTRATION"]
+
+
+def test_offline_every_participant_must_be_stopped(place: Place) -> None:
+    """A participant that is no broker and no bookie blocks an offline migration, at its start and at its end."""
+    assert codes(place, mode="offline") == {}
+    pre = place.run(pre_copy.copy_whole, 0, mode="offline")
+    node = participant(place)
+    session = f"0x{place.zookeeper.client_id[0]:x}"
+    assert session in codes(place, mode="offline", replace_target=True)["SERVICES_RUNNING"]
+    with pytest.raises(ApplicationError, match=session):
+        place.run(cutover.complete_offline, mode="offline")
+    place.zookeeper.delete(node)
+    place.run(cutover.verify_offline, pre, mode="offline")
+    place.run(cutover.complete_offline, mode="offline")
+
+
+def test_ledgers_in_another_store_are_not_forgotten(place: Place) -> None:
+    """Topics without ledgers are those of a cluster with two stores; `leave_ledgers` says that this is known."""
+    place.set("/managed-ledgers/public/default/persistent/topic")
+    assert place.source in codes(place, mode="offline")["LEDGERS_ELSEWHERE"]
+    assert codes(place, mode="offline", leave_ledgers=True) == {}
+
+
+def test_nothing_is_committed_while_a_late_service_has_not_joined(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that came while writes were blocked, and does not join, ends the migration before its commit."""
+    monkeypatch.setattr(cutover, "LATE_PARTICIPANTS_SECONDS", 0.5)
+    pre = up_to_the_commit(place)
+    node = participant(place)
+    with pytest.raises(ApplicationError, match="did not join the migration: session 0x") as refused:
+        place.run(cutover.complete, pre)
+    assert refused.value.type == FailureKind.NOT_READY
+    assert phase(place) == "COPYING"
+    place.zookeeper.delete(node)
+    place.run(cutover.complete, pre)
+    assert phase(place) == "COMPLETED"
+    place.zookeeper.delete(FLAG)
+
+
+def test_a_service_that_registers_again_is_no_stranger(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stands in the target, and for a moment not in the source, does not make the target one of others."""
+    target = f"{place.source}/target"
+    looks: list[int] = []
+
+    def of_the_source() -> set[str]:
+        looks.append(1)
+        if len(looks) == 2:
+            place.zookeeper.create(BROKER, ephemeral=True, makepath=True)
+        with open_reader(parse_store_url(place.source), Access()) as reader:
+            return {service.name for service in registrations.registered(reader)}
+
+    place.zookeeper.create(f"/target{BROKER}", ephemeral=True, makepath=True)
+    with open_reader(parse_store_url(target), Access()) as reader:
+        blocker = used_by_others(reader, set)
+        assert blocker is not None
+        assert "broker broker-1:8080" in blocker.cause
+        monkeypatch.setattr(registrations, "AWAY_SECONDS", 20.0)
+        assert used_by_others(reader, of_the_source) is None
+    assert len(looks) >= 2
