@@ -25,6 +25,12 @@ from spark.metadata_store.replica import CommitPoint
 LATE_PARTICIPANTS_SECONDS = 10.0
 """How long metadata writes stay blocked for services that start meanwhile."""
 
+REPEAT_FLAG_SECONDS = 600.0
+"""How long after the commit the flag is repeated at every look; later only if somebody still writes to the source.
+
+Each COMPLETED makes every service register its locks again, and one of 4.2 all its listeners once more.
+"""
+
 _PARTICIPANTS_POLL = 0.1
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
@@ -200,7 +206,7 @@ def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) 
 
 
 def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> LateWrites:
-    """In the window: copy what services that have not followed the commit wrote to the source, and tell them again.
+    """In the window: copy what services that have not followed the commit wrote to the source, and repeat the flag.
 
     Raises:
         StoreError: a store failed; the look can be repeated.
@@ -208,11 +214,15 @@ def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> L
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             return LateWrites()
-        flag.rebroadcast()
-        commit = _commit_point(flag.state(), pre, pre.version_floor)
+        state = flag.state()
+        commit = _commit_point(state, pre, pre.version_floor)
+        if time.time() - state.since_ms / 1000 < REPEAT_FLAG_SECONDS:
+            flag.rebroadcast()
         services = bool(still_registered(task.input.source_url, task.runtime.access))
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_once(task, context, replica, commit, services=services)
+        if late.copied or late.contested:
+            flag.rebroadcast()
     return LateWrites(
         copied=late.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),

@@ -213,3 +213,23 @@ def test_an_offline_start_waits_for_everybody(place: Place) -> None:
     """Whoever holds an ephemeral has not stopped, be it another cluster in a chroot of the same ZooKeeper."""
     place.zookeeper.create("/other/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
     assert codes(precheck(place, mode="offline")) == ["FOREIGN_EPHEMERALS"]
+
+
+def test_the_flag_is_repeated_only_for_those_who_may_have_missed_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shortly after the commit the flag is set at each look; later only where the source is still written to."""
+
+    def version() -> int:
+        return place.zookeeper.get(FLAG)[1].version
+
+    pre = committed(place)
+    before = version()
+    place.run(cutover.follow, pre)
+    assert version() == before + 1
+    monkeypatch.setattr(cutover, "REPEAT_FLAG_SECONDS", 0.0)
+    place.run(cutover.follow, pre)
+    assert version() == before + 1
+    place.set("/tenants/late")
+    assert place.run(cutover.follow, pre).copied == 1
+    assert version() == before + 2
