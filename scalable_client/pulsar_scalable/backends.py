@@ -230,15 +230,6 @@ class Sessions(Protocol):
 class Backend(Sessions, Closable, Protocol):
     """Whoever controls a topic, and where its segments are."""
 
-    @property
-    def sealed_can_be_read(self) -> bool:
-        """Whether all segments that are sealed can be read in the end.
-
-        Brokers may give no access to a topic that was ended amid sends, until they load it anew (apache/pulsar pull
-        request 26678): a controller has to see to that.
-        """
-        ...
-
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic now, before this returns, and each newer one; never an older one.
 
@@ -288,7 +279,7 @@ class Backend(Sessions, Closable, Protocol):
 class EmptyReader:
     """Reads a sealed segment of which nothing is left.
 
-    Brokers (5.0.0-M1) refuse readers of a topic that is terminated, has no ledger, and was loaded anew since.
+    Brokers (4.0.8, 4.2.4, 5.0.1) refuse readers of a topic that is terminated, has no ledger, and was loaded again.
     """
 
     def read_next(self, timeout_millis: int) -> RawMessage:

@@ -175,11 +175,6 @@ class NativeBackend:
     def __init__(self, client: NativeClient) -> None:
         self._client = client
 
-    @property
-    def sealed_can_be_read(self) -> bool:
-        """Brokers do not load segments anew that they end (5.0.0-M1)."""
-        return False
-
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic, and each newer one."""
         return self._client.watch(topic.scalable, on_layout)

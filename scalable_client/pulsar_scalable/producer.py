@@ -39,8 +39,8 @@ class ScalableProducer:
       until it is known of the earlier ones what became of them. One that failed is left out of that order.
     - A split or a merge by itself stores nothing twice. What a sealed segment did not acknowledge is looked for in it,
       behind the last message that it did, before it is sent elsewhere: a sealed segment changes no more. Only where
-      equal messages (content, key, properties, millisecond) leave open how many of them are stored, or where brokers do
-      not let the sealed segment be read for 10 s, are messages sent again that may be stored.
+      equal messages (content, key, properties, millisecond) leave open how many of them are stored are messages sent
+      again that may be stored.
     - A connection that breaks, or a broker that dies, may store messages twice in a segment, as with any producer of
       Pulsar; not where the namespace has deduplication on. A sealed segment of a controlled topic breaks the connection
       that sends to it (pulsar-client 3.13), so each segment's producer has its own.

@@ -34,7 +34,6 @@ _LONGEST_PAUSE = 2.0
 _READ_LIMIT_MS = 5000
 # Seconds. All later messages wait for a segment that was just loaded anew, which loses answers; slow brokers need more.
 _FIRST_ANSWER, _LONGEST_ANSWER = 2, 32
-_PATIENCE = 10.0
 _LOOK = 0.05
 _END_LIMIT = 10.0
 # Clocks of producers differ, and brokers find a time among messages of all of them.
@@ -114,22 +113,10 @@ class Worker:
         outbox.resolve(lane, sent, stored)
 
     def _await(self, search: _Search, outbox: Outbox, lane: Lane) -> None:
-        """Wait for what a search finds, as long as somebody waits for a message that it may find."""
-        until = time.monotonic() + self._patience
+        """Wait for what a search finds, as long as a message that it may find waits for its outcome."""
         while not search.done.wait(_LOOK) and outbox.sent(lane):
             if outbox.has_left(lane):
                 search.read_beside()
-            if time.monotonic() > until:
-                _logger.warning("%s cannot be read: what it did not acknowledge is sent again", lane.topic)
-                return
-
-    @property
-    def _patience(self) -> float:
-        """Seconds until what may be stored in a sealed segment is sent again."""
-        if self._backend.sealed_can_be_read:
-            return float("inf")
-        limit = self._options.send_timeout_millis / 1000
-        return min(_PATIENCE, limit / 3) if limit else _PATIENCE
 
     def _tail(self, lane: Lane, sent: list[Outgoing], producer_name: str, answer_limit: int) -> list[RawMessage]:
         """What a segment holds of this producer behind the last message that is known to be stored."""

@@ -46,11 +46,6 @@ class ControlledBackend:
         self._access = access
         self._timeout = timeout
 
-    @property
-    def sealed_can_be_read(self) -> bool:
-        """Controllers have segments loaded anew that they end."""
-        return True
-
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic, and each newer one."""
         return Follower(

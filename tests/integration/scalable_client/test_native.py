@@ -90,8 +90,6 @@ def test_traffic(
         change(admin, topic, dice)
         time.sleep(dice.random() / 2)
     sending.stop()
-    # Segments that were terminated amid sends take no new consumers before they are loaded anew (pull request 26678).
-    admin.namespaces.unload(NAMESPACE)
     for one in all_of_them:
         wait_for("all has come", lambda one=one: one.received.distinct >= sending.count, 90)
         one.stop()

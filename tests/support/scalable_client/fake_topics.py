@@ -326,7 +326,6 @@ class FakeWorld:
         self.senders: list[FakeSender] = []
         self.sessions: dict[str, FakeSession] = {}
         self.tells_ends = False
-        self.sealed_can_be_read = True
         #: How long it takes until what was negatively acknowledged comes again.
         self.redelivery_seconds = 0.0
         #: Segments that no reader gets access to now.

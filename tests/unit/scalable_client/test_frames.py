@@ -1,4 +1,4 @@
-"""Frames as a broker of 5.0.0-M1 sent them, and as they arrive in pieces."""
+"""Frames as a broker of 5.0.1 sent them, and as they arrive in pieces."""
 
 from __future__ import annotations
 
@@ -12,47 +12,53 @@ from pulsar_scalable.wire import commands, scalable
 from pulsar_scalable.wire.commands import Command, FeatureFlags, MessageIdData
 from pulsar_scalable.wire.frames import FrameBuffer, decode, encode
 
-# Recorded from a broker of 5.0.0-M1, without the frames' sizes.
-CONNECTED = "0000003008031a2c0a1550756c73617220536572766572352e302e302d4d311015188080c002220c200128013001380140014801"
+# Recorded from a broker of 5.0.1, without the frames' sizes.
+CONNECTED = "0000002d08031a290a1250756c73617220536572766572352e302e311015188080c002220c200128013001380140014801"
 LAYOUT = (
-    "000001060847ba048002080112de01080112200800100018ffff0120013002300338004001488fbcbd9fa13450b1bebd9fa134121508011080"
-    "800218ffff0320003800488fbcbd9fa13412140802100018ff7f20002800380148b1bebd9fa134121708031080800118ffff01200028003801"
-    "48b1bebd9fa1341a1c0803121870756c7361723a2f2f3132372e302e302e313a32393033311a1c0801121870756c7361723a2f2f3132372e30"
-    "2e302e313a32393032391a1c0802121870756c7361723a2f2f3132372e302e302e313a3239303331221870756c7361723a2f2f3132372e302e"
-    "302e313a32393032392a1b746f7069633a2f2f7075626c69632f64656661756c742f67373834"
+    "000001190847ba049302080312e601080112240800100018ffff0120013002300338004001489ae29ce6a13450def39ce6a134608080021219"
+    "08011080800218ffff0320003800489ae29ce6a1346080800212140802100018ff7f20002800380148def39ce6a134121708031080800118ff"
+    "ff0120002800380148def39ce6a1341a1c0803121870756c7361723a2f2f3132372e302e302e313a32323330391a1c0802121870756c736172"
+    "3a2f2f3132372e302e302e313a32323330391a1c0801121870756c7361723a2f2f3132372e302e302e313a3232333039221870756c7361723a"
+    "2f2f3132372e302e302e313a32323330392a26746f7069633a2f2f7075626c69632f64656661756c742f6e61746976652d636c69656e742d33"
 )
 ASSIGNMENT = (
-    "00000077084ad204720801226e080012330800100018ffff0122297365676d656e743a2f2f7075626c69632f64656661756c742f673738342f"
-    "303030302d376666662d30123508011080800218ffff0322297365676d656e743a2f2f7075626c69632f64656661756c742f673738342f3830"
-    "30302d666666662d31"
+    "0000005d084ad2045808012254080012500800100018ffff0122347365676d656e743a2f2f7075626c69632f64656661756c742f6e61746976"
+    "652d636c69656e742d332f303030302d376666662d302a06080010ffff012a080880800210ffff03"
 )
 ANSWERS: list[tuple[str, Command]] = [
     (
-        "0000001f08118a011a080212076465762d312d3018ffffffffffffffffff0122003001",
-        commands.ProducerSuccess(2, "dev-1-0", -1, producer_ready=True),
+        "0000002008118a011b080512086465762d302d313418ffffffffffffffffff0122003001",
+        commands.ProducerSuccess(5, "dev-0-14", -1, producer_ready=True),
     ),
-    ("0000001008073a0c080410001a04080910002000", commands.SendReceipt(4, 0, MessageIdData(9, 0))),
-    ("00000006080d6a02080f", commands.Success(15)),
-    ("00000011080f7a0d080410ffffffffffffffffff01", commands.CloseProducer(4, -1)),
+    ("0000001908073a15080210001a04081f100020ffffffffffffffffff01", commands.SendReceipt(2, 0, MessageIdData(31, 0))),
+    ("00000006080d6a02080c", commands.Success(12)),
+    ("00000011080f7a0d081410ffffffffffffffffff01", commands.CloseProducer(20, -1)),
     ("00000007081bda01020805", commands.ReachedEndOfTopic(5)),
     ("000000090826b202040807300c", commands.AckResponse(consumer_id=7, request_id=12)),
     (
-        "000000270818c201220a1870756c7361723a2f2f3132372e302e302e313a32393032391801200a28014000",
+        "000000270818c201220a1870756c7361723a2f2f3132372e302e302e313a32323330391801202728014000",
         commands.LookupTopicResponse(
-            broker_service_url="pulsar://127.0.0.1:29029",
+            broker_service_url="pulsar://127.0.0.1:22309",
             response=1,
-            request_id=10,
+            request_id=39,
             authoritative=True,
             proxy_through_service_url=False,
         ),
     ),
     (
-        "00000029081ef201240a1a080e100118ffffffffffffffffff0120ffffffffffffffffff01100d1a04080e1000",
-        commands.GetLastMessageIdResponse(MessageIdData(14, 1, -1, -1), 13),
+        (
+            "00000044081ef2013f0a2c08ffffffffffffffffff0110ffffffffffffffffff0118ffffffffffffffffff0120ffffffffffffffffff0110"
+            "031a0d081f10ffffffffffffffffff01"
+        ),
+        commands.GetLastMessageIdResponse(MessageIdData(-1, -1, -1, -1), 3),
+    ),
+    (
+        "00000031080e722d080610051a274578636c757369766520636f6e73756d657220697320616c726561647920636f6e6e6563746564",
+        commands.Error(6, 5, "Exclusive consumer is already connected"),
     ),
     (
         CONNECTED,
-        commands.Connected("Pulsar Server5.0.0-M1", 21, 5 << 20, FeatureFlags(supports_scalable_topics=True)),
+        commands.Connected("Pulsar Server5.0.1", 21, 5 << 20, FeatureFlags(supports_scalable_topics=True)),
     ),
 ]
 
@@ -71,9 +77,9 @@ def test_a_layout_after_a_split() -> None:
     assert update.resolved_topic_name is not None
     layout = update.dag.layout(update.resolved_topic_name)
     assert (layout.topic, layout.epoch, layout.controller) == (
-        "topic://public/default/g784",
+        "topic://public/default/native-client-3",
         1,
-        "pulsar://127.0.0.1:29029",
+        "pulsar://127.0.0.1:22309",
     )
     assert layout.segments == (
         Segment(0, 0, 0x7FFF, active=False, children=(2, 3)),
@@ -81,18 +87,17 @@ def test_a_layout_after_a_split() -> None:
         Segment(2, 0, 0x3FFF, parents=(0,)),
         Segment(3, 0x4000, 0x7FFF, parents=(0,)),
     )
-    assert dict(layout.brokers)[3] == "pulsar://127.0.0.1:29031"
+    assert dict(layout.brokers)[3] == "pulsar://127.0.0.1:22309"
 
 
 def test_an_assignment() -> None:
-    """The segments of a consumer."""
+    """The segments of a consumer, one of which it shares by entry buckets."""
     answer = decode(bytes.fromhex(ASSIGNMENT)).command
     assert isinstance(answer, scalable.ScalableTopicSubscribeResponse)
     assert answer.assignment is not None
-    assert [one.segment_topic for one in answer.assignment.segments] == [
-        "segment://public/default/g784/0000-7fff-0",
-        "segment://public/default/g784/8000-ffff-1",
-    ]
+    (segment,) = answer.assignment.segments
+    assert segment.segment_topic == "segment://public/default/native-client-3/0000-7fff-0"
+    assert segment.bucket_ranges == (commands.IntRange(0, 0x7FFF), commands.IntRange(0x8000, 0xFFFF))
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 7))

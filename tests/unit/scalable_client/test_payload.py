@@ -12,7 +12,7 @@ from pulsar_scalable.wire.commands import Deliver
 from pulsar_scalable.wire.frames import decode
 from pulsar_scalable.wire.payload import Entry, MessageMetadata, SingleMessageMetadata, framed
 
-# Recorded from a broker of 5.0.0-M1, without the frames' sizes.
+# Recorded from brokers, without the frames' sizes.
 SINGLE = (
     "0000001908094a150805120f0809100018ffffffffffffffffff012800000000250a076465762d312d3010001881bebd9fa13422060a016112"
     "016232026b306080d095ffbc3168656c6c6f"
