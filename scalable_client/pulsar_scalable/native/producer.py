@@ -191,21 +191,6 @@ class SegmentProducer(Attachment):
         if not waited:
             raise TimedOut(f"{self._topic}: messages are not stored after {allowed:g} s")
 
-    def seal(self) -> None:
-        """Take it that the topic takes no more messages, as the layout says of a sealed segment.
-
-        What is not stored fails with `TopicTerminated`, in order, as it does where the broker says so itself. Harmless
-        when done twice.
-        """
-        # Still open, it is closed first: the broker's answer comes behind all receipts of what was stored.
-        self._part()
-        error = TopicTerminated(_TERMINATED, "the layout has sealed the segment", self._topic)
-        with self._changed:
-            if self._is_over:
-                return
-            self._failure = error
-        self._fail_all(error)
-
     def close(self) -> None:
         """Close it; what is not stored by then fails with `AlreadyClosed`. Harmless when done twice."""
         self._finish()

@@ -236,42 +236,6 @@ def test_messages_that_follow_a_termination() -> None:
     assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all)
 
 
-@pytest.mark.parametrize("fenced", [True, False])
-def test_sealed_segments(*, fenced: bool) -> None:
-    """Where the broker does not say that the topic is terminated, the layout does; receipts that are due count."""
-    outcomes, told = Outcomes(), threading.Event()
-
-    def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send):
-            told.set()
-            return [commands.CloseProducer(command.producer_id, -1)] if fenced and command.sequence_id == 2 else []
-        if isinstance(command, commands.Producer) and command.epoch:
-            return [commands.Error(command.request_id, 6, "Topic is temporarily unavailable")]
-        if isinstance(command, commands.CloseProducer):
-            stored = commands.SendReceipt(command.producer_id, 0, MessageIdData(7, 0))
-            return [stored, commands.Success(command.request_id)]
-        return None
-
-    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC)
-        for number in range(3):
-            producer.send_async(b"x", outcomes.of(number))
-        wait_for("all to arrive", lambda: len(sent(broker)) == 3, 3)
-        if fenced:
-            wait_for("a refusal", lambda: len(broker.of(commands.Producer)) > 2, 3)
-        producer.seal()
-        producer.seal()
-        with pytest.raises(TopicTerminated, match="sealed"):
-            producer.send(b"x")
-        attempts = len(broker.of(commands.Producer))
-        time.sleep(0.5)
-        assert len(broker.of(commands.Producer)) <= attempts + 1
-    assert outcomes.numbers == [0, 1, 2]
-    failed = outcomes.all if fenced else outcomes.all[1:]
-    assert all(isinstance(found, TopicTerminated) for _, found in failed)
-    assert fenced or outcomes.all[0][1] == MessageId(7, 0)
-
-
 def test_a_failing_ledger() -> None:
     """An error that passes lets the producer be opened again, and the message be sent again."""
     failed = threading.Event()
