@@ -120,6 +120,10 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
                     break
         return await future
 
+    def last_sequence_id(self) -> int:
+        """Return the highest sequence id that this producer has stored; -1 for none."""
+        return self._inner.last_sequence_id()
+
     async def flush(self) -> None:
         """Wait until what was sent so far is stored, or has failed."""
         await self._call(self._inner.flush)
