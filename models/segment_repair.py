@@ -31,6 +31,20 @@ def with_parents(layout: SegmentLayout, topics: Sequence[str], ids: Collection[i
     return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": segments})
 
 
+def comes_from(layout: SegmentLayout, topics: Sequence[str]) -> bool:
+    """Return whether a layout can have come from the migration of regular topics, whatever brokers did since.
+
+    Args:
+        layout: as it is.
+        topics: partitions of the regular topic in their order, or the topic itself; in full.
+    """
+    try:
+        _require_origin(layout, SegmentLayout.migrated(topics, _made(layout)), len(topics), ())
+    except LayoutError:
+        return False
+    return True
+
+
 def with_kept_parents(layout: SegmentLayout) -> SegmentLayout:
     """The layout with regular parents that brokers never drop: they were sealed at the end of time."""
     kept = {

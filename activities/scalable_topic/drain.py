@@ -10,7 +10,7 @@ from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.regular import durable_of, regular_parts, with_types
+from activities.scalable_topic.regular import durable_of, entries_after_end, regular_parts, with_types
 from activities.scalable_topic.topic_checks import undrained_streams
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
@@ -67,6 +67,7 @@ def verify(task: TopicTask) -> TopicCheck:
             faults += done.schema_faults
             if trouble := _unloadable(topic):
                 faults.append(f"no broker can load {trouble}: nobody knows what is consumed of it")
+            faults += filter(None, (entries_after_end(store, part) for part in regular_parts(topic)))
         known = recorded_subscriptions(store, task.name)
         faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]
     there = {one.legacy_topic_name for one in layout.segments.values()}

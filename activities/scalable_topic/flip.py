@@ -20,6 +20,7 @@ from activities.scalable_topic.children import TopicGuard, make_children, strays
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
+from activities.scalable_topic.name_taken import foreign_layout, remove_empty
 from activities.scalable_topic.parents import release_parents
 from activities.scalable_topic.readiness import check_one
 from activities.scalable_topic.recording import record_all, require_places, to_record
@@ -39,6 +40,7 @@ from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import (
     RecordState,
+    ScalableRecord,
     clear_empty,
     read_scalable,
 )
@@ -66,7 +68,9 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
     """
     with task.store() as store:
         guard = task.topic_guard(store, task.name)
-        record, regular = guard.take(), read_scalable(store, task.name).layout is None
+        record = guard.take()
+        _free_name(task, store, guard)
+        regular = read_scalable(store, task.name).layout is None
         if regular and record.stage is Stage.FLIPPED:
             # A topic that is regular after it was done is another one of the same name, and what was noted of that one
             # is not this one's: its subscriptions would count as deleted by their owner.
@@ -90,10 +94,29 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
             return FlipAnswer(refused=str(error))
 
 
+def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> None:
+    """See that no scalable topic has the name that did not come from the regular one."""
+    if (scalable := read_scalable(store, task.name)).layout is None:
+        return
+    topic = task.read_topic(task.name)
+    if foreign_layout(scalable, topic) is None:
+        return
+    if not task.input.replace_empty:
+        raise StoreConflict(_taken(task.name))
+    remove_empty(task.admin, store, task.change_or_never, topic, guard.require)
+
+
+def _taken(name: TopicName) -> str:
+    return (
+        f"topic://{name.local_path} exists, and did not come from {name}: a client that looked it up, or a tool, has "
+        'made it; start again with "replace_empty": true, which removes it if it is empty'
+    )
+
+
 def _require_ready(task: TopicTask, store: CasStore, topic: TopicInventory) -> None:
     """What PRECHECK asked for may have changed while clients were waited for."""
     findings = Findings()
-    check_one(store, findings, topic, task.input.auto_scale, workflow_id=task.attempt.workflow_id)
+    check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     if findings.blockers:
         raise StoreConflict("; ".join(map(str, findings.blockers)))
 
@@ -240,7 +263,7 @@ class Flip:
         for _ in range(_TRIES):
             record = read_scalable(self.store, name)
             if record.layout is not None:
-                return record.layout, seconds
+                return self._own(topic, record), seconds
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
                 clear_empty(self.store, name, self.guard.require)
@@ -259,7 +282,7 @@ class Flip:
             self.settle()
         record = read_scalable(self.store, name)
         if record.layout is not None:
-            return record.layout, seconds
+            return self._own(topic, record), seconds
         if record.state is not RecordState.BROKEN and refusal is not None:
             if isinstance(refusal, AdminConflict):
                 # A broker has refused it, and no request is on its way.
@@ -269,6 +292,12 @@ class Flip:
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
             f"{name.scalable_path} with all beneath it, and start again"
         ) from refusal
+
+    def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
+        """Return the layout, if the topic has become what it describes."""
+        if record.layout is None or foreign_layout(record, topic) is not None:
+            raise StoreConflict(_taken(topic.name))
+        return record.layout
 
     def _migrate(self, name: TopicName, *, force: bool) -> None:
         self.change(

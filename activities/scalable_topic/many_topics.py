@@ -141,7 +141,7 @@ def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:
     if topic is None:
         return Survey()
     findings = Findings()
-    check_one(store, findings, topic, task.input.auto_scale, workflow_id=task.attempt.workflow_id)
+    check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     durable = durable_of(topic)
     return Survey(
         topics=1,

@@ -12,6 +12,7 @@ from activities.scalable_topic.cluster import await_late_requests, give_back, ho
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
+from activities.scalable_topic.name_taken import foreign_layout
 from clients.cas.store import CasStore
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.claims import TopicClaim
@@ -87,10 +88,17 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
     """
     await_late_requests(task, store, [task.name])
     flip = flip_of(task, store, guard, task.name, record)
-    match read_scalable(store, task.name).state:
+    scalable = read_scalable(store, task.name)
+    match scalable.state:
         case RecordState.GOOD:
-            # VERIFY tells that the regular topic is gone, where somebody has deleted it meanwhile.
-            if task.find_topic(task.name) is not None:
+            topic = task.find_topic(task.name)
+            if topic is not None and foreign_layout(scalable, topic) is not None:
+                return (
+                    f"another scalable topic has the name of {task.name} now, so segments that were made for the flip "
+                    "were not deleted"
+                )
+            # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
+            if topic is not None:
                 flip.run()
             return None
         case RecordState.BROKEN:

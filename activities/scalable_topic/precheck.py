@@ -36,7 +36,7 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
         findings.block("TOPIC_MISSING", f"there is no topic {task.name}", "correct its name")
         return []
     with open_cas_reader(task.input.store, task.stores) as store:
-        check_one(store, findings, topic, task.input.auto_scale, workflow_id=task.attempt.workflow_id)
+        check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     return [topic]
 
 

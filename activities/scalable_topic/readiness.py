@@ -6,31 +6,44 @@ from activities.lifecycle.held_policies import without_held
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.guards import AUTO_SCALE
+from activities.scalable_topic.name_taken import check_name, foreign_layout
 from activities.scalable_topic.topic_checks import check_schema, check_topic
 from clients.cas.store import CasReader
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import read_policies, value_at
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.scalable_records import RecordState, ScalableRecord, read_scalable
 from models.lifecycle.claim import namespace_record
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import GuardedNamespace, Stage, TopicClaim, topic_record
+from models.scalable_topic.input import TopicOptions
 
 
 def check_one(
-    store: CasReader, findings: Findings, topic: TopicInventory, scaling: AutoScale | None, *, workflow_id: str
+    admin: PulsarAdminReader,
+    store: CasReader,
+    findings: Findings,
+    topic: TopicInventory,
+    options: TopicOptions,
+    *,
+    workflow_id: str,
 ) -> None:
-    """Note why a topic cannot become scalable; one that an earlier run has begun with can go on.
+    """Note why a topic cannot become scalable; one that an earlier run has begun with can be completed.
 
     Args:
+        admin: of the cluster.
         store: the brokers' metadata store.
         findings: where that goes.
         topic: as it is, with its policies and schemas.
-        scaling: the policy that it shall get.
+        options: how topics become scalable.
         workflow_id: of the migration that asks.
     """
-    name = topic.name
-    check_topic(findings, topic, read_scalable(store, name), begun=_is_begun(store, name, workflow_id))
-    check_schema(findings, topic, scales=_scales(store, name.namespace_path, scaling))
+    name, record = topic.name, read_scalable(store, topic.name)
+    if (other := foreign_layout(record, topic)) is not None:
+        check_name(admin, findings, topic, other, replace=options.replace_empty)
+        record = ScalableRecord(RecordState.ABSENT)
+    check_topic(findings, topic, record, begun=_is_begun(store, name, workflow_id))
+    check_schema(findings, topic, scales=_scales(store, name.namespace_path, options.auto_scale))
 
 
 def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:

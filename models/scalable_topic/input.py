@@ -40,6 +40,7 @@ class TopicOptions(ClusterInput):
 
     Attributes:
         force: do not wait for clients that cannot follow, nor for ordered subscriptions with a backlog.
+        replace_empty: remove a scalable topic that has the name of the regular one, and to which nothing was ever sent.
         client_timeout: how long is waited for them, for each topic; then it stays regular.
         drain_timeout: how long old messages of a topic may take to be consumed, while policies are held.
         auto_scale: the policy that the scalable topic gets; none leaves it to namespace and brokers, which merge
@@ -50,6 +51,7 @@ class TopicOptions(ClusterInput):
     """
 
     force: Bool = False
+    replace_empty: Bool = False
     client_timeout: Duration = Field(default=timedelta(days=1), ge=timedelta(0), le=timedelta(days=90))
     drain_timeout: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=30))
     auto_scale: AutoScale | None = None

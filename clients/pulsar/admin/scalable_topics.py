@@ -5,10 +5,11 @@ Paths are those of the released brokers, which differ from the proposals.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Annotated, cast
 
-from pydantic import ConfigDict, TypeAdapter, model_validator
+from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from clients.pulsar.admin.answers import NAMES, Answer
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
@@ -18,6 +19,8 @@ from models.segment_layout import SegmentLayout
 
 # The first scalable topic of a cluster took a broker half a minute (seen).
 _CREATION = 60.0
+# V5 clients attach to segments as `name-seg-N`.
+_OF_SEGMENT = re.compile(r"-seg-\d+$")
 
 
 class AutoScalePolicy(Answer):
@@ -51,7 +54,60 @@ class AutoScalePolicy(Answer):
         return {name: field for name, field in cast("Mapping[str, object]", value).items() if field is not None}
 
 
+def _whole_name(name: object) -> object:
+    return _OF_SEGMENT.sub("", name) if isinstance(name, str) else name or ""
+
+
+class SegmentClient(Answer):
+    """A producer or a consumer of a segment.
+
+    Attributes:
+        name: as the application, or its library, calls it; the part of it for the segment, `-seg-N`, is left out.
+    """
+
+    name: Annotated[str, BeforeValidator(_whole_name)] = Field(
+        default="", validation_alias=AliasChoices("producerName", "consumerName")
+    )
+
+
+class SegmentSubscription(Answer):
+    """A subscription on one segment.
+
+    Attributes:
+        msg_backlog: messages that it has not acknowledged.
+        consumers: that are connected.
+    """
+
+    msg_backlog: int = 0
+    consumers: tuple[SegmentClient, ...] = ()
+
+
+class SegmentStats(Answer):
+    """Statistics of one segment, from the broker that owns it.
+
+    Attributes:
+        storage_size: bytes that are stored.
+        producers: that are connected.
+        subscriptions: by name.
+    """
+
+    storage_size: int = 0
+    producers: tuple[SegmentClient, ...] = ()
+    subscriptions: dict[str, SegmentSubscription] = Field(default_factory=dict[str, SegmentSubscription])
+
+    @property
+    def clients(self) -> list[str]:
+        """Return what is connected, in words."""
+        consumers = [
+            f"consumer {consumer.name} of {subscription}"
+            for subscription, found in self.subscriptions.items()
+            for consumer in found.consumers
+        ]
+        return [*(f"producer {producer.name}" for producer in self.producers), *consumers]
+
+
 _LAYOUT = TypeAdapter(SegmentLayout)
+_STATS = TypeAdapter(SegmentStats)
 _POLICY = TypeAdapter(AutoScalePolicy)
 _COUNT = TypeAdapter(int)
 
@@ -73,6 +129,18 @@ class ScalableTopicsReader:
             AdminNotFound: the topic is not scalable.
         """
         return self._endpoint.get_as(_LAYOUT, _path(topic))
+
+    def segment_stats(self, topic: TopicName, segment_id: int) -> SegmentStats:
+        """Return the statistics of one segment; unlike those of the topic, they make no broker its controller.
+
+        Args:
+            topic: the scalable one.
+            segment_id: of the segment.
+
+        Raises:
+            AdminNotFound: there is no such segment.
+        """
+        return self._endpoint.get_as(_STATS, f"{_path(topic)}/segments/{segment_id}/stats")
 
     def auto_scale_policy(self, topic: TopicName) -> AutoScalePolicy | None:
         """The topic's own policy; None if it has none."""
