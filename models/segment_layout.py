@@ -31,12 +31,14 @@ class SegmentLayout(Stored):
         next_segment_id: the id that the next segment gets.
         segments: by id.
         properties: of the topic.
+        deleted: whether brokers are deleting the topic.
     """
 
     epoch: int = 0
     next_segment_id: int
     segments: dict[int, SegmentInfo]
     properties: dict[str, str] = Field(default_factory=dict[str, str])
+    deleted: bool = False
 
     @classmethod
     def parse(cls, value: bytes) -> Self:
@@ -54,10 +56,23 @@ class SegmentLayout(Stored):
     # What brokers make ------------------------------------------------------------------------------------------------
 
     @classmethod
-    def initial(cls, count: int, now_ms: int) -> Self:
-        """A new topic of equal segments."""
+    def initial(cls, count: int, now_ms: int, budget: int = 1) -> Self:
+        """Return the layout of a new topic of equal segments.
+
+        Args:
+            count: of segments.
+            now_ms: milliseconds since 1970.
+            budget: entry buckets of all segments together; brokers have 4 by default, and each gets 1 at least.
+        """
+        splits = equal_splits(max(1, budget // count))
         segments = [
-            SegmentInfo(segment_id=number, hash_range=part, created_at_epoch=0, created_at_ms=now_ms)
+            SegmentInfo(
+                segment_id=number,
+                hash_range=part,
+                created_at_epoch=0,
+                created_at_ms=now_ms,
+                entry_bucket_splits=splits,
+            )
             for number, part in enumerate(HashRange.divided(count))
         ]
         return cls(next_segment_id=count, segments=_by_id(segments))
@@ -78,13 +93,15 @@ class SegmentLayout(Stored):
         return plain.model_copy(update={"segments": _by_id(named)})
 
     @classmethod
-    def migrated(cls, topics: Sequence[str], now_ms: int) -> Self:
-        """A topic right after its migration (PIP-475, "Broker-side migration steps" 3).
+    def migrated(cls, topics: Sequence[str], now_ms: int, budget: int = 1) -> Self:
+        """Return the layout of a topic right after its migration (PIP-475, "Broker-side migration steps" 3).
 
         Args:
             topics: partitions of the regular topic in their order, or the topic itself; in full.
             now_ms: milliseconds since 1970.
+            budget: see `initial`.
         """
+        splits = equal_splits(max(1, budget // len(topics)))
         parents, children = range(len(topics)), range(len(topics), 2 * len(topics))
         old = [
             SegmentInfo(
@@ -94,7 +111,12 @@ class SegmentLayout(Stored):
         ]
         new = [
             SegmentInfo(
-                segment_id=number, hash_range=part, parent_ids=tuple(parents), created_at_epoch=0, created_at_ms=now_ms
+                segment_id=number,
+                hash_range=part,
+                parent_ids=tuple(parents),
+                created_at_epoch=0,
+                created_at_ms=now_ms,
+                entry_bucket_splits=splits,
             )
             for number, part in zip(children, HashRange.divided(len(topics)), strict=True)
         ]

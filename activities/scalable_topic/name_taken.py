@@ -11,14 +11,14 @@ from collections.abc import Callable
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.regular import regular_parts
-from clients.cas.store import CasReader, CasStore, remove_tree
+from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import ScalableRecord, read_scalable
+from clients.pulsar.scalable_records import ScalableRecord, read_scalable, remove_record
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
@@ -102,15 +102,7 @@ def remove_empty(
     for segment in layout.segments.values():
         fence()
         admin.scalable_topics.delete_segment(topic.name, segment.descriptor)
-    again = read_scalable(store, topic.name)
-    if again.layout != layout:
-        raise StoreConflict(f"topic://{topic.name.local_path} has changed while it was removed; start again")
-
-    def delete(path: str, version: int) -> None:
-        fence()
-        store.delete(path, again.version if path == topic.name.scalable_path else version)
-
-    remove_tree(store, topic.name.scalable_path, delete)
+    remove_record(store, topic.name, record.version, fence)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------

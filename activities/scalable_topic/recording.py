@@ -1,4 +1,4 @@
-"""Records and places of subscriptions on a scalable topic, which brokers of 5.0.0-M1 leave out of its migration."""
+"""Records and places of subscriptions on a scalable topic, which brokers leave out of its migration (5.0.1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.regular import durable_of
+from activities.scalable_topic.regular import ORDERED, durable_of
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
@@ -19,19 +19,25 @@ from models.segment import SegmentInfo
 
 
 def to_record(store: CasReader, topic: TopicInventory, registered: Collection[str]) -> list[SubscriptionInventory]:
-    """Subscriptions that last, without those that their owner has deleted from the scalable topic.
+    """Return subscriptions that last, without those that their owner has deleted from the scalable topic.
+
+    Among them are those that only segments have: one that was deleted, and is used again, has no place on the regular
+    topic.
 
     Args:
         store: the brokers' metadata store.
         topic: the regular one.
         registered: subscriptions that an earlier attempt has recorded.
     """
-    found = [one for one in durable_of(topic) if recordable(one.name)]
-    gone = {*registered} - recorded_subscriptions(store, topic.name).keys() if registered else set[str]()
-    if gone:
-        # One with a place on a segment is used again: its consumers have made it.
-        gone -= _with_places(store, topic.name)
-    return [one for one in found if one.name not in gone]
+    durable = durable_of(topic)
+    recorded, places = recorded_subscriptions(store, topic.name), _with_places(store, topic.name)
+    # One with a place on a segment is used again: its consumers have made it.
+    gone = {*registered} - recorded.keys() - places
+    used = {name for name in places if not recorded.get(name)} - {one.name for one in durable}
+    found = [one for one in durable if one.name not in gone]
+    # Stream consumers register themselves, and leave a record without a kind.
+    found += [_on_segments(name, ordered=name in recorded) for name in sorted(used)]
+    return [one for one in found if recordable(one.name)]
 
 
 def record_all(
@@ -111,6 +117,21 @@ def require_places(
                 f"{some(sorted(left))} have no cursor on segment {segment.descriptor} of {name} after a broker "
                 "said that they have"
             )
+
+
+def _on_segments(name: str, *, ordered: bool) -> SubscriptionInventory:
+    """Return a subscription that the regular topic does not have."""
+    return SubscriptionInventory(
+        name=name,
+        type=ORDERED[0] if ordered else "Shared",
+        durable=True,
+        replicated=False,
+        properties={},
+        backlog=0,
+        delayed=0,
+        consumers=(),
+        parts=frozenset(),
+    )
 
 
 def _with_places(store: CasReader, name: TopicName) -> set[str]:

@@ -88,6 +88,38 @@ def clear_empty(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
     retry(clear, topic.scalable_path)
 
 
+def remove_record(store: CasStore, topic: TopicName, version: int, fence: Callable[[], object]) -> None:
+    """Remove the record of a topic with all beneath it, if it is still the one that was read.
+
+    In one transaction where the store has them: the broker that leads the topic writes beneath it until it is gone.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: whose record it is.
+        version: of the record that was read.
+        fence: raises where another attempt is in charge; asked before each change.
+
+    Raises:
+        StoreConflict: the record has changed.
+        StoreContention: brokers write beneath it again and again.
+    """
+    path = topic.scalable_path
+
+    def remove() -> None:
+        node = store.get(path)
+        if node is None:
+            return
+        if node.version != version:
+            raise StoreConflict(f"the record of {topic} has changed while it was removed; start again")
+        fence()
+        try:
+            store.transaction([*_removals(store, path)])
+        except StoreUnsupported:
+            remove_tree(store, path, store.delete)
+
+    retry(remove, path)
+
+
 def controller_of(store: CasReader, topic: TopicName) -> str | None:
     """The broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
     node = store.get(controller_path(topic))

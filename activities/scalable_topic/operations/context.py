@@ -44,7 +44,7 @@ class Look:
 
         Raises:
             StoreNotFound: the topic is not scalable.
-            StoreConflict: its record is empty or broken.
+            StoreConflict: its record is empty or broken, or the topic is being deleted.
             StoreUnsupported: brokers would take another topic for it.
         """
         if encoded(self.name.topic) != self.name.topic:
@@ -59,6 +59,8 @@ class Look:
                 raise StoreConflict(f"{self.name.scalable_path} does not hold a layout; find out who wrote it")
             case RecordState.GOOD:
                 assert record.layout is not None
+                if record.layout.deleted:
+                    raise StoreConflict("brokers are deleting it; delete it again if that does not end")
                 return record.layout
 
     def outcome(self, verdict: Verdict, told: str = "", **more: int) -> TopicOutcome:

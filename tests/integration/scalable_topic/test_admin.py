@@ -1,4 +1,4 @@
-"""The admin interface of scalable topics, as a broker of 5.0.0-M1 has it."""
+"""The admin interface of scalable topics."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.stacks import SharedStack
 
 SPACE = "public/default"
+_BUDGET = 4
+"""Entry buckets of a new topic, unless brokers are configured otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def _stored(stack: Stack, topic: TopicName) -> bytes:
 
 
 def test_a_topic_with_segments(stack: Stack, admin: PulsarAdmin) -> None:
-    """Created, split and merged by the broker, the layout is what we expect of it, byte for byte in its store."""
+    """Created, split, merged and rebucketed by the broker, the layout is what we expect, byte for byte in its store."""
     topic, scalable = TopicName.parse(f"{SPACE}/native"), admin.scalable_topics
     scalable.create(topic, 3, {"owner": "somebody"})
     with pytest.raises(AdminConflict):
@@ -56,7 +58,7 @@ def test_a_topic_with_segments(stack: Stack, admin: PulsarAdmin) -> None:
     made = expected.segments[0].created_at_ms
     assert (
         expected.encode()
-        == SegmentLayout.initial(3, made).model_copy(update={"properties": {"owner": "somebody"}}).encode()
+        == SegmentLayout.initial(3, made, _BUDGET).model_copy(update={"properties": {"owner": "somebody"}}).encode()
     )
     scalable.split(topic, 1)
     split = scalable.layout(topic)
@@ -66,6 +68,13 @@ def test_a_topic_with_segments(stack: Stack, admin: PulsarAdmin) -> None:
     merged = scalable.layout(topic)
     expected = expected.merge(4, 3, merged.segments[4].sealed_at_ms)
     assert merged == expected
+    scalable.rebucket(topic, 2, 3)
+    rebucketed = scalable.layout(topic)
+    expected = expected.rebucket(2, 3, rebucketed.segments[2].sealed_at_ms)
+    assert rebucketed == expected
+    for buckets in (0, 3, 2000):
+        with pytest.raises(AdminPreconditionFailed):
+            scalable.rebucket(topic, expected.active[-1].segment_id, buckets)
     assert _stored(stack, topic) == expected.encode()
     for refused in (
         lambda: scalable.split(topic, 1),
@@ -98,7 +107,7 @@ def test_migrated_topics(stack: Stack, admin: PulsarAdmin, partitions: int) -> N
     with pytest.raises(AdminConflict):
         scalable.migrate(topic)
     layout = scalable.layout(topic)
-    assert layout == SegmentLayout.migrated([str(part) for part in parts], layout.segments[0].created_at_ms)
+    assert layout == SegmentLayout.migrated([str(part) for part in parts], layout.segments[0].created_at_ms, _BUDGET)
     assert layout_faults(layout) == []
     assert _stored(stack, topic) == layout.encode()
     newest = layout.active[0].descriptor
