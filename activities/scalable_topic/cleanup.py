@@ -39,18 +39,15 @@ def forget(task: ClusterTask[ClusterInput]) -> CleanedUp:
     return _each(task, delete=False)
 
 
-def why_kept(topic: TopicInventory, layout: SegmentLayout | None, *, has_schema: bool) -> str:
+def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
     """Why a regular topic must stay; empty where nobody needs it any more.
 
     Args:
         topic: as it is.
         layout: of the scalable topic.
-        has_schema: whether there is a schema of their name, which both have.
     """
     if layout is None:
         return "there is no scalable topic of this name any more"
-    if has_schema:
-        return "brokers would delete the schema with it, which is the scalable topic's too"
     there = {one.legacy_topic_name for one in layout.segments.values()}
     if named := [part for part in regular_parts(topic) if str(part) in there]:
         return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
@@ -106,8 +103,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     if (topic := task.find_topic(name)) is None:
         return None
     layout = record.layout
-    has_schema = layout is not None and task.admin.schemas.latest(name) is not None
-    if why := why_kept(topic, layout, has_schema=has_schema):
+    if why := why_kept(topic, layout):
         return why
     try:
         task.change_or_never(

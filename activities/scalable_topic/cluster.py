@@ -213,15 +213,14 @@ def _finish_topic(
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"
         case _:
-            if lost := flip.take_back(name, record.partitions, record.schemas):
-                yield lost
+            flip.take_back(name, record.partitions)
             guard.release()
 
 
 def _keep_segments(
     task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName, record: TopicClaim
 ) -> None:
-    """Set the policy of a topic, before its namespace's counts again: a merge may cost its schema."""
+    """Set the policy of a topic, before its namespace's counts again: brokers may merge its segments at once."""
     if record.auto_scale is not None:
         set_auto_scale(task.admin, task.change_or_never, name, record.auto_scale, guard.require)
 

@@ -63,8 +63,7 @@ def verify(task: TopicTask) -> TopicCheck:
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
         if topic is not None:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
-            done = flip_of(task, store, guard, task.name, record).run()
-            faults += done.schema_faults
+            flip_of(task, store, guard, task.name, record).run()
             if trouble := _unloadable(topic):
                 faults.append(f"no broker can load {trouble}: nobody knows what is consumed of it")
             faults += filter(None, (entries_after_end(store, part) for part in regular_parts(topic)))

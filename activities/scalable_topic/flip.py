@@ -1,8 +1,8 @@
 """FLIP of one topic: the brokers' migration, and at once all that it leaves out (PIP-475, "Migration").
 
-In 5.0.0-M1 brokers make new segments without cursors of the subscriptions that there were, and take what was written
-before for consumed, at their next look, where no subscription has a record: within a minute. A migration whose last
-step fails leaves regular topics that take messages which nobody reads.
+Brokers make new segments without cursors of the subscriptions that there are (5.0.1), so a consumer that begins at the
+end misses what was sent before it came. Subscriptions get no record: at the next split or merge they lose their places.
+A migration whose last step fails leaves regular topics that take messages which nobody reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.name_taken import foreign_layout, remove_empty
-from activities.scalable_topic.parents import release_parents
+from activities.scalable_topic.parents import keep_parents
 from activities.scalable_topic.readiness import check_one
 from activities.scalable_topic.recording import record_all, require_places, to_record
 from activities.scalable_topic.regular import (
@@ -31,7 +31,6 @@ from activities.scalable_topic.regular import (
     unrecordable,
     with_types,
 )
-from activities.scalable_topic.schemas import keep_parents, keep_schema, put_back_schemas, schemas_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -45,7 +44,7 @@ from clients.pulsar.scalable_records import (
     read_scalable,
 )
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import KeptSchema, Stage, TopicClaim
+from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
 from models.segment import SegmentInfo
@@ -158,7 +157,7 @@ class Flip:
         each: does the same for many items; a topic may have hundreds of partitions.
         stage: how far an earlier attempt came.
         noted: what it has noted; None where there was none.
-        keep: have brokers never drop regular parents.
+        keep: have brokers never drop regular parents, nor delete regular topics.
         settle: waits until nothing arrives any more that one may have sent.
     """
 
@@ -191,13 +190,10 @@ class Flip:
             self.settle()
             topic = None
         topic = topic or self.read()
-        kept = self._begun.schemas if self._begun else schemas_of(self.admin, topic.name)
-        self._leave_old_plan(topic, kept)
-        layout, of_brokers = self._made_scalable(topic, kept, force=force)
+        self._leave_old_plan(topic)
+        layout, of_brokers = self._made_scalable(topic, force=force)
         # Before a broker leads the topic, which the first record of a subscription has one do.
-        if self.keep:
-            keep_parents(self.store, topic.name, self.guard.require)
-        led = keep_schema(self.admin, self.store, topic.name, self.guard.require)
+        led = keep_parents(self.store, topic.name, self.guard.require) if self.keep else ""
         known = self._to_record(topic)
         self._register(topic.name, known)
         before = regular_parts(topic)
@@ -209,8 +205,6 @@ class Flip:
         self._register(topic.name, late)
         registered = [one.name for one in (*known, *late)]
         self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))
-        release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, each=self.each)
-        lost = put_back_schemas(self.admin, topic.name, kept, self.guard.require)
         # With those of before: what has been deleted since stays deleted for the next attempt too.
         ever = {*registered, *(self.noted.registered if self.noted else ())}
         self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)))
@@ -224,8 +218,8 @@ class Flip:
                 *migration_faults(layout, [str(part) for part in regular_parts(topic)]),
                 *strays(layout, before),
                 *unrecordable(topic),
+                *filter(None, (led,)),
             ),
-            schema_faults=tuple(filter(None, (led, lost))),
         )
 
     def withdrawn(self) -> bool:
@@ -237,24 +231,21 @@ class Flip:
         if read_scalable(self.store, topic.name).layout is not None:
             return False
         begun = self._begun
-        self._withdraw(topic.name, begun.partitions if begun else topic.partitions, begun.schemas if begun else ())
+        self._withdraw(topic.name, begun.partitions if begun else topic.partitions)
         return True
 
-    def take_back(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> str:
-        """Delete what was made for a topic that stays regular; in words what is not as it was, empty for nothing."""
+    def take_back(self, name: TopicName, partitions: int) -> None:
+        """Delete what was made for a topic that stays regular."""
         take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
-        return put_back_schemas(self.admin, name, kept, self.guard.require)
 
-    def _leave_old_plan(self, topic: TopicInventory, kept: Sequence[KeptSchema]) -> None:
+    def _leave_old_plan(self, topic: TopicInventory) -> None:
         """Where somebody has added partitions since an earlier attempt, what that has made is nobody's."""
         before = self._begun.partitions if self._begun else topic.partitions
         if before != topic.partitions and read_scalable(self.store, topic.name).layout is None:
             self.settle()
-            self.take_back(topic.name, before, kept)
+            self.take_back(topic.name, before)
 
-    def _made_scalable(
-        self, topic: TopicInventory, kept: tuple[KeptSchema, ...], *, force: bool
-    ) -> tuple[SegmentLayout, float]:
+    def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [one.name for one in self._to_record(topic)]
@@ -269,7 +260,7 @@ class Flip:
                 clear_empty(self.store, name, self.guard.require)
             elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
                 break
-            self.guard.note(stage=Stage.FLIPPING, partitions=partitions, schemas=kept)
+            self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
             make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
             asked = time.monotonic()
             try:
@@ -286,7 +277,7 @@ class Flip:
         if record.state is not RecordState.BROKEN and refusal is not None:
             if isinstance(refusal, AdminConflict):
                 # A broker has refused it, and no request is on its way.
-                self._withdraw(name, partitions, kept)
+                self._withdraw(name, partitions)
             raise refusal
         raise StoreConflict(
             f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
@@ -314,11 +305,9 @@ class Flip:
     def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
         return to_record(self.store, topic, self.noted.registered if self.noted else ())
 
-    def _withdraw(self, name: TopicName, partitions: int, kept: Sequence[KeptSchema]) -> None:
-        lost = self.take_back(name, partitions, kept)
+    def _withdraw(self, name: TopicName, partitions: int) -> None:
+        self.take_back(name, partitions)
         self.guard.note(stage=Stage.CLAIMED)
-        if lost:
-            raise StoreConflict(lost)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
         record_all(self.admin, self.store, name, subscriptions, fence=self.guard.require, each=self.each)

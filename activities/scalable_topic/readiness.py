@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from activities.lifecycle.held_policies import without_held
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.guards import AUTO_SCALE
 from activities.scalable_topic.name_taken import check_name, foreign_layout
-from activities.scalable_topic.topic_checks import check_schema, check_topic
+from activities.scalable_topic.topic_checks import check_topic
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_policy import read_policies, value_at
 from clients.pulsar.scalable_records import RecordState, ScalableRecord, read_scalable
-from models.lifecycle.claim import namespace_record
-from models.scalable_topic.auto_scale import AutoScale
-from models.scalable_topic.claims import GuardedNamespace, Stage, TopicClaim, topic_record
+from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.input import TopicOptions
 
 
@@ -43,7 +38,6 @@ def check_one(
         check_name(admin, findings, topic, other, replace=options.replace_empty)
         record = ScalableRecord(RecordState.ABSENT)
     check_topic(findings, topic, record, begun=_is_begun(store, name, workflow_id))
-    check_schema(findings, topic, scales=_scales(store, name.namespace_path, options.auto_scale))
 
 
 def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
@@ -53,15 +47,3 @@ def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
     if record is None or not record.begun:
         return False
     return record.stage is not Stage.FLIPPED or record.workflow_id == workflow_id
-
-
-def _scales(store: CasReader, namespace: str, scaling: AutoScale | None) -> bool | None:
-    """Whether brokers shall split and merge segments of the topic; None where nobody has said so."""
-    if scaling is not None and scaling.enabled is not None:
-        return scaling.enabled
-    node = store.get(namespace_record(namespace))
-    held = None if node is None else GuardedNamespace.model_validate_json(node.value)
-    # While a migration holds it, what stands there is not what its owner wants.
-    own = without_held(read_policies(store, namespace), held, AUTO_SCALE)
-    policy = AUTO_SCALE.parsed(value_at(own, AUTO_SCALE.path))
-    return False if policy is not None and policy.enabled is False else None

@@ -1,6 +1,6 @@
 """PRECHECK of one topic: why it cannot become scalable now, and what its operator should know (PIP-475).
 
-Brokers check its clients alone; all else here loses messages, or finds another topic, in 5.0.0-M1 (seen).
+Brokers check its clients alone; all else here loses messages, or finds another topic (5.0.1).
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from models.segment_layout import SegmentLayout
 
 # Of a subscription that has had no consumer since its topic was loaded.
 _UNKNOWN = "None"
-# Records of the metadata store have to stay well below a megabyte.
-_SCHEMA_BYTES = 500_000
-# Brokers write the layout into one record, and what is too large for ZooKeeper again and again (5.0.0-M1, read).
+# Brokers write the layout into one record; ZooKeeper takes less than a megabyte.
 _LAYOUT_BYTES = 900_000
 _COMPACTION_POLICY = "compactionThreshold"
 
@@ -54,42 +52,6 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
     _tell_of_clients(findings, topic)
 
 
-def check_schema(findings: Findings, topic: TopicInventory, *, scales: bool | None) -> None:
-    """Note what brokers would do to the topic's schema, which they delete with any segment (5.0.0-M1, seen).
-
-    Args:
-        findings: where it goes.
-        topic: as it is.
-        scales: whether brokers shall split and merge its segments; None where nobody has said so.
-    """
-    size = sum(len(one.data) for one in topic.schemas)
-    if size > _SCHEMA_BYTES:
-        findings.block(
-            "SCHEMA_TOO_LARGE",
-            f"the versions of the schema of {topic.name} have {size:,} characters, too many to be kept in a record",
-            "leave it out",
-        )
-    if topic.schemas and topic.schemas[0].version:
-        findings.block(
-            "SCHEMA_NUMBERS",
-            f"the versions of the schema of {topic.name} begin with {topic.schemas[0].version}: they could not be put "
-            "back with their numbers, if brokers deleted them",
-            "leave it out",
-        )
-    if not topic.schemas or scales is False:
-        return
-    lost = f"{topic.name} has a schema, and brokers delete that with the first segment that they split or merge"
-    if scales:
-        findings.warn(f"{lost}: keep a copy of its versions")
-    else:
-        findings.block(
-            "SCHEMA_AT_RISK",
-            lost,
-            'give "auto_scale": {"enabled": false}, and split and merge no segments of it; or "enabled": true, if the '
-            "schema may go",
-        )
-
-
 def _check_name(findings: Findings, topic: TopicInventory) -> None:
     if is_system_topic(topic.name) or not topic.persistent:
         findings.block(
@@ -100,8 +62,8 @@ def _check_name(findings: Findings, topic: TopicInventory) -> None:
     elif encoded(topic.name.topic) != topic.name.topic:
         findings.block(
             "NAME_NEEDS_ENCODING",
-            f"brokers do not decode {encoded(topic.name.topic)!r} in requests for scalable topics, and would take "
-            f"another topic for {topic.name}",
+            f"brokers decode {encoded(topic.name.topic)!r} when they migrate the topic, and not later: they "
+            f"would not find {topic.name} again (5.0.1)",
             "leave it out, or have its messages copied to a topic whose name has letters, digits and _.-~ only",
         )
 

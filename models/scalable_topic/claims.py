@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from models.lifecycle.claim import CLAIM, Changed, Claim
 from models.scalable_topic import input, namespace_input, operation_input
@@ -41,31 +41,12 @@ class Stage(StrEnum):
     FLIPPED = "flipped"
 
 
-class KeptSchema(BaseModel):
-    """A version of a topic's schema, as it was before anything was asked of brokers.
-
-    Attributes:
-        version: its number, from 0.
-        type: `AVRO`, `JSON`, `STRING`, …
-        data: the definition; empty for primitive types.
-        properties: of its own.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    version: int
-    type: str
-    data: str = ""
-    properties: dict[str, str] = Field(default_factory=dict[str, str])
-
-
 class TopicClaim(Claim):
     """The record of one topic, the lock of the proposal (PIP-475, "Broker-side migration steps" 1).
 
     Attributes:
         stage: how far the topic is.
         partitions: of the regular topic; 0 for none.
-        schemas: all versions of its schema, which brokers delete with any segment of it.
         registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
         auto_scale: the policy that it gets before the namespace's own counts again.
         types: of ordered subscriptions, by name, which brokers forget when they load the topic anew.
@@ -75,7 +56,6 @@ class TopicClaim(Claim):
 
     stage: Stage = Stage.CLAIMED
     partitions: int = 0
-    schemas: tuple[KeptSchema, ...] = ()
     registered: tuple[str, ...] = ()
     auto_scale: AutoScale | None = None
     types: dict[str, str] = Field(default_factory=dict[str, str])

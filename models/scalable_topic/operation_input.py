@@ -89,7 +89,6 @@ class ScalableOperationInput(ClusterInput):
         choose: split, rebucket: which segment, where none is named.
         buckets: rebucket: how many entry buckets it gets: so many stream consumers can share it, by key.
         segments: merge: ids of two neighbours; none for those with the least traffic.
-        schema_may_go: split, merge: also a topic with a schema, which brokers delete with the old segments.
         auto_scale: set_auto_scale: the policy that each topic gets.
         fix: audit: also cure what is found.
         copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for all of the scalable one.
@@ -105,7 +104,6 @@ class ScalableOperationInput(ClusterInput):
     choose: SegmentChoice = SegmentChoice.WIDEST
     buckets: int | None = Field(default=None, ge=1, le=MAX_BUCKETS)
     segments: tuple[int, int] | None = None
-    schema_may_go: Bool = False
     auto_scale: AutoScale | None = None
     fix: Bool = False
     copy_to: str = "*-regular"
@@ -172,7 +170,6 @@ _ONLY_FOR: dict[str, tuple[Operation, ...]] = {
     "choose": (Operation.SPLIT, Operation.REBUCKET),
     "buckets": (Operation.REBUCKET,),
     "segments": (Operation.MERGE,),
-    "schema_may_go": (Operation.SPLIT, Operation.MERGE),
     "auto_scale": (Operation.SET_AUTO_SCALE,),
     "fix": (Operation.AUDIT,),
     "copy_to": (Operation.COPY, Operation.END_COPY),

@@ -113,7 +113,6 @@ class FlippedTopic(Result):
         migrate_seconds: of the brokers' own call; 0 where an earlier attempt had made it.
         seconds: of all of it.
         faults: how the layout differs from the plan, in words; empty for none.
-        schema_faults: what is, or will be, wrong with the topic's schema, in words; empty for nothing.
     """
 
     segments: int
@@ -122,7 +121,6 @@ class FlippedTopic(Result):
     migrate_seconds: float = 0.0
     seconds: float = 0.0
     faults: tuple[str, ...] = ()
-    schema_faults: tuple[str, ...] = ()
 
 
 class FlipAnswer(Result):

@@ -1,4 +1,4 @@
-"""Mutants of the migration to scalable topics: what brokers leave out, fences, schemas, and what is deleted."""
+"""Mutants of the migration to scalable topics: what brokers leave out, fences, and what is deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ _TESTS = "tests/integration/scalable_topic"
 _ALL = f"{_TESTS}/test_flip.py::test_all_that_a_migration_leaves_out_is_there"
 _DIED = f"{_TESTS}/test_flip.py::test_an_attempt_that_died_behind_the_call_is_completed"
 _LATE = f"{_TESTS}/test_late_flips.py"
-_SCHEMAS = f"{_TESTS}/test_schemas.py"
 _HAND = f"{_TESTS}/test_faults_by_hand.py"
 _AFTER = f"{_TESTS}/test_after_the_flip.py"
 _FLIP = "activities/scalable_topic/flip.py"
@@ -73,41 +72,6 @@ MUTANTS = (
         "            transport.seal()\n",
         "",
         (_LATE,),
-    ),
-    Mutant(
-        "scalable-topic/parents-of-a-schema-are-dropped",
-        "activities/scalable_topic/schemas.py",
-        "        set_while_none_leads(store, topic, wanted, record.version)\n",
-        "",
-        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
-    ),
-    Mutant(
-        "scalable-topic/a-leader-drops-parents-of-a-schema",
-        "activities/scalable_topic/parents.py",
-        "    if keep_schema(admin, store, topic.name, fence):\n",
-        "    if False:\n",
-        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
-    ),
-    Mutant(
-        "scalable-topic/schemas-are-not-put-back",
-        _FLIP,
-        "        return put_back_schemas(self.admin, name, kept, self.guard.require)\n",
-        '        return ""\n',
-        (f"{_SCHEMAS}::test_a_topic_that_stays_regular_keeps_its_schema",),
-    ),
-    Mutant(
-        "scalable-topic/the-cleanup-takes-the-schema",
-        "activities/scalable_topic/cleanup.py",
-        "    if has_schema:\n",
-        "    if False:\n",
-        (f"{_SCHEMAS}::test_a_topic_keeps_its_schema",),
-    ),
-    Mutant(
-        "scalable-topic/streams-with-old-messages-are-shown-as-done",
-        "activities/scalable_topic/parents.py",
-        "    return None if {*waiting.values()} - _QUEUES or (waiting and not done) else done\n",
-        "    return done\n",
-        (f"{_TESTS}/test_old_parents.py::test_a_stream_that_has_something_left_keeps_its_parents",),
     ),
     Mutant(
         "scalable-topic/records-of-consumers-alone-stay",

@@ -125,8 +125,6 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         flipped = self.state.facts.flipped = answer.flipped
         for fault in flipped.faults:
             self.note(f"the layout is not as planned: {fault}")
-        for fault in flipped.schema_faults:
-            self.note(fault)
         self.state.figures.update(migrate_seconds=flipped.migrate_seconds, flip_seconds=flipped.seconds)
         self.state.certificate.update(segments=flipped.segments, faults=list(flipped.faults))
 

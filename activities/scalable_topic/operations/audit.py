@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.operations.old_parents import show, unshown
-from activities.scalable_topic.operations.subscriptions import Known, Secured, known_subscriptions, lacking, secure
-from activities.scalable_topic.parents import regular_parents
+from activities.scalable_topic.operations.subscriptions import Known, known_subscriptions, lacking, secure
 from activities.scalable_topic.regular import is_terminated
-from activities.scalable_topic.schemas import keep_schema
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
@@ -27,8 +24,7 @@ def audit(look: Look) -> TopicOutcome:
     """
     layout = look.layout()
     known = known_subscriptions(look, layout)
-    hidden = unshown(look, layout, [one.name for one in known])
-    found = [*_curable(look, layout, known), *([str(hidden)] if hidden else []), *_others(look, layout)]
+    found = [*_curable(look, layout, known), *_others(look, layout)]
     if not found:
         told = f"{len(known)} subscriptions with a record and a cursor on each of {len(layout.active)} segments"
         return look.outcome(Verdict.UNCHANGED, told)
@@ -36,7 +32,7 @@ def audit(look: Look) -> TopicOutcome:
 
 
 def fix(hand: Hand) -> TopicOutcome:
-    """Record subscriptions that brokers do not know, make segments and cursors that are missing, and show old ends.
+    """Record subscriptions that brokers do not know, and make segments and cursors that are missing.
 
     Raises:
         StoreConflict: something is not there after a broker said that it is.
@@ -45,21 +41,12 @@ def fix(hand: Hand) -> TopicOutcome:
     known = known_subscriptions(hand, layout)
     others = list(_others(hand, layout))
     found = list(_curable(hand, layout, known))
-    hidden = unshown(hand, layout, [one.name for one in known])
-    if not found and not hidden:
+    if not found:
         return hand.outcome(Verdict.FOUND, "; ".join(others)) if others else audit(hand)
-    # Before a broker leads the topic, which the first record of a subscription has one do.
-    refused = keep_schema(hand.admin, hand.store, hand.name, hand.guard.require) if regular_parents(layout) else ""
-    done = secure(hand, layout.active) if found else Secured(0, 0)
-    healed, changed = done.healed, [*found]
-    if hidden and (left := show(hand)):
-        others.append(f"{left}; {refused}" if refused else str(left))
-    elif hidden:
-        changed.append(str(hidden))
-        healed += hidden.segments
-    told = "; ".join([*(f"cured: {one}" for one in changed), *others])
+    done = secure(hand, layout.active)
+    told = "; ".join([*(f"cured: {one}" for one in found), *others])
     verdict = Verdict.FOUND if others else Verdict.CHANGED
-    return hand.outcome(verdict, told, registered=done.registered, healed=healed)
+    return hand.outcome(verdict, told, registered=done.registered, healed=done.healed)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------

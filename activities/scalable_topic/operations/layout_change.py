@@ -14,7 +14,7 @@ from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.freeze import freeze
 from activities.scalable_topic.operations.leader import ask_leader
 from activities.scalable_topic.operations.subscriptions import known_subscriptions, secure
-from clients.errors import StoreConflict, StoreUnsupported
+from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
@@ -30,7 +30,6 @@ Choose = Callable[[Look, SegmentLayout], SegmentChange]
 def planned(look: Look, choose: Choose) -> TopicOutcome:
     """What would be done."""
     layout = look.layout()
-    _require_schema_may_go(look)
     change = choose(look, layout)
     if children := change.children(layout):
         return look.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
@@ -45,7 +44,6 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
     """Have brokers change segments, unless they have already, and complete what that leaves out.
 
     Raises:
-        StoreUnsupported: the topic has a schema.
         LayoutError: somebody else has changed these segments in another way.
         AdminError: brokers do not do it; another attempt may find it done.
         StoreConflict: the layout is not what it has to be afterwards.
@@ -53,7 +51,6 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
     change, before = _noted(hand), hand.layout()
     again = change is not None
     if change is None:
-        _require_schema_may_go(hand)
         change = choose(hand, before)
         if children := change.children(before):
             return _completed(hand, change, children, Verdict.UNCHANGED)
@@ -76,14 +73,6 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
-
-
-def _require_schema_may_go(look: Look) -> None:
-    if not look.task.input.schema_may_go and look.reader.schemas.latest(look.name) is not None:
-        raise StoreUnsupported(
-            "brokers delete its schema, with all versions, together with the old segments once these are consumed; if "
-            'it may go, give "schema_may_go": true'
-        )
 
 
 def _noted(hand: Hand) -> SegmentChange | None:

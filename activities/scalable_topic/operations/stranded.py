@@ -12,7 +12,6 @@ from typing import NamedTuple
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.subscriptions import Secured, secure
-from activities.scalable_topic.parents import release_parents
 from activities.scalable_topic.regular import is_terminated, regular_parts
 from clients.cas.store import retry
 from clients.errors import StoreConflict
@@ -20,7 +19,6 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import (
     controller_of,
     read_scalable,
-    recorded_subscriptions,
     set_while_none_leads,
 )
 from models.lifecycle.failures import some
@@ -84,9 +82,6 @@ def repair_stranded(hand: Hand) -> TopicOutcome:
     layout = hand.layout()
     # A broker that is asked leads the topic from now on, with the layout that it reads now.
     done = secure(hand, layout.active)
-    if (topic := hand.task.find_topic(hand.name)) is not None:
-        names = recorded_subscriptions(hand.store, hand.name)
-        release_parents(hand.admin, hand.store, topic, layout, names, fence=hand.guard.require)
     return _checked(hand, done)
 
 

@@ -46,30 +46,16 @@ def make_topic(stack: Stack, admin: PulsarAdmin) -> MakeTopic:
 def test_what_precheck_asked_for_is_asked_again(
     stack: Stack, admin: PulsarAdmin, store: CasStore, make_topic: MakeTopic
 ) -> None:
-    """A subscription that brokers cannot record, and a schema at risk, keep a topic regular that was ready before."""
+    """A subscription that brokers cannot record keeps a topic regular that was ready before."""
     name = make_topic()
     steps = TopicSteps(stack, name)
     assert not steps.run(precheck.precheck).blockers
     steps.run(one_topic.guard)
     admin.subscriptions.create(name, _SLASH)
-    admin.schemas.add(name, "STRING", "")
-    with pytest.raises(StoreConflict, match=rf"of these names: '{_SLASH}'.*has a schema"):
+    with pytest.raises(StoreConflict, match=f"of these names: '{_SLASH}'"):
         steps.run(flip.flip)
     assert read_scalable(store, name).state is RecordState.ABSENT
     steps.run(one_topic.undo)
-
-
-def test_policies_that_another_migration_holds_are_not_its_owners(
-    stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic
-) -> None:
-    """Beside another migration brokers seem to split and merge nothing; afterwards they do again."""
-    name, other = make_topic(), TopicSteps(stack, make_topic())
-    admin.schemas.add(name, "STRING", "")
-    steps = TopicSteps(stack, name)
-    other.run(one_topic.guard)
-    (blocker,) = steps.run(precheck.precheck).blockers
-    assert blocker.code == "SCHEMA_AT_RISK"
-    other.run(one_topic.undo)
 
 
 def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
@@ -94,14 +80,13 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     steps.run(one_topic.complete)
 
 
-def test_parents_stay_also_without_a_schema(stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic) -> None:
-    """V5 producers may bring one later, and nothing wants the regular topic to be deleted."""
+def test_parents_stay(stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic) -> None:
+    """With `leave` brokers never drop regular parents, and so do not delete the regular topic."""
     name = make_topic()
     steps = TopicSteps(stack, name)
     for step in (one_topic.guard, flip.flip):
         steps.run(step)
     assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == [NEVER_DROPPED] * 2
-    admin.schemas.add(name, "STRING", "")
     assert steps.run(draining.verify).faults == ()
     steps.run(one_topic.complete)
 

@@ -73,20 +73,6 @@ def _has_all(admin: PulsarAdmin, store: CasStore, name: TopicName, *subscription
     return layout
 
 
-def test_a_topic_with_a_schema_is_not_split(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """Brokers would delete the schema with the old segment; who says that it may go gets the split."""
-    name = _native(admin, "with-schema")
-    admin.schemas.add(name, "STRING", "")
-    before = admin.scalable_topics.layout(name)
-    for operation in (Operation.SPLIT, Operation.MERGE):
-        refused = carried_out(stack, operation, str(name))
-        assert (refused.changed, refused.failed) == (0, 1)
-        assert 'if it may go, give "schema_may_go": true' in refused.failures[0].reason
-    assert admin.scalable_topics.layout(name) == before
-    assert carried_out(stack, Operation.SPLIT, str(name), segment=0, schema_may_go=True).changed == 1
-    _nothing_is_left(store)
-
-
 def test_two_splits_of_a_segment_are_one(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The layout is the planned one, a subscription without a record is carried over, and the second run finds it."""
     name = _native(admin, "split-twice")

@@ -6,7 +6,7 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.topic_checks import check_schema, check_topic, undrained_streams
+from activities.scalable_topic.topic_checks import check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -35,31 +35,6 @@ def test_plain_topic() -> None:
     """Nothing is said of a topic that nobody uses and that has a schema."""
     found = _found(_with())
     assert (found.blockers, found.warnings) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("topic", "scales", "codes", "warnings"),
-    [
-        (_with(), False, [], 0),
-        (_with(), None, ["SCHEMA_AT_RISK"], 0),
-        (_with(), True, [], 1),
-        (TopicInventory(_TOPIC), None, [], 0),
-        (
-            TopicInventory(_TOPIC, schemas=(Schema(version=0, type="AVRO", data="x" * 500_001),)),
-            False,
-            ["SCHEMA_TOO_LARGE"],
-            0,
-        ),
-    ],
-)
-def test_schemas_that_brokers_would_delete(
-    topic: TopicInventory, scales: bool | None, codes: list[str], warnings: int
-) -> None:
-    """A topic with a schema says itself whether its segments may change; a large schema fits into no record."""
-    findings = Findings()
-    check_schema(findings, topic, scales=scales)
-    assert [one.code for one in findings.blockers] == codes
-    assert len(findings.warnings) == warnings
 
 
 @pytest.mark.parametrize(
