@@ -12,7 +12,7 @@ from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED
 from models.scalable_topic.results import ClientCensus
 
-# What the V5 library says of itself; sums of partitioned topics leave it out (5.0.0-M1, seen).
+# What the V5 library says of itself; sums of partitioned topics leave it out (5.0.1).
 _MANAGED = "__pulsar.v5.managed"
 
 

@@ -1,7 +1,7 @@
 """CLEANUP: delete the regular topics that scalable ones have left behind (PIP-475 leaves them to people).
 
-Brokers forget a consumed parent, and delete a topic of the segment's name; the regular topic, which holds its messages,
-stays for good in 5.0.0-M1 (seen).
+Brokers drop a consumed parent, and delete its regular topic, or each partition of it; what they do not delete, such as
+the record of a partitioned topic, stays for good (5.0.1).
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> 
         findings.block(
             "NOT_SUPPORTED",
             f"the broker {name} does not serve scalable topics",
-            "have all brokers on Pulsar 5, with scalableTopicsEnabled=true",
+            "upgrade all brokers to 5.0, and set scalableTopicsEnabled=true on them",
         )
     idle = int(settings.get(_IDLE, _IDLE_DEFAULT)) / 1000
     if not 0 < idle <= IDLE_LIMIT:

@@ -11,7 +11,6 @@ from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.regular import durable_of, entries_after_end, regular_parts, with_types
-from activities.scalable_topic.topic_checks import undrained_streams
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
 from models.lifecycle.failures import some
@@ -22,10 +21,6 @@ from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 
 _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
-_CONSUME_REGULAR = (
-    "let regular clients consume them, since stream consumers cannot read what the regular topic has left; `proceed` "
-    "ends the wait"
-)
 _LOAD = "see why they cannot; `proceed` ends the wait"
 
 
@@ -92,8 +87,7 @@ def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, s
     if not left:
         return f"brokers to load {_unloadable(topic)}", _LOAD
     told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
-    ordered = topic is not None and undrained_streams(topic)
-    return f"old messages to be consumed: {told}", _CONSUME_REGULAR if ordered else _CONSUME
+    return f"old messages to be consumed: {told}", _CONSUME
 
 
 def _unloadable(topic: TopicInventory | None) -> str:

@@ -1,7 +1,7 @@
 """GUARD: what brokers must not do in a namespace while topics of it become scalable, and how that is undone.
 
-In 5.0.0-M1 a broker that leads a scalable topic looks once a minute for sealed segments that retention does not keep,
-and takes one without any record of a subscription for consumed; and it merges segments that have little traffic.
+A broker that leads a scalable topic looks once a minute for sealed segments that retention does not keep, and takes one
+without any record of a subscription for consumed; and it merges segments that have little traffic (5.0.1).
 """
 
 from __future__ import annotations

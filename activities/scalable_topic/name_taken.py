@@ -24,8 +24,6 @@ from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_repair import comes_from
 
-NAME_TAKEN = "NAME_TAKEN"
-
 
 def foreign_layout(record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
     """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none."""
@@ -50,7 +48,7 @@ def check_name(
     taken = f"topic://{local} exists, and did not come from {topic.name}"
     if stored or clients:
         findings.block(
-            NAME_TAKEN,
+            "NAME_TAKEN",
             f"{taken}; it holds {stored:,} bytes, and has {f'clients: {some(clients)}' if clients else 'no clients'}",
             "end its clients, and move what it holds; or leave the regular topic out",
         )
@@ -58,7 +56,7 @@ def check_name(
         findings.warn(f"{taken}; it is empty, and is removed before the regular topic becomes scalable")
     else:
         findings.block(
-            NAME_TAKEN,
+            "NAME_TAKEN",
             f"{taken}; it is empty: a client has looked it up, or a tool has made it",
             'start again with "replace_empty": true, which removes it if it is still empty then; or delete it',
         )

@@ -1,4 +1,4 @@
-"""The steps of an operation on scalable topics, which Pulsar 5's own controllers carry out (PIP-468)."""
+"""The steps of an operation on scalable topics, which brokers' own controllers carry out (PIP-468)."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
 
 
 def undrained_streams(topic: TopicInventory) -> dict[str, int]:
-    """Backlogs of ordered subscriptions, by name: stream consumers cannot read what a regular topic has left."""
+    """Return the backlogs of ordered subscriptions, by name."""
     return {
         one.name: one.backlog
         for one in topic.subscriptions.values()

@@ -29,7 +29,7 @@ class RecordState(StrEnum):
     """How the record of a topic stands.
 
     EMPTY: a broker reported the load of a segment before the record was written, or after it was deleted; whoever asks
-    brokers for the topic gets errors (5.0.0-M1, seen).
+    brokers for the topic gets errors (5.0.1).
     """
 
     ABSENT = "absent"
@@ -163,7 +163,7 @@ def cursors_on(store: CasReader, stored: StoredTopic) -> list[str]:
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:
-    """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.0-M1, seen)."""
+    """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.1)."""
     return f"{topic.scalable_path}/subscriptions/{subscription}"
 
 
@@ -174,7 +174,7 @@ def keep_subscription(
 
     Such a consumer has a node made that is without a value. A broker that is asked for the record then says that all is
     done, and writes nothing; and ZooKeeper removes the node with its last consumer, so that brokers forget the
-    subscription with all that it has not consumed (5.0.0-M1, seen). A node of that sort stays one whatever it holds. So
+    subscription with all that it has not consumed (5.0.1). A node of that sort stays one whatever it holds. So
     it gives way to another, and with it go the notes of its consumers, which their broker knows by heart.
 
     Args:

@@ -1,4 +1,4 @@
-"""Have Pulsar 5's own controllers change scalable topics, and complete what they leave out (PIP-468)."""
+"""Have brokers' own controllers change scalable topics, and complete what they leave out (PIP-468)."""
 
 from __future__ import annotations
 

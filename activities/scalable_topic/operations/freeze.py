@@ -1,7 +1,6 @@
 """A topic's own auto-scale policy, held while its segments are changed.
 
-Brokers split and merge on their own, and two changes at once leave segments without a topic behind them (5.0.0-M1,
-read). The policy changes where brokers keep it, by compare-and-set: a request that a worker sends late would leave the
+Brokers split and merge on their own, and two changes at once leave segments without a topic behind them (5.0.1). The policy changes where brokers keep it, by compare-and-set: a request that a worker sends late would leave the
 topic frozen for good.
 """
 

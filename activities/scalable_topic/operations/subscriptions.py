@@ -1,6 +1,6 @@
 """Subscriptions of a scalable topic: which there are, and whether brokers carry them to new segments.
 
-Brokers of 5.0.0-M1 know those that have a record, and no others: a segment that comes of a split or a merge gets no
+Brokers know those that have a record, and no others: a segment that comes of a split or a merge gets no
 cursor of the rest, and what these have not consumed counts as consumed.
 """
 
@@ -75,7 +75,7 @@ def secure(hand: Hand, segments: Iterable[SegmentInfo]) -> Secured:
         StoreConflict: something is not there after a broker said that it is.
     """
     known = known_subscriptions(hand, hand.layout())
-    # First: brokers fail to record a subscription while a segment is missing (5.0.0-M1, read).
+    # First: brokers fail to record a subscription while a segment is missing.
     healed = _give_places(hand, segments, [one.name for one in known])
     return Secured(_register(hand, known), healed)
 
@@ -150,5 +150,5 @@ def _kinds_of_regular(look: Look, names: set[str]) -> dict[str, SubscriptionKind
 
 
 def _guess(*, registered: bool) -> SubscriptionKind:
-    """Stream consumers register themselves; brokers of 5.0.0-M1 note a kind, and never ask for it (read)."""
+    """Stream consumers register themselves; brokers note a kind, and never ask for it (5.0.1)."""
     return SubscriptionKind.STREAM if registered else SubscriptionKind.QUEUE

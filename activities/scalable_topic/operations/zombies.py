@@ -1,4 +1,4 @@
-"""The verb `find_zombies`: brokers that are said to lead a topic, and do not know it (5.0.0-M1, seen).
+"""The verb `find_zombies`: brokers that are said to lead a topic, and do not know it (not seen with 5.0.1).
 
 A broker that was asked for the statistics of a topic takes part in its election. If it wins later, it goes on as one
 that has lost: nothing can be split or merged, and no stream consumer gets in.

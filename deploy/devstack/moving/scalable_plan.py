@@ -1,7 +1,7 @@
 """Regular topics that become scalable under traffic, with everybody who uses them before, meanwhile and after it.
 
 Two ways of life take turns. Topics with ordered subscriptions are drained by regular clients, and their producers are
-silent, until the topic is scalable: V5 stream consumers cannot read what a regular topic has left (5.0.0-M1). All other
+silent, until the topic is scalable: the migration waits for that. All other
 topics have traffic throughout.
 """
 

@@ -26,7 +26,7 @@ _SETTLE_LIMIT = 100.0
 class Flow(ScalableTraffic):
     """Producers and consumers of a round, from the entry of the context to its end.
 
-    V5 consumers of 5.0.0-M1 that lose a broker may get nothing any more. People start them again, which is counted.
+    V5 consumers that lose a broker may get nothing any more. People start them again, which is counted.
 
     Args:
         cluster: where the topics are.

@@ -1,4 +1,4 @@
-"""What tests of the migration to scalable topics share: one broker of Pulsar 5."""
+"""What tests of the migration to scalable topics share: one broker."""
 
 from __future__ import annotations
 

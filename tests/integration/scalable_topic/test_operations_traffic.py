@@ -36,7 +36,7 @@ def test_segments_change_under_traffic(
     """Nothing is lost or doubled; an audit finds what only clients have made, and cures it.
 
     What a V5 producer has under way when its segment is sealed is sent again behind later messages of the same key,
-    also where brokers split on their own (5.0.0-M1, seen): the order is not looked at.
+    also where brokers split on their own (seen): the order is not looked at.
     """
     changed, audited = (TopicName.parse(f"{SPACE}/live-{which}") for which in ("changed", "audited"))
     for name in (changed, audited):
