@@ -31,18 +31,18 @@ def with_parents(layout: SegmentLayout, topics: Sequence[str], ids: Collection[i
     return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": segments})
 
 
-def comes_from(layout: SegmentLayout, topics: Sequence[str]) -> bool:
-    """Return whether a layout can have come from the migration of regular topics, whatever brokers did since.
+def comes_from(layout: SegmentLayout, topics: Collection[str]) -> bool:
+    """Return whether a layout can have come from the migration of a regular topic, whatever brokers did since.
 
     Args:
         layout: as it is.
-        topics: partitions of the regular topic in their order, or the topic itself; in full.
+        topics: partitions of the regular topic, or the topic itself; in full. Some may have been added since.
     """
-    try:
-        _require_origin(layout, SegmentLayout.migrated(topics, _made(layout)), len(topics), ())
-    except LayoutError:
-        return False
-    return True
+    if named := {segment.legacy_topic_name for segment in layout.segments.values() if segment.legacy}:
+        return bool(named & {*topics})
+    # A migration gives the ids 0 to n - 1 to regular parents, and n to 2n - 1 to its children.
+    first = [number for number, segment in layout.segments.items() if not segment.created_at_epoch]
+    return not first or max(first) < 2 * min(first)
 
 
 def with_kept_parents(layout: SegmentLayout) -> SegmentLayout:

@@ -102,7 +102,7 @@ def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim])
         return
     if not task.input.replace_empty:
         raise StoreConflict(_taken(task.name))
-    remove_empty(task.admin, store, task.change_or_never, topic, guard.require)
+    remove_empty(task.admin, store, task.change_or_never, topic, guard.require, pause=task.context.pause)
 
 
 def _taken(name: TopicName) -> str:

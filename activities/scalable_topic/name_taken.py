@@ -6,6 +6,7 @@ then on they refuse to migrate the regular topic. Where that topic is empty, the
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from activities.lifecycle.precheck import Findings
@@ -18,11 +19,13 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import ScalableRecord, read_scalable, remove_record
+from clients.pulsar.scalable_records import ScalableRecord, clear_empty, read_scalable, remove_record
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 from models.segment_repair import comes_from
+
+_LOOKS, _PAUSE = 8, 0.25
 
 
 def foreign_layout(record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
@@ -68,6 +71,8 @@ def remove_empty(
     change: ChangeOrNever,
     topic: TopicInventory,
     fence: Callable[[], object],
+    *,
+    pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Remove the scalable topic that has the name, if nothing was ever sent to it; harmless when done twice.
 
@@ -81,6 +86,7 @@ def remove_empty(
         change: makes each change.
         topic: the regular one.
         fence: raises where somebody else is in charge; asked before each change.
+        pause: waits for seconds.
 
     Raises:
         StoreConflict: it holds messages, or was changed in the meantime.
@@ -101,6 +107,11 @@ def remove_empty(
         fence()
         admin.scalable_topics.delete_segment(topic.name, segment.descriptor)
     remove_record(store, topic.name, record.version, fence)
+    # The broker that led the topic is elected once more before it learns that the topic is gone: the record is there
+    # again, without a value (5.0.1).
+    for _ in range(_LOOKS):
+        pause(_PAUSE)
+        clear_empty(store, topic.name, fence)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------

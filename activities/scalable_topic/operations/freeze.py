@@ -1,7 +1,8 @@
 """A topic's own auto-scale policy, held while its segments are changed.
 
-Brokers split and merge on their own, and two changes at once leave segments without a topic behind them (5.0.1). The policy changes where brokers keep it, by compare-and-set: a request that a worker sends late would leave the
-topic frozen for good.
+Brokers split and merge on their own, and two changes at once leave segments without a topic behind them (5.0.1). The
+policy changes where brokers keep it, by compare-and-set: a request that a worker sends late would leave the topic
+frozen for good.
 """
 
 from __future__ import annotations

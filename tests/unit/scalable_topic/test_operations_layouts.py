@@ -12,7 +12,7 @@ from models.segment import LayoutError
 from models.segment_change import SegmentChange
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
-from models.segment_repair import NEVER_DROPPED, with_kept_parents, with_parents
+from models.segment_repair import NEVER_DROPPED, comes_from, with_kept_parents, with_parents
 from tests.support.scalable_topic.layouts import random_steps
 
 
@@ -67,6 +67,20 @@ def test_parents_of_another_topic_do_not_come_back() -> None:
         with_parents(migrated.prune(0), _names(3), [0])
     with pytest.raises(LayoutError, match="does not come from 2 regular topics"):
         with_parents(SegmentLayout.initial(4, 999), names, [])
+
+
+@given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
+def test_a_layout_knows_its_regular_topic(partitions: int, steps: int, chooser: random.Random) -> None:
+    """A migrated layout comes from its topic after any changes, with partitions that were added; a new one does not."""
+    names = _names(partitions)
+    grown = _grown(SegmentLayout.migrated(names, 999), chooser, steps)
+    assert comes_from(grown, names)
+    assert comes_from(grown, [*names, "persistent://t/n/x-partition-99"])
+    if any(segment.legacy for segment in grown.segments.values()):
+        assert not comes_from(grown, ["persistent://t/n/other"])
+    new = SegmentLayout.initial(partitions, 999)
+    for layout in (new, new.split(0, 1000), new.rebucket(0, 2, 1000)):
+        assert not comes_from(layout, names)
 
 
 @given(st.integers(2, 20), st.integers(0, 15), st.randoms(use_true_random=False))
