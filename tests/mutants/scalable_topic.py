@@ -45,14 +45,6 @@ MUTANTS = (
         survives="brokers make cursors with each record; this is for records whose answer was lost on its way",
     ),
     Mutant(
-        "scalable-topic/parents-are-not-released",
-        _FLIP,
-        "        release_parents(self.admin, self.store, topic, layout, registered, fence=self.guard.require, "
-        "each=self.each)\n",
-        "",
-        (f"{_TESTS}/test_old_parents.py::test_a_stream_that_has_something_left_keeps_its_parents",),
-    ),
-    Mutant(
         "scalable-topic/an-empty-record-stays",
         _FLIP,
         "                clear_empty(self.store, name, self.guard.require)\n",
@@ -104,8 +96,8 @@ MUTANTS = (
     Mutant(
         "scalable-topic/what-is-used-again-stays-deleted",
         "activities/scalable_topic/recording.py",
-        "        gone -= _with_places(store, topic.name)\n",
-        "        pass\n",
+        "    found += [_on_segments(name, ordered=name in recorded) for name in sorted(used)]\n",
+        "    pass\n",
         (f"{_AFTER}::test_a_subscription_that_is_deleted_and_used_again_has_its_record",),
     ),
     Mutant(
