@@ -16,6 +16,7 @@ from models.lifecycle.claim import Claim
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import is_ours
 
+_ENABLED = "scalableTopicsEnabled"
 _IDLE, _IDLE_DEFAULT = "httpServerIdleTimeout", "30000"
 
 
@@ -62,12 +63,12 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:
     """Note why a broker with these settings keeps topics of the cluster from becoming scalable."""
-    if settings.get("scalableTopicsEnabled") != "true":
-        findings.block(
-            "NOT_SUPPORTED",
-            f"the broker {name} does not serve scalable topics",
-            "upgrade all brokers to 5.0, and set scalableTopicsEnabled=true on them",
-        )
+    if (enabled := settings.get(_ENABLED)) is None:
+        cause, cure = f"the broker {name} is of a release without scalable topics", "upgrade all brokers to 5.0"
+        findings.block("NOT_SUPPORTED", cause, cure)
+    elif enabled != "true":
+        cause = f"the broker {name} runs with {_ENABLED}={enabled}, and refuses every request for scalable topics"
+        findings.block("NOT_SUPPORTED", cause, f"set {_ENABLED}=true on all brokers, and restart them")
     idle = int(settings.get(_IDLE, _IDLE_DEFAULT)) / 1000
     if not 0 < idle <= IDLE_LIMIT:
         findings.block(

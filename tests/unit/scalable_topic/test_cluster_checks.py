@@ -16,6 +16,7 @@ GOOD = {"scalableTopicsEnabled": "true", "httpServerIdleTimeout": "30000"}
         (GOOD, []),
         ({"scalableTopicsEnabled": "true"}, []),
         ({**GOOD, "scalableTopicsEnabled": "false"}, ["NOT_SUPPORTED"]),
+        ({}, ["NOT_SUPPORTED"]),
         ({**GOOD, "httpServerIdleTimeout": "60000"}, ["IDLE_CONNECTIONS"]),
         ({**GOOD, "httpServerIdleTimeout": "0"}, ["IDLE_CONNECTIONS"]),
     ],
