@@ -128,7 +128,12 @@ def _require_done(admin: PulsarAdmin, topic: TopicInventory) -> None:
     if open_ := [part for part in regular_parts(topic) if not is_terminated(admin, part)]:
         raise _InUse(f"{some(open_)} take messages: these are other topics")
     for part in regular_parts(topic):
-        left = {name: one.msg_backlog for name, one in admin.topics.stats(part).subscriptions.items()}
+        try:
+            subscriptions = admin.topics.stats(part).subscriptions
+        except AdminNotFound:
+            # Brokers have deleted it, since every subscription has consumed it.
+            continue
+        left = {name: one.msg_backlog for name, one in subscriptions.items()}
         if waiting := [f"{name} ({backlog})" for name, backlog in left.items() if backlog]:
             raise _InUse(f"subscriptions have messages in {part}: {some(waiting)}")
 
