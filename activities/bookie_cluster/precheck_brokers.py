@@ -101,8 +101,8 @@ def _check_settings(
     compression = str(settings.get(_CURSOR_COMPRESSION, "")).upper()
     if task.input.routing is Routing.RESTART and compression not in ("", "NONE"):
         findings.warn(
-            f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: Pulsar 5.0.0-M1 cannot load a topic again after a "
-            "restart if one of its cursors is compressed and has properties; try it with one topic first"
+            f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: brokers were seen that cannot load a topic again "
+            "after a restart if one of its cursors is compressed and has properties; try it with one topic first"
         )
     # Brokers' new ledgers need bookies as well as the old ones that move.
     wanted = str(settings.get(_ENSEMBLE, ""))

@@ -103,7 +103,7 @@ class _Readiness(NamedTuple):
 
 
 def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> _Readiness:
-    # Participants beneath a chroot never unregister (seen with 5.0.0-M1): there the ephemerals alone show readiness.
+    # Participants below a chroot were seen never to unregister: there the ephemerals alone show readiness.
     sessions = set[int]() if task.input.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
