@@ -23,7 +23,6 @@ from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for
 
 SPACE = "public/default"
-_ELECTED = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -58,27 +57,22 @@ def test_nobody_is_made_a_leader_by_a_question(stack: Stack, admin: PulsarAdmin,
 
 @pytest.mark.exhaustive
 def test_a_leader_dies(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """A split in its middle is completed by the next leader; one that does not know that it leads is found and named.
+    """A split in its middle is completed by the next leader, and a broker that was asked for statistics leads later.
 
-    Who asked for the statistics of a topic at the other broker has made that one.
+    Any other broker sends that request to the leader, and takes part in no election by it (5.0.1).
     """
     split, haunted = _led(admin, "leader-split"), _led(admin, "leader-haunted")
     leader = _broker(stack, controller_of(store, split))
     other = next(one for one in stack if one.kind == "broker" and one is not leader)
     assert _broker(stack, controller_of(store, haunted)) is leader
     url = f"http://127.0.0.1:{other.ports['http']}"
-    httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats").raise_for_status()
+    assert httpx.get(f"{url}/admin/v2/scalable/{SPACE}/{haunted.topic}/stats").is_redirect
     _dies_amid(Operation.SPLIT, split, stack, store)
     _is_whole(admin, split, 2)
-    wait_for("another leader", lambda: controller_of(store, haunted) == url.removeprefix("http://"), _ELECTED)
-    found = carried_out(stack, Operation.FIND_ZOMBIES, f"{SPACE}/leader-*")
-    assert (found.found, found.unchanged) == (1, 1)
-    assert f"Restart {url.removeprefix('http://')}" in found.outcomes[0]
-    refused = carried_out(stack, Operation.SPLIT, str(haunted))
-    assert "Restart" in refused.failures[0].reason
-    leader.start()
-    other.restart()
     assert carried_out(stack, Operation.SPLIT, str(haunted)).changed == 1
+    found = carried_out(stack, Operation.FIND_ZOMBIES, f"{SPACE}/leader-*")
+    assert (found.found, found.unchanged) == (0, 2)
+    leader.start()
 
 
 @pytest.mark.exhaustive
