@@ -6,6 +6,8 @@ import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.releases import check_releases, read_broker
 from activities.topic_controller.change import complete_last
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
@@ -28,7 +30,7 @@ from clients.pulsar.admin.topics import EARLIEST, LATEST
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import WaitKind
 from models.segment import LayoutError, SegmentInfo
-from models.topic_controller.input import Deletion, InitialPosition, SegmentRequest, SubscriptionRequest
+from models.topic_controller.input import KIND, Deletion, InitialPosition, SegmentRequest, SubscriptionRequest
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport
 
@@ -44,12 +46,17 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         recall: whether to look for sessions.
 
     Raises:
-        StoreConflict: there is an ordinary topic of this name, its namespace cannot have such topics, the topic is
-            being deleted, or clients have a newer layout.
+        StoreConflict: there is an ordinary topic of this name, its namespace cannot have such topics, the release of
+            the brokers is not supported, the topic is being deleted, or clients have a newer layout.
     """
-    record, make = task.records.read(), require_segments
+    record, make, findings = task.records.read(), require_segments, Findings()
+    if recall:
+        check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)])
     if record is None:
         make = make_segments
+        if findings.blockers:
+            blocker = findings.blockers[0]
+            raise StoreConflict(f"{blocker.cause}. Cure: {blocker.cure}")
         _require_free(task)
         _require_fitting(task)
         now = time.time_ns() // 1_000_000
@@ -70,7 +77,9 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
             # The run before has completed what it began.
             publish(task)
     found = recall_sessions(task, record, subscriptions) if recall and not record.deleting else {}
-    return Opened(record=record, subscriptions=subscriptions, sessions=found)
+    # A topic that is there is led on, whatever its brokers are by now.
+    warnings = (*(blocker.cause for blocker in findings.blockers), *findings.warnings)
+    return Opened(record=record, subscriptions=subscriptions, sessions=found, warnings=warnings)
 
 
 def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:

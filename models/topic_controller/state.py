@@ -35,11 +35,13 @@ class Opened(Result):
         record: its layout, with a change that an earlier run left under way.
         subscriptions: that are registered, by name.
         sessions: of consumers, by subscription; none unless they were asked for.
+        warnings: what the operator should know of the brokers' releases; none where sessions were not asked for.
     """
 
     record: ControlledLayout
     subscriptions: dict[str, SubscriptionKind]
     sessions: dict[str, KnownSessions] = Field(default_factory=dict[str, KnownSessions])
+    warnings: tuple[str, ...] = ()
 
 
 class Prepared(Result):

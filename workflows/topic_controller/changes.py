@@ -48,6 +48,8 @@ class Changes:
             for name, known in opened.sessions.items():
                 lead.state.coordinators[name] = Coordinator.again(known)
             lead.take(opened.record)
+            for warning in opened.warnings:
+                lead.note(warning)
             if opened.record.deleting:
                 lead.note("goes on with the deletion that an earlier run began")
                 await lead.insist(lambda: self._calls.ask(Activities.delete, DELETE, Deletion(force=True)))

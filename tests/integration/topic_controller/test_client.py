@@ -8,9 +8,13 @@ from contextlib import suppress
 
 import pytest
 
+from clients.pulsar.admin.client import PulsarAdmin
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import Stack, StackSpec
+from models.defects import Product, defects_of
+from models.releases import parse_release
 from models.segment import SubscriptionKind
+from models.topic_controller.input import KIND
 from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control
@@ -66,6 +70,17 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
             consumer.acknowledge(one)
         wait_for("nothing is left", lambda: controller.stats().subscriptions["work"] == 0, 30)
     controller.delete(force=True)
+
+
+def test_known_defects_are_named(control: Control, admin: PulsarAdmin) -> None:
+    """The status of a topic names each known defect of the brokers' release that matters to it."""
+    release, settings = parse_release(admin.brokers.version()), admin.brokers.runtime_configuration()
+    known = [one.id for one in defects_of(KIND, Product.PULSAR) if one.affects(release, settings)]
+    controller = control(f"{SPACE}/defects", segments=1)
+    notes = controller.until(lambda status: status.epoch == 0).notes
+    named = [text.partition(" ")[0] for note in notes if (text := note.partition("known defect ")[2])]
+    assert named == known
+    controller.delete()
 
 
 def test_the_segment_of_a_key(control: Control, client: ScalableClient) -> None:

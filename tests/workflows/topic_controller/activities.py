@@ -85,6 +85,8 @@ class Script(doubles.Script):
         self.told: list[AssignmentChanges] = []
         #: Why brokers make no new segments.
         self.limit = ""
+        #: What is known of the brokers' releases.
+        self.warnings: tuple[str, ...] = ()
 
     async def play(self, call: doubles.Call) -> Any:
         """Fail or hang as the script says, and do what the real step does."""
@@ -98,7 +100,7 @@ class Script(doubles.Script):
 
     def _open(self, opening: Opening) -> Opened:
         sessions = self.sessions if opening.recalls else {}
-        return Opened(record=self.record, subscriptions=self.subscriptions, sessions=sessions)
+        return Opened(record=self.record, subscriptions=self.subscriptions, sessions=sessions, warnings=self.warnings)
 
     def _prepare(self, mutation: Mutation) -> Prepared:
         if self.limit:

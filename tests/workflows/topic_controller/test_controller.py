@@ -56,6 +56,15 @@ async def test_a_life(stage: Harness) -> None:
     assert run.script.steps == ["open", *CHANGE, *CHANGE, "subscribe", "unsubscribe", "delete"]
 
 
+async def test_what_is_known_of_brokers_is_noted(stage: Harness) -> None:
+    """The status names what the opening found of the brokers' releases."""
+    script = Script()
+    script.warnings = ("known defect TERMINATE_REOPENS",)
+    run = await stage.start(script)
+    await run.update("stats", None)
+    assert [note.partition("Z ")[2] for note in (await status_of(run)).notes] == ["known defect TERMINATE_REOPENS"]
+
+
 async def test_changes_come_one_after_the_other(stage: Harness) -> None:
     """Two splits at once are done in turn; a third one of a segment that is sealed by then is refused."""
     hang = Hang()
