@@ -54,6 +54,20 @@ MUTANTS = (
         (f"{_SCALE}::test_a_window",),
     ),
     Mutant(
+        "topic-controller/a-late-leave-ends-the-successor",
+        "models/topic_controller/sessions.py",
+        'if session is None or (instance and session.instance not in ("", instance)):',
+        "if session is None:",
+        (f"{_FLOWS}/test_sessions.py::test_a_late_leave_is_not_for_the_successor",),
+    ),
+    Mutant(
+        "topic-controller/gives-up-a-segment-that-is-open-again",
+        "activities/topic_controller/segments.py",
+        "        if not has_ended(task, segment):\n            end_segment(task, segment)\n        # Somebody",
+        "        # Somebody",
+        (f"{_UNIT}/test_end_of_segments.py",),
+    ),
+    Mutant(
         "topic-controller/writes-into-a-store-that-is-left",
         "activities/topic_controller/fence.py",
         "        require_here(self._metadata)\n        return super()._required()\n",
