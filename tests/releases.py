@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from deploy.devstack.server_releases import VARIABLE
+
 BLUE_VARIABLE = "PULSAR_MIGRATE_BLUE"
 """The environment variable that names the release line of the blue cluster in tests of blue-green migrations."""
 
@@ -44,4 +46,43 @@ class Selection(NamedTuple):
         return ["env", f"{self.variable}={self.line}", *pytest, *(self.tests if exhaustive else self.sample)]
 
 
-SELECTIONS: tuple[Selection, ...] = ()
+def _on(line: str, what: str, tests: tuple[str, ...], sample: tuple[str, ...] = ()) -> Selection:
+    return Selection(what, line, VARIABLE, tests, sample)
+
+
+def _from_blue(line: str, sample: tuple[str, ...] = ()) -> Selection:
+    names = ("client_releases", "release_checks", "migration", "secure")
+    return Selection("blue", line, BLUE_VARIABLE, tuple(f"{_BLUE}/test_{name}.py" for name in names), sample)
+
+
+_STORE, _BOOKIES, _BLUE = (f"tests/integration/{area}" for area in ("metadata_store", "bookie_cluster", "blue_green"))
+_LIVE = ("live", "late_brokers", "rollback", "zookeeper", "offline")
+_SWITCH = f"{_BOOKIES}/test_restart.py"
+_CONTROLLER = (
+    "tests/integration/topic_controller",
+    "tests/integration/gateway",
+    "tests/integration/scalable_client/test_controlled.py",
+)
+
+SELECTIONS: tuple[Selection, ...] = (
+    _on(
+        "4.2",
+        "stores",
+        (
+            *(f"{_STORE}/test_{name}.py" for name in ("live", "late_brokers", "rollback", "zookeeper", "offline")),
+            _SWITCH,
+        ),
+        (f"{_STORE}/test_late_brokers.py",),
+    ),
+    _on(
+        "4.0",
+        "stores",
+        (f"{_STORE}/test_offline.py", f"{_STORE}/test_zookeeper.py", _SWITCH),
+        (f"{_STORE}/test_offline.py",),
+    ),
+    _from_blue("4.2"),
+    _from_blue("4.0", (f"{_BLUE}/test_client_releases.py", f"{_BLUE}/test_release_checks.py")),
+    # The sample of the controller on 4.0 is in its own tests: `test_client.py` takes two releases.
+    _on("4.2", "controller", _CONTROLLER),
+    _on("4.0", "controller", _CONTROLLER),
+)

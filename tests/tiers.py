@@ -82,7 +82,11 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
         [Job(name, preparation[name]) for name in _PREPARATION],
         [
             *(Job(name, [[*PYTEST, *more, f"tests/{name}"]]) for name in tests),
-            *(Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))]) for each in SELECTIONS),
+            *(
+                Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))])
+                for each in SELECTIONS
+                if more or each.sample
+            ),
         ],
     ]
 
