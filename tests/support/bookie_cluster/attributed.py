@@ -39,9 +39,10 @@ class Attributed:
 
     Args:
         stack: with bookies, second bookies and brokers, which announce their doubles.
+        bootstrap: the cluster of ledgers without a mark; None where new ledgers are not marked, as by real brokers.
     """
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, bootstrap: str | None = None) -> None:
         self.stack = stack
         self.input = BookieClusterInput.model_validate(
             {
@@ -52,7 +53,7 @@ class Attributed:
                 "routing": Routing.ATTRIBUTION,
             }
         )
-        self.double = PluginDouble(stack, bootstrap=OLD)
+        self.double = PluginDouble(stack, bootstrap=bootstrap)
         self.zookeeper: Any = None
         self._admins: list[StackAdmin] = []
         self._resources = ExitStack()
@@ -114,7 +115,7 @@ class Place(Attributed):
     """
 
     def __init__(self, stack: Stack, engine: SparkEngine) -> None:
-        super().__init__(stack)
+        super().__init__(stack, bootstrap=OLD)
         self.steps = Steps(engine)
         self._runs = itertools.count(1)
 
