@@ -107,7 +107,8 @@ def test_what_retention_keeps_stays(control: Control, stack: Stack, admin: Pulsa
     admin.namespaces.set_retention("public/kept", Retention(retention_time_in_minutes=60, retention_size_in_m_b=-1))
     controller.subscribe("bill")
     controller.split(1)
-    consume(stack, admin, topics[1], "bill", 2)
+    for topic in topics:
+        consume(stack, admin, topic, "bill", 2)
     expected = "retention keeps it for 60 minutes"
     assert controller.prune().kept == {0: expected, 1: expected}
     assert controller.prune(1, force=True).removed == (1,)
