@@ -30,12 +30,12 @@ import org.apache.pulsar.metadata.impl.MetadataStoreFactoryImpl;
  * and ends when its standard input does; the longest time between two writes that succeeded is what a broker felt.
  */
 public final class Peer {
-    /** Those of one broker with two bundles; port 1 answers nobody, and nobody needs it. */
+    /** Those of a broker, without its registration: what is registered has to answer questions about its settings. */
     private static final List<String> EPHEMERALS = List.of(
-            "/loadbalance/brokers/127.0.0.1:1",
             "/loadbalance/leader",
-            "/namespace/tenant000/ns0000/0x00000000_0x80000000",
-            "/namespace/tenant000/ns0000/0x80000000_0xffffffff");
+            "/namespace/tenant000/ns0000/0x00000000_0x55555555",
+            "/namespace/tenant000/ns0000/0x55555555_0xaaaaaaaa",
+            "/namespace/tenant000/ns0000/0xaaaaaaaa_0xffffffff");
     private static final MetadataStoreConfig CONFIG =
             MetadataStoreConfig.builder().sessionTimeoutMillis(30_000).build();
     private static final long WRITE_EVERY_MS = 20;

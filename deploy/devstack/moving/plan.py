@@ -100,6 +100,7 @@ class ConsumerPlan:
         encoding: of the topic's bodies.
         named: the subscription's name, where it is not its type.
         latest: it begins behind all messages where it has no place yet, instead of before them.
+        checkpoint: it has no subscription and begins at a checkpoint; Java's V5 library alone.
     """
 
     name: str
@@ -110,6 +111,7 @@ class ConsumerPlan:
     encoding: Encoding = Encoding.BYTES
     named: str = ""
     latest: bool = False
+    checkpoint: bool = False
 
     @property
     def subscription(self) -> str:

@@ -21,7 +21,7 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeClient
-from tests.support.scalable_client.interoperation import Together
+from tests.support.scalable_client.interoperation import Kind, Together
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -150,7 +150,7 @@ def test_a_leader_that_dies_under_traffic(
         closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as java,
         ScalableClient(stack.broker_url) as python,
     ):
-        together = Together(java, python, scalable(name), stream=True)
+        together = Together(java, python, scalable(name), Kind.STREAM)
         together.join("another")
         everybody = ("java", "python", "another")
         together.await_work("at first", *everybody)

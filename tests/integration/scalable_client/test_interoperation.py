@@ -16,7 +16,7 @@ from deploy.devstack.stack import Stack
 from deploy.devstack.toolchain import Toolchain
 from models.segment import SubscriptionKind
 from pulsar_scalable import ScalableClient
-from tests.support.scalable_client.interoperation import Together
+from tests.support.scalable_client.interoperation import Kind, Together
 from tests.support.scalable_client.topics import make_scalable, scalable
 
 
@@ -41,7 +41,7 @@ def test_streams_of_both_languages(admin: PulsarAdmin, java: ClientProgram, pyth
     The topic begins with one segment, which all consumers share by its entry buckets.
     """
     name = make_scalable(admin, 1)
-    together = Together(java, python, scalable(name), stream=True)
+    together = Together(java, python, scalable(name), Kind.STREAM)
     together.await_work("on one segment", "java", "python")
     third = together.join("another")
     together.await_work("as three on one segment", "java", "python", "another")
@@ -59,7 +59,7 @@ def test_streams_of_both_languages(admin: PulsarAdmin, java: ClientProgram, pyth
 def test_queues_of_both_languages(admin: PulsarAdmin, java: ClientProgram, python: ScalableClient) -> None:
     """Nothing is lost, and both consumers work, through a split, a merge and a rebucket."""
     name = make_scalable(admin, 1, SubscriptionKind.QUEUE)
-    together = Together(java, python, scalable(name), stream=False)
+    together = Together(java, python, scalable(name), Kind.QUEUE)
     together.await_work("on one segment", "java", "python")
     admin.scalable_topics.split(name, 0)
     together.await_work("after the split", "java", "python")
@@ -67,4 +67,21 @@ def test_queues_of_both_languages(admin: PulsarAdmin, java: ClientProgram, pytho
     together.await_work("after the merge", "java", "python")
     admin.scalable_topics.rebucket(name, 3, 2)
     together.await_work("after the rebucket", "java", "python")
+    together.finish()
+
+
+def test_checkpoint_consumers_of_both_languages(
+    admin: PulsarAdmin, java: ClientProgram, python: ScalableClient
+) -> None:
+    """Each receives everything, with the order of each key kept, through a split, a merge and a rebucket."""
+    name = make_scalable(admin, 1)
+    together = Together(java, python, scalable(name), Kind.CHECKPOINT)
+    together.await_work("on one segment", "java", "python")
+    for what, change in (
+        ("split", lambda: admin.scalable_topics.split(name, 0)),
+        ("merge", lambda: admin.scalable_topics.merge(name, 1, 2)),
+        ("rebucket", lambda: admin.scalable_topics.rebucket(name, 3, 2)),
+    ):
+        change()
+        together.await_work(f"after the {what}", "java", "python")
     together.finish()

@@ -6,16 +6,25 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from enum import Enum, auto
 from typing import NamedTuple
 
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from pulsar_scalable import ScalableClient, StreamConsumer
+from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from tests.support.scalable_client.topics import SUBSCRIPTION
 from tests.support.waiting import wait_for
 
 _LIMIT = 60.0
+
+
+class Kind(Enum):
+    """Kinds of consumers."""
+
+    STREAM = auto()
+    QUEUE = auto()
+    CHECKPOINT = auto()
 
 
 class Arrival(NamedTuple):
@@ -35,7 +44,7 @@ class Arrival(NamedTuple):
 
 
 class Reading:
-    """Receives in a thread of its own, and acknowledges each message after some work.
+    """Receives in a thread of its own, and acknowledges each message after some work, unless it keeps checkpoints.
 
     Attributes:
         arrivals: what came.
@@ -43,15 +52,14 @@ class Reading:
     """
 
     def __init__(
-        self, client: ScalableClient, topic: str, subscription: str, name: str, *, stream: bool, work: float = 0.0
+        self, consumer: StreamConsumer | QueueConsumer | CheckpointConsumer, name: str, *, work: float = 0.0
     ) -> None:
         self.name = name
         self.arrivals: list[Arrival] = []
         self.error: ScalableError | None = None
-        subscribe = client.subscribe_stream if stream else client.subscribe
-        self.consumer = subscribe(topic, subscription, consumer_name=name)
+        self.consumer = consumer
         self._work = work
-        self._thread = threading.Thread(target=self._run, name=f"read {topic} as {name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"read as {name}", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -66,7 +74,7 @@ class Reading:
                 time.sleep(self._work)
                 if isinstance(self.consumer, StreamConsumer):
                     self.consumer.acknowledge_cumulative(message)
-                else:
+                elif isinstance(self.consumer, QueueConsumer):
                     self.consumer.acknowledge(message)
         except AlreadyClosed:
             pass
@@ -128,14 +136,19 @@ def in_order(counts: dict[str, int]) -> dict[str, list[int]]:
 
 
 class Together:
-    """Producers and stream or queue consumers of both languages on one topic."""
+    """Producers of both languages on one topic, and consumers of one kind.
 
-    def __init__(self, java: ClientProgram, python: ScalableClient, topic: str, *, stream: bool) -> None:
+    Stream and queue consumers share one subscription; each checkpoint consumer receives everything.
+    """
+
+    def __init__(self, java: ClientProgram, python: ScalableClient, topic: str, kind: Kind) -> None:
         self.topic = topic
-        self._java, self._client, self._stream = java, python, stream
+        self._java, self._client, self._kind = java, python, kind
         self.readings: list[Reading] = []
-        type_ = Subscribed.FAILOVER if stream else Subscribed.SHARED
-        plan = ConsumerPlan("java", self.topic, Language.JAVA_V5, type_, named=SUBSCRIPTION)
+        type_ = Subscribed.SHARED if kind is Kind.QUEUE else Subscribed.FAILOVER
+        plan = ConsumerPlan(
+            "java", self.topic, Language.JAVA_V5, type_, named=SUBSCRIPTION, checkpoint=kind is Kind.CHECKPOINT
+        )
         java.subscribe([plan])
         self.join("python")
         java.open_producers([ProducerPlan("from-java", self.topic, Language.JAVA_V5, interval=0.004, keys=16)])
@@ -143,8 +156,15 @@ class Together:
         java.start()
 
     def join(self, name: str) -> Reading:
-        """Let another consumer of this client join the subscription."""
-        reading = Reading(self._client, self.topic, SUBSCRIPTION, name, stream=self._stream, work=0.001)
+        """Let another consumer of this client begin."""
+        match self._kind:
+            case Kind.STREAM:
+                consumer = self._client.subscribe_stream(self.topic, SUBSCRIPTION, consumer_name=name)
+            case Kind.QUEUE:
+                consumer = self._client.subscribe(self.topic, SUBSCRIPTION, consumer_name=name)
+            case Kind.CHECKPOINT:
+                consumer = self._client.create_checkpoint_consumer(self.topic)
+        reading = Reading(consumer, name, work=0.001)
         self.readings.append(reading)
         return reading
 
@@ -162,8 +182,16 @@ class Together:
     def _working(self, since: float) -> set[str]:
         return {arrival.consumer for arrival in self.arrivals() if arrival.at > since}
 
+    def _by_share(self) -> list[list[Arrival]]:
+        """Return what came, of each group of consumers that together have to receive everything."""
+        arrivals = self.arrivals()
+        if self._kind is not Kind.CHECKPOINT:
+            return [arrivals]
+        names = ["java", *(reading.name for reading in self.readings)]
+        return [[arrival for arrival in arrivals if arrival.consumer == name] for name in names]
+
     def finish(self) -> None:
-        """Stop sending, and check that nothing is lost, and for a stream that the order of each key is kept."""
+        """Stop sending, and check that nothing is lost, and that the order of each key is kept unless it is a queue."""
         counts = dict(self._sending.stop())
         self._java.stop_sending(30)
         (record,) = self._java.collect()[0]
@@ -171,14 +199,17 @@ class Together:
         assert (record.errors, self._sending.failures) == ([], [])
         expected = in_order(counts)
 
-        def received() -> dict[str, list[int]]:
-            return {key: sorted(numbers) for key, numbers in first_arrivals(self.arrivals()).items()}
+        def is_all(arrivals: list[Arrival]) -> bool:
+            return {key: sorted(numbers) for key, numbers in first_arrivals(arrivals).items()} == expected
 
         try:
-            wait_for("all messages", lambda: received() == expected, _LIMIT)
+            wait_for("all messages", lambda: all(map(is_all, self._by_share())), _LIMIT)
         finally:
-            total, arrivals = sum(counts.values()), self.arrivals()
-            print(f"{total} messages, {len(arrivals) - total} twice; by {Counter(one.consumer for one in arrivals)}")
-        if self._stream:
-            assert first_arrivals(self.arrivals()) == expected
+            total = sum(counts.values())
+            for arrivals in self._by_share():
+                by_consumer = Counter(one.consumer for one in arrivals)
+                print(f"{total} messages, {len(arrivals) - total} twice; by {by_consumer}")
+        if self._kind is not Kind.QUEUE:
+            for arrivals in self._by_share():
+                assert first_arrivals(arrivals) == expected
         assert [reading.error for reading in self.readings] == [None] * len(self.readings)

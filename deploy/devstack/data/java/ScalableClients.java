@@ -4,6 +4,8 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Base64;
 import java.util.concurrent.CompletableFuture;
+import org.apache.pulsar.client.api.v5.Checkpoint;
+import org.apache.pulsar.client.api.v5.CheckpointConsumer;
 import org.apache.pulsar.client.api.v5.Message;
 import org.apache.pulsar.client.api.v5.MessageId;
 import org.apache.pulsar.client.api.v5.Producer;
@@ -14,7 +16,10 @@ import org.apache.pulsar.client.api.v5.StreamConsumer;
 import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.v5.schema.Schema;
 
-/** Clients of the Java library for scalable topics, which also use regular ones: shared subscriptions by queue, others as a stream. */
+/**
+ * Clients of the Java library for scalable topics, which also use regular ones: shared subscriptions by queue, others as a stream,
+ * and a consumer that begins at a checkpoint without a subscription.
+ */
 public final class ScalableClients extends Clients {
     private PulsarClient common;
 
@@ -42,6 +47,14 @@ public final class ScalableClients extends Clients {
         String type = plan.get("type").asText();
         SubscriptionInitialPosition begin =
                 latest(plan) ? SubscriptionInitialPosition.LATEST : SubscriptionInitialPosition.EARLIEST;
+        if (plan.get("checkpoint").asBoolean()) {
+            return client.newCheckpointConsumer(Schema.bytes())
+                    .topic(plan.get("topic").asText())
+                    .consumerName(plan.get("name").asText())
+                    .startPosition(latest(plan) ? Checkpoint.latest() : Checkpoint.earliest())
+                    .createAsync()
+                    .thenApply(FromCheckpoint::new);
+        }
         if (type.equals("Shared") || type.equals("Key_Shared")) {
             return client.newQueueConsumer(Schema.bytes())
                     .topic(plan.get("topic").asText())
@@ -92,7 +105,15 @@ public final class ScalableClients extends Clients {
         return segment + ":" + Base64.getEncoder().encodeToString(within);
     }
 
-    private record Queue(QueueConsumer<byte[]> consumer) implements Receiver.Inbox {
+    private interface Scalable extends Receiver.Inbox {
+        /** The library does not tell. */
+        @Override
+        default boolean isConnected() {
+            return true;
+        }
+    }
+
+    private record Queue(QueueConsumer<byte[]> consumer) implements Scalable {
         @Override
         public Receiver.Arrival next() throws PulsarClientException {
             return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
@@ -105,18 +126,12 @@ public final class ScalableClients extends Clients {
         }
 
         @Override
-        public boolean isConnected() {
-            // The library does not tell.
-            return true;
-        }
-
-        @Override
         public void close() throws PulsarClientException {
             consumer.close();
         }
     }
 
-    private record Stream(StreamConsumer<byte[]> consumer) implements Receiver.Inbox {
+    private record Stream(StreamConsumer<byte[]> consumer) implements Scalable {
         @Override
         public Receiver.Arrival next() throws PulsarClientException {
             return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
@@ -129,8 +144,20 @@ public final class ScalableClients extends Clients {
         }
 
         @Override
-        public boolean isConnected() {
-            return true;
+        public void close() throws PulsarClientException {
+            consumer.close();
+        }
+    }
+
+    private record FromCheckpoint(CheckpointConsumer<byte[]> consumer) implements Scalable {
+        @Override
+        public Receiver.Arrival next() throws PulsarClientException {
+            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
+        }
+
+        @Override
+        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
+            return CompletableFuture.completedFuture(null);
         }
 
         @Override
