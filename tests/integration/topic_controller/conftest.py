@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
 from tests.support.clusters import admin, store
 from tests.support.lifecycle.environment import Environment
-from tests.support.stacks import SharedStack
+from tests.support.releases import CHOSEN, stack_of
+from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller
 
 __all__ = ["admin", "store"]
@@ -18,9 +20,12 @@ Control = Callable[..., Controller]
 
 
 @pytest.fixture(scope="module")
-def stack(shared_stack: SharedStack) -> Stack:
-    """Two brokers."""
-    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+def stack(
+    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
+) -> Stack:
+    """Two brokers of this run's release, or of the line that a module names (`with_sample`)."""
+    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
+    return stack_of(getattr(request, "param", CHOSEN), spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from contextlib import suppress
 import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.stack import Stack
 from models.defects import Product, defects_of
 from models.releases import parse_release
 from models.segment import SubscriptionKind
@@ -18,25 +17,18 @@ from models.topic_controller.input import KIND
 from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control
-from tests.support.releases import stack_of, with_sample
-from tests.support.stacks import MakeStack, SharedStack
+from tests.support.releases import with_sample
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.waiting import wait_for
+
+# A sample of `make test-releases`.
+pytestmark = pytest.mark.parametrize("stack", with_sample("4.0"), indirect=True, scope="module")
 
 SPACE = "persistent://public/default"
 BATCH = 10
 # Computed with the Java client of 5.0.1, for four equal segments.
 SEGMENT_OF = {"": 0, "a": 0, "b": 2, "key-1": 2, "key-2": 3, "order-17": 0, "Ünïcode": 3, "日本語": 2, "😀": 2}
-
-
-@pytest.fixture(scope="module", params=with_sample("4.0"))
-def stack(
-    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
-) -> Stack:
-    """Two brokers of this run's release, and in a usual run two of 4.0: a sample of `make test-releases`."""
-    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return stack_of(request.param, spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture

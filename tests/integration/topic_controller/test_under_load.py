@@ -15,35 +15,27 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
 from deploy.devstack.moving.keyed_traffic import Receiving
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.stack import Stack
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from tests.integration.topic_controller.conftest import Control
-from tests.support.releases import stack_of, with_sample
-from tests.support.stacks import MakeStack, SharedStack
+from tests.support.releases import with_sample
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.parametrize("stack", with_sample("4.0"), indirect=True, scope="module"),
+]
 
 NAMESPACE = "public/loaded"
 OPERATIONS = 100
 RATE = 500
 MOST_SEGMENTS = 8
 SETTLES_WITHIN = 300.0
-
-
-@pytest.fixture(scope="module", params=with_sample("4.0"))
-def stack(
-    request: pytest.FixtureRequest, shared_stack: SharedStack, make_stack: MakeStack, toolchain: Toolchain
-) -> Stack:
-    """Two brokers."""
-    spec = StackSpec(zookeepers=1, bookies=1, brokers=2)
-    return stack_of(request.param, spec, shared_stack, make_stack, toolchain)
 
 
 @pytest.fixture(scope="module")
