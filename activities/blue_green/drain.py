@@ -301,7 +301,7 @@ class DrainWatch:
 def why_attached(subscription: str, seconds: float) -> str:
     """Why consumers that have read all are not on green, for some seconds."""
     why = f"subscription {subscription} has 0 messages left, and its consumers are not sent away"
-    # Two threads of a broker can wait for each other for ever in this (seen on 4.0.7).
+    # Two threads of a broker can block each other indefinitely here.
     return why if seconds < CLIENTS_WITHIN else f"{why} for {seconds:.0f} s. Its broker may hang: restart that broker"
 
 

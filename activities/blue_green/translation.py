@@ -10,7 +10,7 @@ from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topic_policies import GLOBAL
 
-# Of the cluster itself, and not of the namespace's owner. Brokers of 4.0 compute the last one, and nobody can set it.
+# Of the cluster itself, and not of the namespace's owner. Brokers of 4.0 compute the last one; it cannot be set.
 _OWN = frozenset(("bundles", "deleted", "migrated", "clusterThatCanDeleteNamespace"))
 _TOPIC_CLUSTERS = "replication"
 # What holds where nobody has set a policy; some releases say it and others do not.

@@ -72,7 +72,7 @@ def attributed_references(task: BookieClusterTask, store: StoreReader) -> Refere
 
 
 def bootstrap_cluster(task: BookieClusterTask, store: StoreReader) -> str | None:
-    """Return the cluster of ledgers without a mark; None where the registry does not name it, or nobody reads marks.
+    """Return the cluster of ledgers without a mark; None where the registry does not name it, or marks are not read.
 
     Raises:
         StoreConflict: the marker names no cluster.

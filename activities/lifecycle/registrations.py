@@ -48,7 +48,7 @@ def brokers(reader: StoreReader) -> list[Service]:
     return _services(reader, b"broker", BROKERS)
 
 
-def settles(good: Callable[[], bool]) -> bool:
+def becomes_true(good: Callable[[], bool]) -> bool:
     """Return whether something becomes true within `AWAY_SECONDS`, so that no one moment decides who is registered."""
     end = time.monotonic() + AWAY_SECONDS
     while not good():
@@ -80,7 +80,7 @@ def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BRO
     return Blocker(
         code="PERSISTENT_REGISTRATION",
         cause=f"no session holds {', '.join(found[:_SHOWN])}{more}, so nothing shows whether these services live",
-        cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers anew",
+        cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers again",
     )
 
 

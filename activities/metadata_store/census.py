@@ -24,7 +24,7 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
         # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (4.2.4, 5.0.1).
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
-        # Whoever joined before the commit is a participant no more: these have started since, on the source's address.
+        # Participants of the commit are registered no more: these have started since, on the source's address.
         started = participants(source)
     with open_reader(input.target_url, access) as target:
         running = brokers(target)

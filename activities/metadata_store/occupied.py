@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from activities.lifecycle.registrations import registered, settles
+from activities.lifecycle.registrations import becomes_true, registered
 from clients.store import COORDINATOR, Record, StoreReader
 from models.lifecycle.failures import Blocker
 
@@ -27,7 +27,7 @@ def used_by_others(reader: StoreReader, of_the_source: Callable[[], Collection[s
         known.update(of_the_source())
         return sorted({service.name for service in registered(reader)} - known)
 
-    if not foreign() or settles(lambda: not foreign()):
+    if not foreign() or becomes_true(lambda: not foreign()):
         return None
     cause = f"services that are not registered in the source use {reader.url}: {', '.join(foreign())}"
     return Blocker(

@@ -15,11 +15,11 @@ from activities.lifecycle.exclusion import (
 )
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import (
+    becomes_true,
     brokers,
     participants,
     persistent_registration,
     registered,
-    settles,
     still_in_use,
 )
 from activities.lifecycle.releases import check_releases
@@ -221,7 +221,7 @@ class PrecheckRun:
         def registered() -> bool:
             return bool(brokers(reader))
 
-        return registered() if self._input.allow_no_brokers else settles(registered)
+        return registered() if self._input.allow_no_brokers else becomes_true(registered)
 
     def _check_persistent(self, reader: StoreReader) -> None:
         if found := persistent_registration(reader):
@@ -293,8 +293,8 @@ class PrecheckRun:
             self._findings.block(
                 "NO_ZNODE_NAME",
                 f"ZooKeeper cannot have znodes with the names of {_named('records', found.no_znode)}",
-                "Pulsar has no such records; whoever wrote them has to move them to another namespace of Oxia, or "
-                "delete them",
+                "Pulsar has no such records; move them to another namespace of Oxia, with the application that wrote "
+                "them, or delete them",
             )
         self._check_sessions(found.sessions)
         return survey

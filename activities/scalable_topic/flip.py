@@ -2,7 +2,7 @@
 
 Brokers make new segments without cursors of the subscriptions that there are (5.0.1), so a consumer that begins at the
 end misses what was sent before it came. Subscriptions get no record: at the next split or merge they lose their places.
-A migration whose last step fails leaves regular topics that take messages which nobody reads.
+A migration whose last step fails leaves regular topics that take messages which no consumer reads.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from activities.topic_controller.segments import (
     delete_topic,
     end_segment,
     has_ended,
-    load_anew,
+    load_again,
     make_segments,
     require_places,
 )
@@ -113,7 +113,7 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
     at_once(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
     try:
         # Behind the look at the old ones, which loads them, and before writers are told, who look into them at once.
-        load_anew(task, old)
+        load_again(task, old)
     finally:
         publish(task, ready=True)
 

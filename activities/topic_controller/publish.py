@@ -116,8 +116,8 @@ def compact(task: ControllerTask) -> None:
     """Leave the newest message of each key alone; brokers do that beside what else they do.
 
     Not soon after another one: of two that follow each other within a second a broker notes the second one a minute
-    later, and if it is killed until then, the topic can neither be read nor deleted any more. Seen on 4.0.7; one try
-    each on 4.0.8, 4.2.4 and 5.0.1 did not show it.
+    later, and if it is killed until then, the topic can neither be read nor deleted any more. Seen once; one try each
+    on 4.0.8, 4.2.4 and 5.0.1 did not show it.
     """
     name = layout_topic(task.name)
     last = task.admin.topics.stats(name).compaction.last_compaction_succeed_timestamp

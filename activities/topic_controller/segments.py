@@ -24,7 +24,7 @@ _STAYS = {
     "deleteWhileInactive": False,
 }
 _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-# Of a managed ledger that its broker unloads, whether it was terminated or not (4.0.7).
+# Of a managed ledger that its broker unloads, whether it was terminated or not.
 _CLOSED = "Closed"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 _UNLIMITED = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
@@ -62,7 +62,7 @@ def make_segments(
     like: Iterable[SegmentInfo] = (),
     position: Position = EARLIEST,
 ) -> None:
-    """Make segments that stay when nobody uses them, with cursors of subscriptions; harmless when done twice.
+    """Make segments that stay when no client uses them, with cursors of subscriptions; harmless when done twice.
 
     Args:
         task: an attempt of the controller.
@@ -194,7 +194,7 @@ def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscri
 
 
 def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
-    """End a segment: nothing more is stored in it, and all can be read once it is loaded anew; see `load_anew`.
+    """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `load_again`.
 
     Raises:
         RetryableError: it goes on taking messages.
@@ -228,7 +228,7 @@ def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
     return found.terminated
 
 
-def load_anew(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
+def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     """Have brokers load segments that have ended anew.
 
     What was on its way in is never answered before, and the next message that comes makes the broker refuse all

@@ -182,8 +182,8 @@ def recordable(subscription: str) -> bool:
     """Whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
 
     They take what is behind a slash, or a semicolon, for something else, fail over braces and what cannot be printed,
-    and decode once too often (5.0.1, seen): then cursors of another name keep messages for nobody. They answer 500
-    for what ZooKeeper refuses, an emoji for example, for ever (seen).
+    and decode once too often (5.0.1, seen): then cursors of another name keep messages that no consumer reads.
+    They answer 500 for what ZooKeeper refuses, an emoji for example, at every attempt (seen).
     """
     return not _NOT_RECORDABLE.search(subscription)
 

@@ -71,8 +71,8 @@ class Departures(Frozen):
     Attributes:
         subscription: its name.
         consumers: their names.
-        instances: by name; a session that another instance has registered since goes on. Without one, whoever has the
-            name leaves.
+        instances: by name; a session that another instance has registered since continues. Without one, the
+            session of that name ends, of any instance.
     """
 
     subscription: SubscriptionName

@@ -42,9 +42,9 @@ class RawProducer(Closeable):
     was there before, an earlier attempt or an application, is refused from that moment on, and the name is free again
     only when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
 
-    Without `exclusive` others may send beside it, and nobody with the same name: the broker refuses the name until
-    whoever had it has left, or does not answer for 5 s (`connectionLivenessCheckTimeoutMillis`), whose
-    connection it closes.
+    Without `exclusive` others may send next to it, but not with the same name: the broker refuses the name until the
+    client that had it has left, or has not answered for 5 s (`connectionLivenessCheckTimeoutMillis`), in which case
+    it closes that client's connection.
 
     Args:
         url: addresses of brokers.

@@ -52,7 +52,7 @@ def _ended(clusters: TwoClusters, topic: TopicName) -> bool:
 def _await_quiet(look: Callable[[], list[TopicStats]]) -> None:
     """Until nothing more arrives, and everything was acknowledged.
 
-    Both, as a broker can lock itself up if the last acknowledgement comes when the topic is ended (seen on 4.0.7).
+    Both, as a broker can block itself if the last acknowledgement comes when the topic is ended.
     """
     deadline = time.monotonic() + _LIMIT
     counters: list[list[int]] = []

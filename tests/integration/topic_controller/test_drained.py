@@ -93,7 +93,7 @@ def test_what_is_left_again_of_a_drained_segment_is_read_again(
 
 
 def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Whoever comes first gets what was left again meanwhile before newer messages."""
+    """The first consumer that attaches gets again what was left, before newer messages."""
     controller = control(ALONE, segments=1)
     controller.subscribe("bill")
     with (

@@ -9,7 +9,7 @@ import pytest
 
 from activities.lifecycle.parallel import in_turn
 from activities.topic_controller.context import ControllerTask
-from activities.topic_controller.segments import load_anew
+from activities.topic_controller.segments import load_again
 from clients.errors import RetryableError
 from clients.pulsar.names import TopicName
 from models.segment_layout import SegmentLayout
@@ -64,9 +64,9 @@ class Broker:
 
 @pytest.mark.parametrize(("ended", "calls"), [(True, ["unload"]), (False, ["terminate", "unload"])])
 def test_a_segment_that_takes_messages_again_is_ended_again(ended: bool, calls: list[str]) -> None:
-    """A segment is ended once more right before it is loaded anew, if its broker has opened it again."""
+    """A segment is ended once more right before it is loaded again, if its broker has opened it again."""
     broker = Broker(ended=ended)
-    load_anew(broker.task(), SegmentLayout.initial(1, 0).active)
+    load_again(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == calls
 
 
@@ -74,5 +74,5 @@ def test_a_segment_that_does_not_end_stays_loaded() -> None:
     """A segment that goes on taking messages is not unloaded; the step is tried again."""
     broker = Broker(ended=False, stubborn=True)
     with pytest.raises(RetryableError, match="still takes messages"):
-        load_anew(broker.task(), SegmentLayout.initial(1, 0).active)
+        load_again(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == ["terminate"]
