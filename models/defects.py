@@ -37,7 +37,7 @@ class Defect(Frozen):
     Attributes:
         since: first affected releases, one of each affected line; empty for every release before the repair.
         fixed_in: first repaired releases, one of each line; empty if no repair is known.
-        setting, value: affects brokers only where this setting contains this value; empty for all brokers.
+        setting, values: affects brokers only where this setting contains one of these values; empty for all brokers.
         migrations: kinds that it concerns, each with a mode (`kind/mode`) where it concerns that alone.
         refused: those of them in which it can lose data.
     """
@@ -47,7 +47,7 @@ class Defect(Frozen):
     since: tuple[str, ...] = ()
     fixed_in: tuple[str, ...]
     setting: str = ""
-    value: str = ""
+    values: tuple[str, ...] = ()
     symptom: str
     why: str
     reference: str
@@ -65,8 +65,10 @@ class Defect(Frozen):
         """
         if self.product is not Product.PULSAR or (self.since and not release.is_at_least(*self.since)):
             return False
-        if self.setting and settings is not None and self.value not in str(settings.get(self.setting, "")):
-            return False
+        if self.setting and settings is not None:
+            setting = str(settings.get(self.setting, ""))
+            if not any(value in setting for value in self.values):
+                return False
         newest = max((_line(first) for first in self.fixed_in), default=None)
         return not release.is_at_least(*self.fixed_in) and (newest is None or release.line <= newest)
 
@@ -98,6 +100,22 @@ def known_defects() -> tuple[Defect, ...]:
     if len({defect.id for defect in defects}) < len(defects):
         raise ValueError(f"{_DATA.name} names a defect twice")
     return defects
+
+
+def has_defect(release: Release, name: str) -> bool:
+    """Return whether a release has a defect, for what works around it.
+
+    Args:
+        release: of the brokers.
+        name: the defect's id.
+
+    Raises:
+        ValueError: there is no such defect.
+    """
+    for defect in known_defects():
+        if defect.id == name:
+            return defect.affects(release)
+    raise ValueError(f"unknown defect {name!r}; {_DATA.name} has the ids")
 
 
 def defects_of(migration: str, product: Product) -> list[Defect]:

@@ -1,24 +1,190 @@
 """One table of what differs between the releases of Pulsar that are supported.
 
-A broker's version is read once and becomes a `Release`; code asks its properties and never compares versions. A
-property names the first release of each line that has the behaviour; a line that it does not name does not have it.
-Every row was compared with the classes of 5.0.1, 4.2.4 and 4.0.8; where the first release is another one, it is that
-of the release notes.
+A broker's version is read once and becomes a `Release`; code asks it by a row of this table, and never compares
+versions. What a release does wrong, and a later one repairs, is in `defects.toml` instead. `docs/releases.md` is
+generated from both. Every row was compared with the classes of 5.0.1, 4.2.4 and 4.0.8; where the first release is
+another one, it is that of the release notes.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple
 
 LINES: Final = ("4.0", "4.2", "5.0")
 """The lines that are supported, the oldest first."""
+PAGE: Final = "docs/releases.md"
+"""The page that is generated from this table."""
 
 # 4.2.4, 5.0.1-SNAPSHOT, 5.0.0-M2, 4.0.8.1, 4.2.4-vendor-3
 _VERSION = re.compile(r"v?(?P<line>\d+\.\d+)\.(?P<patch>\d+)(?P<suffix>.*)", re.DOTALL)
 # Builds before the release that they name: they may lack any of its repairs.
 _EARLY = re.compile(r"[-.](?:M\d+|snapshot|rc|candidate|alpha|beta)", re.IGNORECASE)
+
+_SCALABLE: Final = ("scalable-topic", "scalable-namespace", "scalable-operation")
+
+
+class Behaviour(Enum):
+    """What brokers do on some releases and not on others.
+
+    Attributes:
+        says: what they do, in a sentence.
+        firsts: the first releases that do it, one of each line; a line that is not named does not. Empty for what no
+            supported release does yet.
+        reference: issues and pull requests of apache/pulsar, or proposals.
+        migrations: kinds in which it matters that releases differ.
+    """
+
+    def __init__(self, says: str, firsts: tuple[str, ...], reference: str, migrations: tuple[str, ...]) -> None:
+        self.says = says
+        self.firsts = firsts
+        self.reference = reference
+        self.migrations = migrations
+
+    SCALABLE_TOPICS = (
+        "Brokers control scalable topics themselves, if `scalableTopicsEnabled` is true.",
+        ("5.0.0",),
+        "PIP-468, PIP-475",
+        ("blue-green", *_SCALABLE),
+    )
+    KEY_ROUTING = (
+        "The high 16 bits of a key's hash choose its segment; with only legacy segments, the hash modulo their number.",
+        ("5.0.0",),
+        "#26114",
+        _SCALABLE,
+    )
+    ENTRY_BUCKETS = (
+        "Segments have entry buckets, which the low 16 bits choose; a rebucket changes their number.",
+        ("5.0.0",),
+        "PIP-486",
+        _SCALABLE,
+    )
+    CREATE_IF_MISSING = (
+        "The lookup of a scalable topic creates it, unless `create_if_missing` is false.",
+        ("5.0.0",),
+        "#26048",
+        _SCALABLE,
+    )
+    SEGMENT_NAMES = ("V5 clients attach to segments as `name-seg-N`.", ("5.0.0",), "PIP-475", _SCALABLE)
+    LOAD_RECORDS = (
+        "Load records of segments have `msgRateIn`, `msgRateOut`, `byteRateIn` and `byteRateOut`.",
+        ("5.0.0",),
+        "PIP-483",
+        _SCALABLE,
+    )
+    SCALABLE_STATISTICS = (
+        "Statistics of a scalable topic are answered by its leader alone; there are statistics of each segment.",
+        ("5.0.0",),
+        "#26639, #26650",
+        _SCALABLE,
+    )
+    RIGHT_TO_MIGRATE = (
+        "Authorization has the operation `MIGRATE_TO_SCALABLE`.",
+        ("5.0.0",),
+        "PIP-475",
+        _SCALABLE,
+    )
+    ENCODED_NAMES = (
+        "Only requests to create or migrate a scalable topic, and those for its permissions, decode its name.",
+        ("5.0.0",),
+        "#26668, #26711",
+        _SCALABLE,
+    )
+    LIVE_MIGRATION = (
+        "Brokers and bookies take part in a live migration of their metadata store.",
+        ("5.0.0", "4.2.0"),
+        "PIP-454",
+        ("metadata-store",),
+    )
+    STORE_PARAMETERS = (
+        "A `metadata-store:` address may have a query, which configures the client of the store.",
+        ("5.0.0", "4.2.4"),
+        "#26067, #26150",
+        ("metadata-store", "bookie-cluster-switch"),
+    )
+    SESSION_CANARY = (
+        "Each client of an Oxia store holds an ephemeral record `.pulsar-oxia-session-canary-…`.",
+        (),
+        "master",
+        ("metadata-store",),
+    )
+    POLICIES_IN_STORE = (
+        "Topic policies can be records in the metadata store, if `topicPoliciesServiceClassName` says so.",
+        ("5.0.0", "4.2.3", "4.0.12"),
+        "PIP-469",
+        ("blue-green", "metadata-store"),
+    )
+    CLOSES_INACTIVE_TOPICS = (
+        "Brokers close inactive topics, if `brokerCloseInactiveTopicsEnabled` is true; the flip holds that off.",
+        ("5.0.0",),
+        "PIP-470",
+        ("blue-green",),
+    )
+    REDIRECTS_ALL_CONSUMERS = (
+        "Consumers of non-persistent topics are redirected to the other cluster as well.",
+        ("5.0.0", "4.2.3", "4.0.12"),
+        "#26075",
+        ("blue-green",),
+    )
+    REFUSES_OUTER_WHITE_SPACE = (
+        "A topic cannot be created if its name begins or ends with white space.",
+        ("5.0.0",),
+        "#26281",
+        ("blue-green",),
+    )
+    REFUSES_V1_NAMESPACES = (
+        "Names of Pulsar 1, `tenant/cluster/namespace`, are invalid.",
+        ("5.0.0", "4.2.0"),
+        "PIP-457",
+        ("blue-green",),
+    )
+    LEDGER_PROPERTIES = (
+        "Ledgers of a topic have properties; other brokers take them for unknown fields.",
+        ("5.0.0", "4.2.0"),
+        "PIP-404",
+        ("bookie-cluster-switch",),
+    )
+    BATCH_READS = (
+        "Brokers read entries from bookies in batches, unless `managedLedgerBatchReadEnabled` is false.",
+        ("5.0.0",),
+        "#25280",
+        ("bookie-cluster-switch",),
+    )
+
+
+class Default(NamedTuple):
+    """The value of a setting of brokers where `broker.conf` does not name it.
+
+    Attributes:
+        values: by release line, as in `LINES`; None for a line that does not have the setting.
+        migrations: kinds in which it matters that releases differ.
+    """
+
+    values: tuple[str | None, str | None, str | None]
+    migrations: tuple[str, ...] = ("blue-green",)
+
+
+_BALANCING: Final = "org.apache.pulsar.broker.loadbalance.impl"
+_THRESHOLD_SHEDDER: Final = f"{_BALANCING}.ThresholdShedder"
+_LEAST_RATE: Final = f"{_BALANCING}.LeastLongTermMessageRate"
+_AVG_SHEDDER: Final = f"{_BALANCING}.AvgShedder"
+_LOAD_MANAGER: Final = f"{_BALANCING}.ModularLoadManagerImpl"
+
+DEFAULTS: Final = {
+    "acknowledgmentAtBatchIndexLevelEnabled": Default(("false", "true", "true")),
+    "authenticateOriginalAuthData": Default(("false", "false", "true")),
+    "defaultNumberOfNamespaceBundles": Default(("4", "4", "32")),
+    "enableShadowTopics": Default((None, None, "false")),
+    "loadBalancerLoadPlacementStrategy": Default((_LEAST_RATE, _LEAST_RATE, _AVG_SHEDDER)),
+    "loadBalancerLoadSheddingStrategy": Default((_THRESHOLD_SHEDDER, _THRESHOLD_SHEDDER, _AVG_SHEDDER)),
+    "loadManagerClassName": Default((_LOAD_MANAGER, _LOAD_MANAGER, _LOAD_MANAGER)),
+    "managedCursorInfoCompressionType": Default(("NONE", "NONE", "LZ4"), ()),
+    "managedLedgerInfoCompressionType": Default(("NONE", "NONE", "LZ4"), ()),
+    "tlsHostnameVerificationEnabled": Default(("false", "false", "true")),
+}
+"""By the names of settings in `broker.conf`."""
 
 
 class PolicyField(NamedTuple):
@@ -35,17 +201,19 @@ class PolicyField(NamedTuple):
     relied_on: bool = False
 
 
-# By their names in JSON. All other policies of the classes Policies, LocalPolicies, TopicPolicies and
-# SubscriptionPolicies, and all fields of these, are the same in every supported release.
-_NAMESPACE_POLICIES: Final = {
+# All other policies of the classes Policies, LocalPolicies, TopicPolicies and SubscriptionPolicies, and all fields of
+# these, are the same in every supported release.
+NAMESPACE_POLICIES: Final = {
     "allowed_topic_property_keys_for_metrics": PolicyField(("5.0.0", "4.2.0"), unset=([],)),
     # Brokers without it let a replicator register schemas, as `true` does.
     "is_allow_auto_update_schema_with_replicator": PolicyField(("5.0.0",), unset=(True,), relied_on=True),
     # Scalable topics are in no release without it.
     "scalableTopicAutoScalePolicy": PolicyField(("5.0.0",)),
 }
-# By the last part of their path. Without this one the namespace's would hold, and may end subscriptions earlier.
-_TOPIC_POLICIES: Final = {"subscriptionExpirationTime": PolicyField(("5.0.0", "4.2.0"), relied_on=True)}
+"""By their names in the JSON of the policies."""
+# Without this one the namespace's would hold, and may end subscriptions earlier.
+TOPIC_POLICIES: Final = {"subscriptionExpirationTime": PolicyField(("5.0.0", "4.2.0"), relied_on=True)}
+"""By the last part of their paths in the admin interface."""
 
 
 class UnsupportedRelease(ValueError):
@@ -79,149 +247,17 @@ class Release:
     def __str__(self) -> str:
         return self.text
 
-    @property
-    def has_scalable_topics(self) -> bool:
-        """Return whether brokers control scalable topics themselves (PIP-468, PIP-475), if `scalableTopicsEnabled`."""
-        return self.is_at_least("5.0.0")
+    def has(self, behaviour: Behaviour) -> bool:
+        """Return whether brokers of this release do that."""
+        return self.is_at_least(*behaviour.firsts)
 
-    @property
-    def routes_keys_by_high_bits(self) -> bool:
-        """Return whether the high 16 bits of a key's hash choose its segment (#26114)."""
-        return self.is_at_least("5.0.0")
+    def default(self, setting: str) -> str | None:
+        """Return the default of a setting whose default is in the table; None if this release does not have it.
 
-    @property
-    def has_entry_buckets(self) -> bool:
-        """Return whether segments have entry buckets, and brokers change them by a rebucket (PIP-486)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def honours_create_if_missing(self) -> bool:
-        """Return whether a lookup of a scalable topic can ask not to create it (#26048)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def reports_byte_rates(self) -> bool:
-        """Return whether load records of segments say `byteRateIn` and `byteRateOut`."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def has_safe_scalable_statistics(self) -> bool:
-        """Return whether only the leader answers for the statistics of a scalable topic (#26639, #26650)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def names_clients_by_segment(self) -> bool:
-        """Return whether V5 clients attach to segments as `name-seg-N`."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def has_permission_to_migrate(self) -> bool:
-        """Return whether authorization knows the operation MIGRATE_TO_SCALABLE."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def decodes_scalable_names(self) -> bool:
-        """Return whether the admin interface decodes names of scalable topics once, and only once (#26668, #26711)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def terminates_safely(self) -> bool:
-        """Return whether a topic can be terminated while producers write (#26678, #26680)."""
-        return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
-
-    @property
-    def has_live_metadata_migration(self) -> bool:
-        """Return whether brokers and bookies take part in a migration of their metadata store (PIP-454)."""
-        return self.is_at_least("5.0.0", "4.2.0")
-
-    @property
-    def repaired_metadata_migration(self) -> bool:
-        """Return whether it has the repairs of a second attempt and of brokers that start midway (#25989, #25993)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def takes_store_parameters(self) -> bool:
-        """Return whether a `metadata-store:` URI may carry a query (#26067, #26150)."""
-        return self.is_at_least("5.0.0", "4.2.4")
-
-    @property
-    def has_topic_policies_in_store(self) -> bool:
-        """Return whether topic policies can be records in the metadata store (PIP-469)."""
-        return self.is_at_least("5.0.0", "4.2.3", "4.0.12")
-
-    @property
-    def closes_inactive_topics(self) -> bool:
-        """Return whether there is the setting `brokerCloseInactiveTopicsEnabled` (PIP-470)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def unblocks_producers_at_once(self) -> bool:
-        """Return whether producers go on as soon as a publish limit is taken away (#25502).
-
-        Without it brokers read a connection again only when the limit would have allowed it.
+        Args:
+            setting: its name in `broker.conf`, one of `DEFAULTS`.
         """
-        return self.is_at_least("5.0.0", "4.2.1", "4.0.10")
-
-    @property
-    def sends_all_consumers_on(self) -> bool:
-        """Return whether consumers of non-persistent topics are sent to another cluster as well (#26075)."""
-        return self.is_at_least("5.0.0", "4.2.3", "4.0.12")
-
-    @property
-    def checks_migration_urls(self) -> bool:
-        """Return whether brokers refuse a cluster migration to an empty URL (#26473)."""
-        return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
-
-    @property
-    def has_ledger_properties(self) -> bool:
-        """Return whether the ledgers of a topic have properties; to other brokers they are unknown fields."""
-        return self.is_at_least("5.0.0", "4.2.0")
-
-    @property
-    def keeps_ledger_properties_on_open(self) -> bool:
-        """Return whether the last ledger's properties survive that a topic is loaded (#26509)."""
-        return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
-
-    @property
-    def keeps_ledger_properties_on_close(self) -> bool:
-        """Return whether a ledger's properties survive that it is closed (#26227)."""
-        return self.is_at_least("5.0.0", "4.2.4", "4.0.14")
-
-    @property
-    def keeps_cursor_properties(self) -> bool:
-        """Return whether a cursor's properties survive that its ledger cannot be read (#26512)."""
-        return self.is_at_least("5.0.0", "4.2.5", "4.0.14")
-
-    @property
-    def refuses_outer_white_space(self) -> bool:
-        """Return whether names that begin or end with white space cannot be created (#26281)."""
-        return self.is_at_least("5.0.0")
-
-    @property
-    def has_v1_namespaces(self) -> bool:
-        """Return whether there are namespaces `tenant/cluster/namespace` (removed by PIP-457)."""
-        return not self.is_at_least("5.0.0", "4.2.0")
-
-    @property
-    def default_bundles(self) -> int:
-        """Return into how many bundles a new namespace is divided, unless brokers are configured otherwise (#26610)."""
-        return 32 if self.is_at_least("5.0.0") else 4
-
-    @property
-    def default_load_manager(self) -> str:
-        """Return the class name of the load manager, unless brokers are configured otherwise."""
-        return "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
-
-    @property
-    def default_shedder(self) -> str:
-        """Return the class name of the load shedding strategy, unless brokers are configured otherwise (#26609)."""
-        shedder = "AvgShedder" if self.is_at_least("5.0.0") else "ThresholdShedder"
-        return f"org.apache.pulsar.broker.loadbalance.impl.{shedder}"
-
-    @property
-    def default_compression(self) -> str:
-        """Return how brokers compress managed ledgers and cursors, unless they are configured otherwise."""
-        return "LZ4" if self.is_at_least("5.0.0") else "NONE"
+        return DEFAULTS[setting].values[LINES.index(".".join(map(str, self.line)))]
 
     @property
     def minimum_java(self) -> int:
@@ -234,7 +270,7 @@ class Release:
         Args:
             name: in the JSON of the policies, for example `replication_clusters`.
         """
-        return self._lacked(_NAMESPACE_POLICIES.get(name))
+        return self._lacked(NAMESPACE_POLICIES.get(name))
 
     def lacked_topic_policy(self, name: str) -> PolicyField | None:
         """Return the row of a topic policy that this release does not have; None if it has it.
@@ -242,7 +278,7 @@ class Release:
         Args:
             name: the last part of its path in the admin interface, for example `retention`.
         """
-        return self._lacked(_TOPIC_POLICIES.get(name))
+        return self._lacked(TOPIC_POLICIES.get(name))
 
     def _lacked(self, policy: PolicyField | None) -> PolicyField | None:
         return None if policy is None or self.is_at_least(*policy.firsts) else policy
@@ -255,6 +291,39 @@ class Release:
         """
         split = (tuple(map(int, first.split("."))) for first in firsts)
         return any((major, minor) == self.line and self.patch >= patch for major, minor, patch in split)
+
+
+def behaviour_differences(one: Release, other: Release, migration: str) -> list[str]:
+    """Return what the brokers of one release do and those of another do not, each in a sentence.
+
+    Args:
+        one: a release.
+        other: the other release.
+        migration: the kind in which it matters, or `kind/mode`.
+    """
+    kind = migration.partition("/")[0]
+    return [
+        f"only {one if one.has(behaviour) else other}: {behaviour.says} ({behaviour.reference})"
+        for behaviour in Behaviour
+        if kind in behaviour.migrations and one.has(behaviour) != other.has(behaviour)
+    ]
+
+
+def default_differences(one: Release, other: Release, migration: str) -> list[str]:
+    """Return the settings of brokers whose defaults differ between two releases, each with both values.
+
+    Args:
+        one: a release.
+        other: the other release.
+        migration: the kind in which it matters, or `kind/mode`.
+    """
+    kind = migration.partition("/")[0]
+    return [
+        f"default of {setting}: {values[0]} in {one}, {values[1]} in {other}"
+        for setting, default in DEFAULTS.items()
+        if kind in default.migrations
+        if len(set(values := [release.default(setting) or "not there" for release in (one, other)])) > 1
+    ]
 
 
 def parse_release(version: str) -> Release:

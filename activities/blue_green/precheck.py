@@ -28,8 +28,10 @@ from clients.stores import Access
 from models.blue_green.differences import DifferenceKind
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
+from models.defects import has_defect
 from models.lifecycle.failures import NAMED, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.releases import Behaviour
 
 _FUNCTIONS = "public/functions"
 # Subscriptions of other types refuse such acknowledgements.
@@ -191,7 +193,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     for items, what in listed:
         if items:
             findings.warn(f"{len(items)} {what}: {some(sorted(items))}")
-    if found.own_rates and not task.blue_release.terminates_safely and _REOPENS not in task.input.accept_defects:
+    if found.own_rates and has_defect(task.blue_release, _REOPENS) and _REOPENS not in task.input.accept_defects:
         findings.block(
             "OWN_PUBLISH_RATE",
             f"{len(found.own_rates)} topics have a publish rate of their own, and are terminated during writes: "
@@ -214,7 +216,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
 
 
 def _passing(task: BlueGreenTask) -> str:
-    if task.blue_release.sends_all_consumers_on:
+    if task.blue_release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
         return "what is sent to them after their producers have moved, and before their consumers have, is lost"
     return f"brokers of {task.blue_release} do not send their consumers on (#26075): restart them after the flip"
 

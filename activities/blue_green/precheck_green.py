@@ -7,23 +7,41 @@ from collections.abc import Sequence
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import tenant_differences
 from activities.blue_green.inventory import NamespaceInventory, read_tenant
-from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room, is_default
+from activities.blue_green.quotas import (
+    are_defaults,
+    broker_differences,
+    green_clusters,
+    green_quotas,
+    green_room,
+    is_default,
+)
 from activities.lifecycle.precheck import Findings
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import some
+from models.releases import PAGE, behaviour_differences
 
 
 def check_green(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Limits and tenants of green, and what its brokers do where a namespace does not say."""
     findings.blockers += green_room(task.green, namespaces)
     configurations = (admin.brokers.runtime_configuration() for admin in (task.blue, task.green))
+    releases = task.blue_release, task.green_release
     for difference in broker_differences(*configurations):
         if difference.blocks:
             findings.block("GREEN_BROKERS_DIFFER", f"{difference}", "set green's brokers as blue's")
-        elif is_default(difference):
-            findings.warn(f"{difference}: it holds for namespaces that do not say otherwise")
-        else:
-            findings.warn(str(difference))
+            continue
+        notes = [str(difference)]
+        if are_defaults(difference, *releases):
+            notes.append("both are defaults")
+        if is_default(difference):
+            notes.append("it holds for namespaces that do not say otherwise")
+        findings.warn("; ".join(notes))
+    if behaviours := behaviour_differences(*releases, task.input.kind):
+        blue, green = releases
+        findings.warn(
+            f"brokers of {task.input.cluster} ({blue}) and {task.input.green_cluster} ({green}) differ: "
+            f"{' '.join(behaviours)} See {PAGE}"
+        )
     for tenant in sorted({name.partition("/")[0] for name in namespaces}):
         blue = read_tenant(task.blue, tenant)
         if blue is not None:

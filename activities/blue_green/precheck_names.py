@@ -10,6 +10,7 @@ from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
 from models.lifecycle.failures import some
+from models.releases import Behaviour
 
 
 def check_namespace_names(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> list[str]:
@@ -31,7 +32,7 @@ def check_namespace_names(task: BlueGreenTask, findings: Findings, namespaces: S
             "move their clients to namespaces tenant/namespace, or exclude them",
         )
     padded = [name for name in namespaces if not is_v1(name) and _is_padded(*name.split("/"))]
-    if padded and task.green_release.refuses_outer_white_space:
+    if padded and task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         findings.block("BLUE_NAMES", f"{green} refuses names with outer white space: {_quoted(padded)}", _RENAME)
         return [name for name in namespaces if not is_v1(name) and name not in padded]
     return [name for name in namespaces if not is_v1(name)]
@@ -57,7 +58,7 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             "the highest N; or move their clients to other names and delete these",
         )
     padded = [name for name, topic in sorted(blue.topics.items()) if topic.lasting and _is_padded(name.topic)]
-    if not task.green_release.refuses_outer_white_space:
+    if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
         names = _quoted(list(map(str, padded)))

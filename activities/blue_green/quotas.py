@@ -15,6 +15,7 @@ from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import Blocker, some
+from models.releases import DEFAULTS, Release
 
 # Where a namespace says nothing, these of the brokers hold.
 _DEFAULTS = (
@@ -70,6 +71,7 @@ _OF_CLUSTER = (
     "loadBalancerLoadSheddingStrategy",
     "loadManagerClassName",
     "systemTopicEnabled",
+    "tlsHostnameVerificationEnabled",
     "topicLevelPoliciesEnabled",
 )
 _BROKERS = "brokers: "
@@ -99,6 +101,18 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
 def is_default(difference: Difference) -> bool:
     """Return whether a setting of the brokers holds only for namespaces without a policy of their own."""
     return difference.path.removeprefix(_BROKERS) in _DEFAULTS
+
+
+def are_defaults(difference: Difference, blue: Release, green: Release) -> bool:
+    """Return whether a setting differs because it is the default of either release.
+
+    Args:
+        difference: one of `broker_differences`.
+        blue: the release of blue's brokers.
+        green: that of green's.
+    """
+    name = difference.path.removeprefix(_BROKERS)
+    return name in DEFAULTS and (difference.blue, difference.green) == (blue.default(name), green.default(name))
 
 
 def green_room(green: PulsarAdminReader, namespaces: Iterable[str]) -> list[Blocker]:

@@ -20,12 +20,15 @@ from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
 from models.blue_green.results import Quiet
+from models.defects import has_defect
 from models.lifecycle.failures import some
 from models.lifecycle.status import WaitKind
 
 _LOOK_EVERY = 0.25
 _SAME_LOOKS = 3
 _NAMED = 10
+# The defect by which a removed limit still holds producers back.
+_LIMIT_LIFTED_LATE = "LIMIT_LIFTED_LATE"
 
 # Each time, every producer gets one message through.
 _TELL_EVERY = 3.0
@@ -42,7 +45,7 @@ def throttled_rate(task: BlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[Pub
     if noted := guard.require().publish_rate:
         return rate(cluster, PublishRate.model_validate(noted.ours).publish_throttling_rate_in_byte)
     limit = task.input.throttle_bytes
-    if not task.blue_release.unblocks_producers_at_once:
+    if has_defect(task.blue_release, _LIMIT_LIFTED_LATE):
         topics = topics_of(task.blue, guard.namespace)
         limit = max(limit, limit_that_ends(task.each(topics, lambda topic: _round_of(task, topic)), _hold_of(task)))
     return rate(cluster, limit)

@@ -14,9 +14,9 @@ from activities.lifecycle.releases import check_releases
 from clients.errors import StoreError
 from models.bookie_cluster.input import Routing
 from models.defects import Product
+from models.releases import Behaviour
 
 _ENSEMBLE = "managedLedgerDefaultEnsembleSize"
-_CURSOR_COMPRESSION = "managedCursorInfoCompressionType"
 
 
 def check_brokers(
@@ -56,7 +56,13 @@ def check_brokers(
             _check_settings(task, view, broker, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
             _check_plugin(running, view.lacks_plugin, findings)
-    check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=(Product.BOOKKEEPER,))
+    oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=(Product.BOOKKEEPER,))
+    if input.routing is Routing.ATTRIBUTION and oldest and not oldest.has(Behaviour.LEDGER_PROPERTIES):
+        findings.block(
+            "NO_LEDGER_PROPERTIES",
+            f"brokers of Pulsar {oldest} do not read properties of ledgers, by which routing `attribution` finds them",
+            'upgrade all brokers to 4.2 or newer, or use "routing": "restart"',
+        )
     return tuple(f"{broker.name} {broker.version or '(version unknown)'}" for broker in seen)
 
 
@@ -97,12 +103,6 @@ def _check_settings(
             f"{broker.name} has autoSkipNonRecoverableData=true: it would skip messages that it cannot read at once, "
             "and for good",
             "set it to false in every broker.conf until the window is over",
-        )
-    compression = str(settings.get(_CURSOR_COMPRESSION, "")).upper()
-    if task.input.routing is Routing.RESTART and compression not in ("", "NONE"):
-        findings.warn(
-            f"{broker.name} has {_CURSOR_COMPRESSION}={compression}: brokers were seen that cannot load a topic again "
-            "after a restart if one of its cursors is compressed and has properties; try it with one topic first"
         )
     # Brokers' new ledgers need bookies as well as the old ones that move.
     wanted = str(settings.get(_ENSEMBLE, ""))

@@ -42,6 +42,7 @@ from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
 from models.migration_flag import BLOCKING_PHASES, FLAG, Flag, FlagPhase
+from models.releases import Behaviour
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
@@ -136,7 +137,15 @@ class PrecheckRun:
             check_brokers(self._input, seen, self._findings)
         stores = (self._input.source_url, self._input.target_url)
         unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
-        check_releases(self._findings, self._input.kind, seen, accepted=self._input.accept_defects, unseen=unseen)
+        oldest = check_releases(
+            self._findings, self._input.kind, seen, accepted=self._input.accept_defects, unseen=unseen
+        )
+        if self._input.mode is Mode.LIVE and oldest and not oldest.has(Behaviour.LIVE_MIGRATION):
+            self._findings.block(
+                "NO_LIVE_MIGRATION",
+                f"brokers of Pulsar {oldest} take no part in a migration of their metadata store (PIP-454)",
+                'use "mode": "offline", or upgrade all brokers and bookies to 4.2 or newer',
+            )
 
     def _check_exclusion(self, store: CasReader) -> None:
         holder = other_holder(store, self._me)

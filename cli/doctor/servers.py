@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
 
 from activities.lifecycle.brokers import BrokerView
@@ -27,29 +27,51 @@ from clients.tls import Tls, bookies_tls
 from models.credentials import UnknownCredentials
 from models.defects import Product
 from models.lifecycle.units import Quantity, Unit, format_value
+from models.releases import Release, behaviour_differences, default_differences
 from models.settings import Settings
 from models.store_url import StoreUrl
 from worker.exit_codes import CommandFailed, ExitCode
+
+# Findings of one cluster, and in the end the oldest release of its brokers; None if it is not known.
+_FindingsAndRelease = Generator[Finding, None, Release | None]
 
 
 def server_findings(
     servers: Servers, settings: Settings, migration: str = "", accepted: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Check all of them, read only.
+    """Check all servers of an input, read only; with two clusters, also how their releases differ.
 
     Args:
         servers: that are checked.
         settings: of the worker.
-        migration: whose known defects of the brokers are named, as `kind/mode`; empty for none.
+        migration: whose known defects of the brokers are named, as `kind/mode`.
         accepted: ids of defects that the operator accepts.
     """
+    release = yield from _cluster_findings(servers, settings, migration, accepted)
+    for other in servers.others:
+        # Defects that matter are those of the brokers that the migration leaves.
+        other_release = yield from _cluster_findings(other, settings)
+        if release and other_release:
+            subject = f"releases of {servers.cluster} and {other.cluster}"
+            yield from _differences(subject, release, other_release, migration)
+
+
+def _differences(subject: str, one: Release, other: Release, migration: str) -> Iterator[Finding]:
+    texts = [*behaviour_differences(one, other, migration), *default_differences(one, other, migration)]
+    for text in texts or [f"nothing that differs between {one} and {other} matters"]:
+        yield ok(subject, text)
+
+
+def _cluster_findings(
+    servers: Servers, settings: Settings, migration: str = "", accepted: Collection[str] = ()
+) -> _FindingsAndRelease:
     try:
         access = Access.from_settings(settings, servers.credentials)
         admin = AdminAccess.from_settings(settings, servers.credentials)
     except UnknownCredentials as error:
         cure = f"correct the input, or set {variable('credentials')}__{servers.credentials.upper()}__…"
         yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
-        return
+        return None
     checks = [
         Check(_at(role, url), partial(_answers, url, access))
         for role, store in servers.stores.items()
@@ -57,12 +79,10 @@ def server_findings(
     ]
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
-    yield from _brokers(servers, access, admin, migration, accepted)
+    release = yield from _brokers(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
         yield from _bookies(name, root, access, bookies_tls(settings))
-    for other in servers.others:
-        # Defects that matter are those of the brokers that the migration leaves.
-        yield from server_findings(other, settings)
+    return release
 
 
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
@@ -99,25 +119,25 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
 
 def _brokers(
     servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Collection[str]
-) -> Iterator[Finding]:
+) -> _FindingsAndRelease:
     reader = open_reader(servers.metadata, access)
     try:
         found = registered_brokers(reader)
     except StoreError as error:
         yield failed("brokers", _failure(error))
-        return
+        return None
     finally:
         reader.close()
     if servers.needs_brokers and not found:
         cure = "start them; without any the migration does not start"
         yield warning("brokers", f"none is registered in {servers.metadata}", cure)
     yield from run_checks([Check(broker.name, partial(_broker, broker, admin)) for broker in found])
-    yield from _releases(servers, found, admin, migration, accepted)
+    return (yield from _releases(servers, found, admin, migration, accepted))
 
 
 def _releases(
     servers: Servers, brokers: Sequence[Service], admin: AdminAccess, migration: str, accepted: Collection[str]
-) -> Iterator[Finding]:
+) -> _FindingsAndRelease:
     subject, findings = f"releases of {servers.cluster}", Findings()
     unseen = [Product.BOOKKEEPER] if servers.bookie_clusters else []
     if any(store.scheme == "oxia" for store in servers.stores.values()):
@@ -128,9 +148,9 @@ def _releases(
             seen = [broker for service in brokers if (broker := view.read(service)).version]
     except StoreDenied as error:
         yield failed(subject, _failure(error))
-        return
+        return None
     if not seen:
-        return
+        return None
     oldest = check_releases(findings, migration, seen, accepted=accepted, unseen=unseen)
     for blocker in findings.blockers:
         yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
@@ -138,6 +158,7 @@ def _releases(
         yield warning(subject, text, "")
     if oldest and not (findings.blockers or findings.warnings):
         yield ok(subject, f"no known defect of Pulsar {oldest} matters")
+    return oldest
 
 
 def _broker(broker: Service, admin: AdminAccess) -> str | Finding:

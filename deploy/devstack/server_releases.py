@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 
 from deploy.devstack.errors import ToolMissing
+from models.releases import parse_release
 
 VARIABLE = "PULSAR_MIGRATE_PULSAR"
 """The environment variable that names the release of demos, tests and benchmarks."""
@@ -18,12 +19,15 @@ class ServerRelease:
     Attributes:
         line: what `PULSAR_MIGRATE_PULSAR` calls it.
         version: the exact version of the brokers; ZooKeeper and BookKeeper are those it was released with.
-        java: the oldest JDK that runs them.
     """
 
     line: str
     version: str
-    java: int
+
+    @property
+    def java(self) -> int:
+        """Return the oldest Java that runs them."""
+        return parse_release(self.version).minimum_java
 
     @property
     def jars(self) -> str:
@@ -34,9 +38,9 @@ class ServerRelease:
 RELEASES = {
     release.line: release
     for release in (
-        ServerRelease("5.0", "5.0.1", 21),
-        ServerRelease("4.2", "4.2.4", 17),
-        ServerRelease("4.0", "4.0.8", 17),
+        ServerRelease("5.0", "5.0.1"),
+        ServerRelease("4.2", "4.2.4"),
+        ServerRelease("4.0", "4.0.8"),
     )
 }
 """By line, the default first."""

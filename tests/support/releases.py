@@ -8,17 +8,26 @@ from deploy.devstack.on_demand import with_release
 from deploy.devstack.server_releases import RELEASES, chosen_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.toolchain import Toolchain
-from models.releases import parse_release
+from models.releases import Behaviour, parse_release
 from tests.support.stacks import MakeStack, SharedStack
 
 CHOSEN = chosen_release().line
 """The release line of this run."""
 
+RELEASE = parse_release(chosen_release().version)
+"""The release of this run."""
+
 native_topics = pytest.mark.skipif(
-    not parse_release(chosen_release().version).has_scalable_topics,
-    reason=f"brokers of {chosen_release().version} control no scalable topics themselves",
+    not RELEASE.has(Behaviour.SCALABLE_TOPICS),
+    reason=f"brokers of {RELEASE} control no scalable topics themselves",
 )
 """Marks what needs brokers with a controller of their own."""
+
+live_migrations = pytest.mark.skipif(
+    not RELEASE.has(Behaviour.LIVE_MIGRATION),
+    reason=f"brokers of {RELEASE} take no part in a live migration (PIP-454)",
+)
+"""Marks what needs brokers and bookies that take part in a migration of their metadata store."""
 
 
 def with_sample(line: str, *, exhaustive: bool = False) -> list[object]:

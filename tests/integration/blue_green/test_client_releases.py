@@ -25,7 +25,7 @@ from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_release
 from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.status import Outcome
-from models.releases import parse_release
+from models.releases import Behaviour, parse_release
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
@@ -76,7 +76,7 @@ def test_clients_of_topics_that_are_not_stored_follow(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     """Producers and consumers of non-persistent topics are on green after the flip, and messages flow there."""
-    if not parse_release(clusters.blue_admin.brokers.version()).sends_all_consumers_on:
+    if not parse_release(clusters.blue_admin.brokers.version()).has(Behaviour.REDIRECTS_ALL_CONSUMERS):
         pytest.skip("brokers of this release do not send consumers of non-persistent topics on (#26075)")
     plans = [_passing(language) for language in MOVABLE]
     create_namespace(clusters.blue_admin, "passing/one")

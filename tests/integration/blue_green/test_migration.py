@@ -14,6 +14,7 @@ from clients.stores import Access, open_cas_reader
 from deploy.devstack.traffic import Traffic
 from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
+from models.defects import has_defect
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, WaitKind
@@ -30,10 +31,11 @@ RATE = PublishRate(publish_throttling_rate_in_msg=500)
 
 def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environment) -> None:
     """A dry run tells what would move and what green lacks, and writes nothing on either side."""
+    release = parse_release(clusters.blue_admin.brokers.version())
     (topic, *_) = _namespaces(clusters, "dry", "one", "two")
     set_topic_policies(clusters.blue_admin, TopicName.parse(topic), {"publishRate": RATE.body()})
     accepted: tuple[str, ...] = ()
-    if not parse_release(clusters.blue_admin.brokers.version()).terminates_safely:
+    if has_defect(release, "TERMINATE_REOPENS"):
         refused = environment.operator.run(_input(clusters, "dry", dry_run=True))
         assert "[OWN_PUBLISH_RATE] 1 topics" in refused.summary
         accepted = ("TERMINATE_REOPENS",)
@@ -42,12 +44,11 @@ def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environ
     assert "2 namespaces with 8 topics" in report.summary
     assert report.figures["missing"] > 2
     assert any("1 topics have a publish rate of their own" in note and topic in note for note in report.notes)
-    shedders = (
-        parse_release(clusters.blue_admin.brokers.version()).default_shedder,
-        clusters.green_release.default_shedder,
-    )
-    differs = "loadBalancerLoadSheddingStrategy differs (blue: {}, green: {})".format(*shedders)
+    shedders = [one.default("loadBalancerLoadSheddingStrategy") for one in (release, clusters.green_release)]
+    differs = "loadBalancerLoadSheddingStrategy differs (blue: {}, green: {}); both are defaults".format(*shedders)
     assert any(differs in note for note in report.notes) is (shedders[0] != shedders[1])
+    behaviour = f"brokers of blue ({release}) and green ({clusters.green_release}) differ: only "
+    assert any(behaviour in note for note in report.notes) is (release.line != clusters.green_release.line)
     assert "dry" not in clusters.green_admin.tenants.names()
     assert not _claimed(clusters)
 

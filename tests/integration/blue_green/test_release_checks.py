@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas
+from models.blue_green.input import KIND
 from models.lifecycle.failures import FailureKind
-from models.releases import parse_release
+from models.releases import Behaviour, behaviour_differences, default_differences, parse_release
 from models.store_url import parse_store_url
-from tests.support.blue_green.environment import BLUE, Clusters
+from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 from tests.support.blue_green.namespaces import create_namespace, create_topic
+from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 
 SPACE = "odd/space"
 V1 = f"odd/{BLUE}/old"
+_REFUSES_PADDED = Behaviour.REFUSES_OUTER_WHITE_SPACE
 
 
 def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment) -> None:
@@ -22,25 +27,36 @@ def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment)
     admin, release = clusters.blue_admin, parse_release(clusters.blue_admin.brokers.version())
     create_namespace(admin, SPACE)
     expected = {"BLUE_LONE_PARTITIONS": f"persistent://{_lone_partition(clusters)}"}
-    if release.has_scalable_topics:
+    if release.has(Behaviour.SCALABLE_TOPICS):
         admin.scalable_topics.create(TopicName.parse(f"{SPACE}/elastic"))
         expected["BLUE_SCALABLE_TOPICS"] = f"topic://{SPACE}/elastic"
-    if clusters.green_release.refuses_outer_white_space and not release.refuses_outer_white_space:
+    if clusters.green_release.has(_REFUSES_PADDED) and not release.has(_REFUSES_PADDED):
         create_topic(admin, f"{SPACE}/padded ")
         expected["BLUE_NAMES"] = f"'persistent://{SPACE}/padded '"
-    if release.has_v1_namespaces:
+    if not release.has(Behaviour.REFUSES_V1_NAMESPACES):
         httpx.put(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}", json={}).raise_for_status()
         expected["BLUE_V1_NAMESPACES"] = V1
     try:
         failure = environment.operator.refusal(clusters.input(namespaces=["odd/*"]))
     finally:
-        if release.has_v1_namespaces:
+        if not release.has(Behaviour.REFUSES_V1_NAMESPACES):
             httpx.delete(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}").raise_for_status()
         admin.namespaces.delete(SPACE, force=True)
     assert failure.type == FailureKind.PRECHECK_FAILED
     assert {code: code in failure.message and name in failure.message for code, name in expected.items()} == (
         dict.fromkeys(expected, True)
     ), failure.message
+
+
+def test_doctor_names_what_differs(clusters: Clusters, environment: Environment) -> None:
+    """`doctor` names each difference between the releases of blue and green that matters in the migration."""
+    blue, green = parse_release(clusters.blue_admin.brokers.version()), clusters.green_release
+    done = run_command(environment, "doctor", KIND, "--input", clusters.input().model_dump_json(), "-o", "json")
+    assert (done.returncode, done.stderr) == (0, "")
+    findings = json.loads(done.stdout)
+    named = [finding["detail"] for finding in findings if finding["subject"] == f"releases of {BLUE} and {GREEN}"]
+    expected = [*behaviour_differences(blue, green, KIND), *default_differences(blue, green, KIND)]
+    assert named == (expected or [f"nothing that differs between {blue} and {green} matters"])
 
 
 def _lone_partition(clusters: Clusters) -> str:

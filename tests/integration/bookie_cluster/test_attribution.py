@@ -20,6 +20,7 @@ from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing
 from models.bookie_registry import BOOTSTRAP
+from models.defects import has_defect
 from models.releases import parse_release
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
@@ -212,7 +213,7 @@ def test_properties_of_a_ledger_survive_as_the_table_of_releases_says(place: Pla
     assert len(after.ledgerInfo) > len(info.ledgerInfo)
     (same,) = (one for one in after.ledgerInfo if one.ledgerId == ledger.ledgerId)
     release = parse_release(chosen_release().version)
-    assert attribution(same.properties) == (OLD if release.keeps_ledger_properties_on_open else None)
+    assert attribution(same.properties) == (None if has_defect(release, "PROPERTIES_LOST_ON_OPEN") else OLD)
 
 
 def test_the_client_of_a_cluster_in_use_is_not_closed(place: Place) -> None:

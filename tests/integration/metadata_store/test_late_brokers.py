@@ -9,19 +9,15 @@ import pytest
 from activities.lifecycle.registrations import brokers, participants
 from activities.metadata_store import cutover, pre_copy, preparation
 from clients.stores import Access, open_reader
-from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import send_to
-from models.releases import parse_release
 from models.store_url import parse_store_url
 from tests.support.metadata_store.steps import Place, open_place
+from tests.support.releases import live_migrations
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.skipif(
-    not parse_release(chosen_release().version).has_live_metadata_migration,
-    reason="brokers take part in a live migration since 4.2.0 (PIP-454)",
-)
+pytestmark = live_migrations
 
 
 @pytest.fixture(scope="module")

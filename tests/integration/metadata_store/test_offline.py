@@ -9,8 +9,10 @@ from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import pulsar, quiet_client, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from models.releases import Behaviour
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
+from tests.support.releases import RELEASE
 from tests.support.stacks import MakeStack
 
 CLUSTER = "offline"
@@ -40,6 +42,14 @@ def input(source: str, target: str, **more: object) -> MetadataStoreInput:
     return MetadataStoreInput.model_validate(
         {"cluster": CLUSTER, "mode": "offline", "validation_window": "PT0S", "source": source, "target": target, **more}
     )
+
+
+@pytest.mark.skipif(RELEASE.has(Behaviour.LIVE_MIGRATION), reason=f"brokers of {RELEASE} take part in it")
+def test_live_is_refused_without_pip_454(stack: Stack, environment: Environment) -> None:
+    """Brokers that take no part in a live migration are a blocker, which names their release and the mode to use."""
+    refused = str(environment.operator.refusal(input(stack.zk_url, stack.oxia_url, mode="live")))
+    assert f"[NO_LIVE_MIGRATION] brokers of Pulsar {RELEASE} take no part" in refused
+    assert 'use "mode": "offline"' in refused
 
 
 def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None:

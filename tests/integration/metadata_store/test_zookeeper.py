@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from deploy.devstack.admin import StackAdmin, refusal, topic_url
-from deploy.devstack.server_releases import chosen_release
 from deploy.devstack.stack import StackSpec
 from deploy.devstack.traffic import Traffic, pulsar, quiet_client, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
-from models.releases import parse_release
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
+from tests.support.releases import live_migrations
 from tests.support.stacks import MakeStack
 
 pytestmark = pytest.mark.exhaustive
@@ -20,10 +19,7 @@ pytestmark = pytest.mark.exhaustive
 CLUSTER = "zookeepers"
 
 
-@pytest.mark.skipif(
-    not parse_release(chosen_release().version).has_live_metadata_migration,
-    reason="brokers take part in a live migration since 4.2.0 (PIP-454)",
-)
+@live_migrations
 def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environment) -> None:
     """Versions and sequences are kept, the cluster works on the new ZooKeeper, and no ledger id is given twice."""
     stack = make_stack(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, cluster=CLUSTER))

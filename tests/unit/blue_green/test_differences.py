@@ -6,7 +6,7 @@ from typing import Any
 
 from activities.blue_green.differences import differences, tenant_differences
 from activities.blue_green.inventory import NamespaceInventory
-from activities.blue_green.quotas import broker_differences, is_default
+from activities.blue_green.quotas import are_defaults, broker_differences, is_default
 from activities.blue_green.translation import translated_policies, translated_tenant
 from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic
 from clients.pulsar.admin.namespaces import Policies
@@ -273,5 +273,9 @@ def test_defaults_of_brokers() -> None:
     assert (told.path, told.blocks) == ("brokers: maxMessageSize", True)
     [told] = broker_differences({"defaultRetentionTimeInMinutes": "5"}, {"defaultRetentionTimeInMinutes": "0"})
     assert (told.blue, told.green, told.blocks, is_default(told)) == ("5", "0", False, True)
+    assert not are_defaults(told, parse_release("4.0.8"), parse_release("5.0.1"))
+    [told] = broker_differences({"defaultNumberOfNamespaceBundles": "4"}, {"defaultNumberOfNamespaceBundles": "32"})
+    assert are_defaults(told, parse_release("4.0.8"), parse_release("5.0.1"))
+    assert not are_defaults(told, parse_release("5.0.1"), parse_release("5.0.1"))
     [told] = broker_differences({"loadManagerClassName": "a"}, {"loadManagerClassName": "b"})
     assert (told.path, told.blocks, is_default(told)) == ("brokers: loadManagerClassName", False, False)

@@ -9,8 +9,8 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import SeenBroker, check_releases
-from deploy.known_defects_page import ROOT, page
-from models.defects import PAGE, Product, defects_of, known_defects, unknown_ids
+from deploy.generated_pages import PAGES, ROOT
+from models.defects import Product, defects_of, has_defect, known_defects, unknown_ids
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import parse_release
 from models.scalable_topic.input import ScalableTopicInput
@@ -22,10 +22,10 @@ _BUCKETS = {_TRACKER: "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTra
 _RESTART = "bookie-cluster-switch/restart"
 
 
-def affected(name: str, version: str, settings: dict[str, str] | None = None) -> bool:
+def affected(name: str, version: str, **settings: str) -> bool:
     """Return whether brokers of a version have a defect."""
     (defect,) = [defect for defect in known_defects() if defect.id == name]
-    return defect.affects(parse_release(version), {} if settings is None else settings)
+    return defect.affects(parse_release(version), settings)
 
 
 def check(
@@ -59,9 +59,18 @@ def test_which_releases_have_a_defect(name: str, affected_versions: list[str], r
 def test_a_defect_of_a_setting() -> None:
     """A defect of a setting affects brokers that have it, and those whose settings are not known."""
     assert not affected("DELAYED_MERGE_LOSS", "4.2.4")
-    assert affected("DELAYED_MERGE_LOSS", "4.2.4", _BUCKETS)
-    (defect,) = [defect for defect in known_defects() if defect.id == "DELAYED_MERGE_LOSS"]
-    assert defect.affects(parse_release("4.2.4"), None)
+    assert affected("DELAYED_MERGE_LOSS", "4.2.4", **_BUCKETS)
+    assert has_defect(parse_release("4.2.4"), "DELAYED_MERGE_LOSS")
+    with pytest.raises(ValueError, match="unknown defect 'NO_SUCH'"):
+        has_defect(parse_release("4.2.4"), "NO_SUCH")
+
+
+@pytest.mark.parametrize(("compression", "expected"), [("NONE", False), ("LZ4", True), ("ZSTD", True), ("", False)])
+def test_a_defect_of_several_values(compression: str, expected: bool) -> None:
+    """Compressed cursors are a defect of 4.2 alone, whatever compresses them, and not of the default of 5.0."""
+    assert affected("COMPRESSED_CURSOR", "4.2.4", managedCursorInfoCompressionType=compression) is expected
+    assert not affected("COMPRESSED_CURSOR", "5.0.1", managedCursorInfoCompressionType=compression)
+    assert not affected("COMPRESSED_CURSOR", "4.0.8", managedCursorInfoCompressionType=compression)
 
 
 def test_the_data_name_migrations_and_releases_that_there_are() -> None:
@@ -71,7 +80,7 @@ def test_the_data_name_migrations_and_releases_that_there_are() -> None:
     for defect in known_defects():
         assert set(defect.refused) <= pairs_of(defect.migrations), defect.id
         assert all(len(version.split(".")) == 3 for version in (*defect.since, *defect.fixed_in)), defect.id
-        assert bool(defect.setting) == bool(defect.value), defect.id
+        assert bool(defect.setting) == bool(defect.values), defect.id
 
 
 def pairs_of(migrations: Iterable[str]) -> set[str]:
@@ -158,12 +167,13 @@ def test_servers_that_do_not_report_their_release() -> None:
     """What cannot be seen is said, with the defects to check for; so is that no broker runs."""
     findings = Findings()
     check_releases(findings, _RESTART, [], unseen=[Product.BOOKKEEPER, Product.OXIA])
-    nobody, told = findings.warnings
-    assert nobody.startswith("no broker is registered, so that its release is not known")
+    unregistered, told = findings.warnings
+    assert unregistered.startswith("no broker is registered, so that its release is not known")
     assert told.startswith("servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no")
     assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in told
 
 
-def test_the_page_is_fresh() -> None:
-    """docs/known_defects.md is what the data say; else run `python -m deploy.known_defects_page`."""
-    assert (ROOT / PAGE).read_text() == page()
+@pytest.mark.parametrize("path", PAGES)
+def test_generated_pages_are_fresh(path: str) -> None:
+    """A page that is generated from a table is what the table says; else run `python -m deploy.generated_pages`."""
+    assert (ROOT / path).read_text() == PAGES[path]()

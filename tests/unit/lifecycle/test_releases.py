@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.releases import LINES, Release, UnsupportedRelease, parse_release
+from models.defects import has_defect
+from models.releases import (
+    DEFAULTS,
+    LINES,
+    NAMESPACE_POLICIES,
+    TOPIC_POLICIES,
+    Behaviour,
+    Release,
+    UnsupportedRelease,
+    behaviour_differences,
+    default_differences,
+    parse_release,
+)
+from worker.catalog import ALL
 
 _LINE = st.sampled_from(LINES)
 _PATCH = st.integers(0, 40)
+_TESTED = [parse_release(version) for version in ("4.0.8", "4.2.4", "5.0.1")]
 
 
 @pytest.mark.parametrize(
@@ -56,10 +72,10 @@ def test_other_versions_are_refused(version: str, cause: str, cure: str) -> None
 
 @given(_LINE, _PATCH, st.sampled_from(["", ".1", "-vendor-2", "+7"]))
 def test_a_later_patch_has_what_an_earlier_one_has(line: str, patch: int, suffix: str) -> None:
-    """A release has every behaviour that an earlier release of its line has, whatever suffix its version has."""
+    """A release does all that an earlier release of its line does, whatever suffix its version has."""
     earlier, later = parse_release(f"{line}.{patch}"), parse_release(f"{line}.{patch + 1}{suffix}")
     assert earlier < later
-    assert all(getattr(later, name) for name in _repairs() if getattr(earlier, name))
+    assert all(later.has(behaviour) for behaviour in Behaviour if earlier.has(behaviour))
 
 
 @given(st.lists(st.from_regex(r"(4\.0|4\.2|5\.0)\.[0-9]{1,2}", fullmatch=True), min_size=1))
@@ -71,43 +87,92 @@ def test_the_oldest_release_is_the_smallest(versions: list[str]) -> None:
 
 
 def test_what_the_three_releases_do() -> None:
-    """The releases that are tested differ as their classes do."""
-    releases = [parse_release(version) for version in ("4.0.8", "4.2.4", "5.0.1")]
-    rows = {name: "".join("-+"[getattr(release, name)] for release in releases) for name in _repairs()}
-    assert rows == {
-        "has_scalable_topics": "--+",
-        "routes_keys_by_high_bits": "--+",
-        "has_entry_buckets": "--+",
-        "honours_create_if_missing": "--+",
-        "reports_byte_rates": "--+",
-        "has_safe_scalable_statistics": "--+",
-        "names_clients_by_segment": "--+",
-        "has_permission_to_migrate": "--+",
-        "decodes_scalable_names": "--+",
-        "terminates_safely": "--+",
-        "has_live_metadata_migration": "-++",
-        "repaired_metadata_migration": "--+",
-        "takes_store_parameters": "-++",
-        "has_topic_policies_in_store": "-++",
-        "closes_inactive_topics": "--+",
-        "unblocks_producers_at_once": "-++",
-        "sends_all_consumers_on": "-++",
-        "checks_migration_urls": "--+",
-        "has_ledger_properties": "-++",
-        "keeps_ledger_properties_on_open": "--+",
-        "keeps_ledger_properties_on_close": "-++",
-        "keeps_cursor_properties": "--+",
-        "refuses_outer_white_space": "--+",
+    """The releases that are tested differ as their classes do; each behaviour is named once."""
+    assert {behaviour.name: _had(lambda release, row=behaviour: release.has(row)) for behaviour in Behaviour} == {
+        "SCALABLE_TOPICS": "--+",
+        "KEY_ROUTING": "--+",
+        "ENTRY_BUCKETS": "--+",
+        "CREATE_IF_MISSING": "--+",
+        "SEGMENT_NAMES": "--+",
+        "LOAD_RECORDS": "--+",
+        "SCALABLE_STATISTICS": "--+",
+        "RIGHT_TO_MIGRATE": "--+",
+        "ENCODED_NAMES": "--+",
+        "LIVE_MIGRATION": "-++",
+        "STORE_PARAMETERS": "-++",
+        "SESSION_CANARY": "---",
+        "POLICIES_IN_STORE": "-++",
+        "CLOSES_INACTIVE_TOPICS": "--+",
+        "REDIRECTS_ALL_CONSUMERS": "-++",
+        "REFUSES_OUTER_WHITE_SPACE": "--+",
+        "REFUSES_V1_NAMESPACES": "-++",
+        "LEDGER_PROPERTIES": "-++",
+        "BATCH_READS": "--+",
     }
-    assert [release.has_v1_namespaces for release in releases] == [True, False, False]
-    assert [release.default_bundles for release in releases] == [4, 4, 32]
-    assert [release.default_shedder.rpartition(".")[2] for release in releases] == [
-        "ThresholdShedder",
-        "ThresholdShedder",
-        "AvgShedder",
+    assert [release.minimum_java for release in _TESTED] == [17, 17, 21]
+
+
+def test_defects_of_the_three_releases() -> None:
+    """Defects that code works around, or that were looked for in the classes, are those of the releases tested."""
+    names = (
+        "TERMINATE_FENCES",
+        "TERMINATE_REOPENS",
+        "PROPERTIES_LOST_ON_OPEN",
+        "PROPERTIES_LOST_ON_CLOSE",
+        "CURSOR_PROPERTIES_WIPED",
+        "COMPRESSED_CURSOR",
+        "EMPTY_MIGRATION_URL",
+        "LIMIT_LIFTED_LATE",
+        "PIP454_RETRY",
+    )
+    assert [_had(lambda release, name=name: has_defect(release, name)) for name in names] == [
+        "++-",
+        "++-",
+        "++-",
+        "+--",
+        "++-",
+        "-+-",
+        "++-",
+        "+--",
+        "-+-",
     ]
-    assert [release.default_compression for release in releases] == ["NONE", "NONE", "LZ4"]
-    assert [release.minimum_java for release in releases] == [17, 17, 21]
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("defaultNumberOfNamespaceBundles", ["4", "4", "32"]),
+        ("acknowledgmentAtBatchIndexLevelEnabled", ["false", "true", "true"]),
+        ("enableShadowTopics", [None, None, "false"]),
+    ],
+)
+def test_defaults(setting: str, expected: list[str | None]) -> None:
+    """A setting that `broker.conf` does not name has the default of the broker's line, if the line has the setting."""
+    assert [release.default(setting) for release in _TESTED] == expected
+
+
+def test_differences_between_two_releases() -> None:
+    """What only one of two releases does is named with that release, in the kinds in which it matters."""
+    old, middle, new = _TESTED
+    assert behaviour_differences(old, new, "metadata-store/live") == behaviour_differences(new, old, "metadata-store")
+    (live, parameters, policies) = behaviour_differences(old, middle, "metadata-store")
+    assert live.startswith("only 4.2.4: Brokers and bookies take part in a live migration")
+    assert (parameters.endswith("(#26067, #26150)"), policies.endswith("(PIP-469)")) == (True, True)
+    assert "default of defaultNumberOfNamespaceBundles: 4 in 4.0.8, 32 in 5.0.1" in default_differences(
+        old, new, "blue-green"
+    )
+    assert behaviour_differences(new, parse_release("5.0.9"), "blue-green") == []
+    assert default_differences(new, new, "blue-green") == default_differences(old, new, "metadata-store") == []
+
+
+def test_rows_name_kinds_and_releases_that_there_are() -> None:
+    """Each row matters in kinds of the catalog, and each first release is one of a supported line."""
+    rows = [*Behaviour, *DEFAULTS.values()]
+    assert {kind for row in rows for kind in row.migrations} <= set(ALL)
+    firsts = [
+        first for row in [*Behaviour, *NAMESPACE_POLICIES.values(), *TOPIC_POLICIES.values()] for first in row.firsts
+    ]
+    assert all(str(parse_release(first)) == first for first in firsts)
 
 
 @pytest.mark.parametrize(
@@ -130,11 +195,6 @@ def test_topic_policies_that_not_every_release_has() -> None:
     assert parse_release("4.0.8").lacked_topic_policy("retention") is None
 
 
-def _repairs() -> list[str]:
-    """Return the names of the properties that are true from some release on, in the order of the table."""
-    return [
-        name
-        for name, member in vars(Release).items()
-        if isinstance(member, property) and isinstance(getattr(parse_release("5.0.1"), name), bool)
-        if name != "has_v1_namespaces"
-    ]
+def _had(has: Callable[[Release], bool]) -> str:
+    """Return a sign for each tested release: + where it has something."""
+    return "".join("-+"[has(release)] for release in _TESTED)
